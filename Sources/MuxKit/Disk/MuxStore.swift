@@ -1,0 +1,148 @@
+public import Foundation
+
+/// Names one entry of a store.
+public struct MuxStoreKey: Sendable, Hashable {
+    /// The `cacheKey` of the multiplexer that owns the entry: any text.
+    public var domain: String
+
+    /// The text of the entry's own key in a ``MultiplexerMap``, any text; `nil` for the one entry of a ``Multiplexer``.
+    public var key: String?
+
+    /// Names the entry of `key` in `domain`.
+    public init(domain: String, key: String? = nil) {
+        self.domain = domain
+        self.key = key
+    }
+
+    /// Two names are equal if their UTF-8 bytes are: texts that differ only in Unicode form name different entries.
+    public static func == (a: MuxStoreKey, b: MuxStoreKey) -> Bool {
+        guard a.domain.utf8.elementsEqual(b.domain.utf8) else { return false }
+        switch (a.key, b.key) {
+        case (nil, nil): return true
+        case (let a?, let b?): return a.utf8.elementsEqual(b.utf8)
+        case (nil, _?), (_?, nil): return false
+        }
+    }
+}
+
+/// One value as a store keeps it: encoded, with the facts that make it usable later.
+public struct MuxStoredEntry: Sendable, Equatable {
+    /// The entry's name.
+    public var name: MuxStoreKey
+
+    /// The version of the value's own format, as given by whoever encoded it.
+    public var schemaVersion: Int
+
+    /// The session that the value belongs to; an entry of a session before the store's present one does not exist.
+    public var sessionEpoch: UInt64
+
+    /// The wall-clock time at which the value was fetched.
+    public var fetchedAt: Date
+
+    /// How long the value counts as fresh after ``fetchedAt``.
+    public var timeToLive: Duration
+
+    /// What the server calls this version of the value, such as an entity tag; `nil` if it did not say.
+    public var validator: String?
+
+    /// The value as JSON in UTF-8, without a line break.
+    public var payload: Data
+
+    /// Describes an encoded value.
+    public init(
+        name: MuxStoreKey,
+        schemaVersion: Int,
+        sessionEpoch: UInt64,
+        fetchedAt: Date,
+        timeToLive: Duration,
+        validator: String? = nil,
+        payload: Data
+    ) {
+        self.name = name
+        self.schemaVersion = schemaVersion
+        self.sessionEpoch = sessionEpoch
+        self.fetchedAt = fetchedAt
+        self.timeToLive = timeToLive
+        self.validator = validator
+        self.payload = payload
+    }
+}
+
+/// How hard a store tries before it reports something as saved.
+public enum MuxDurability: Sendable, Hashable {
+    /// What was reported saved survives a power cut: file and folder are synchronised first.
+    case full
+
+    /// What was reported saved survives the end of the process, but perhaps not a power cut.
+    case relaxed
+}
+
+/// What a store counted since it was made.
+public struct MuxStoreStatistics: Sendable, Equatable {
+    /// Records that were found damaged or foreign and dropped; each was a miss.
+    public var damagedRecords = 0
+
+    /// Bytes of an unfinished record at the end of the journal that were cut off.
+    public var tornBytes = 0
+
+    /// Times the journal was rewritten without its dead records.
+    public var compactions = 0
+
+    /// Statistics of a store that has counted nothing yet.
+    public init() {}
+}
+
+/// Where a repository keeps entries between launches.
+///
+/// The library calls the mutating members of one store one after another, in order, and ``load(_:)`` at any time, also
+/// while they run. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; a store of your own needs no more
+/// than these members.
+///
+/// **On disk.** A member that throws has changed nothing that a reader would take for a value it did not ask for:
+/// after a failed or interrupted ``save(_:durability:)`` a reader sees the old entry, the new one, or none.
+public protocol MuxStore: Sendable {
+    /// The number of the present session; 0 before the first sign-out.
+    ///
+    /// - Throws: What went wrong reading it. The library then treats the store as unreadable, not as empty.
+    func sessionEpoch() async throws -> UInt64
+
+    /// Moves on to session `epoch`, durably, whatever the durability of saves; entries of earlier ones cease to exist.
+    ///
+    /// An `epoch` that is not greater than the present one changes nothing.
+    ///
+    /// - Throws: What went wrong; the session is then the same as before, or the new one, after a restart.
+    func raiseSessionEpoch(to epoch: UInt64) async throws
+
+    /// Returns the entry of that name, or `nil` if there is none, it is damaged, or of an earlier session.
+    ///
+    /// - Throws: What went wrong reading; a missing or damaged entry is not an error.
+    func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
+
+    /// Keeps `entries`, each in place of the one of the same name; returns when they are as safe as `durability` says.
+    ///
+    /// - Throws: What went wrong. None of the entries then counts as saved, though some may have been.
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws
+
+    /// Forgets the entries of those names; returns when that is as safe as `durability` says.
+    ///
+    /// - Throws: What went wrong; the entries may then still be there.
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws
+
+    /// Forgets every entry of `domain`; returns when that is as safe as `durability` says.
+    ///
+    /// - Throws: What went wrong; the entries may then still be there.
+    func removeAll(domain: String, durability: MuxDurability) async throws
+
+    /// Forgets every entry of every domain; the session epoch stays.
+    ///
+    /// - Throws: What went wrong; entries of earlier sessions do not come back to life by that.
+    func removeEverything() async throws
+
+    /// What the store counted so far.
+    func statistics() async -> MuxStoreStatistics
+}
+
+extension MuxStore {
+    /// Nothing counted: for stores that do not count.
+    public func statistics() async -> MuxStoreStatistics { .init() }
+}

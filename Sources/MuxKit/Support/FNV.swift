@@ -1,0 +1,29 @@
+/// The FNV-1a hash of 64 bits: finds keys and damage on disk. Not a protection against an adversary.
+///
+/// Every step is a bijection of the state, so changing any one byte of the input always changes the result.
+/// Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).
+package struct FNV: Sendable {
+    package private(set) var value: UInt64 = 0xcbf2_9ce4_8422_2325
+
+    package init() {}
+
+    package mutating func combine(_ bytes: some Sequence<UInt8>) {
+        var value = self.value
+        for byte in bytes { value = (value ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
+        self.value = value
+    }
+
+    /// Mixes in the text's bytes with their count in front, so that "ab", "c" and "a", "bc" differ.
+    package mutating func combine(field text: String) {
+        let count = UInt64(text.utf8.count)
+        self.combine((0..<8).map { UInt8(truncatingIfNeeded: count >> ($0 * 8)) })
+        self.combine(text.utf8)
+    }
+
+    /// The hash of `bytes`.
+    package static func hash(_ bytes: some Sequence<UInt8>) -> UInt64 {
+        var hash = FNV()
+        hash.combine(bytes)
+        return hash.value
+    }
+}

@@ -1,0 +1,32 @@
+#if MUX_TSAN
+import Foundation
+#else
+import Synchronization
+#endif
+
+/// State behind a lock: the only lock of the package, so that the sanitizer build can swap it in one place.
+///
+/// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
+/// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
+package final class Guarded<State>: @unchecked Sendable /* every access goes through the lock */ {
+    #if MUX_TSAN
+    private let lock = NSLock()
+    private var state: State
+
+    package init(_ state: sending State) { self.state = state }
+
+    package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
+        self.lock.lock()
+        defer { self.lock.unlock() }
+        return try body(&self.state)
+    }
+    #else
+    private let mutex: Mutex<State>
+
+    package init(_ state: sending State) { self.mutex = Mutex(state) }
+
+    package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
+        try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
+    }
+    #endif
+}

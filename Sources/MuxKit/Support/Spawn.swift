@@ -1,0 +1,37 @@
+/// Starts the library's unstructured tasks: the only place that does.
+///
+/// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own.
+package struct Spawn: Sendable {
+    private let executor: (any TaskExecutor)?
+
+    /// Tasks run on `executor`, or on the concurrent pool if it is `nil`.
+    package init(executor: (any TaskExecutor)? = nil) {
+        self.executor = executor
+    }
+
+    /// Starts `operation` in a task that inherits the task-locals of the caller, and its priority unless one is given.
+    @discardableResult
+    package func callAsFunction(
+        name: String,
+        priority: TaskPriority? = nil,
+        _ operation: @escaping @Sendable @concurrent () async -> Void
+    ) -> Task<Void, Never> {
+        Task(name: name, executorPreference: self.executor, priority: priority, operation: operation)
+    }
+}
+
+/// Runs `operation` in a task that the caller's cancellation does not reach, and waits until it has ended.
+///
+/// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
+package func shieldedFromCancellation<Success: Sendable>(
+    isolation: isolated (any Actor)? = #isolation,
+    _ operation: () async throws -> Success
+) async throws -> Success {
+    try await withoutActuallyEscaping(operation) { operation in
+        let task = Task {
+            _ = isolation
+            return try await operation()
+        }
+        return try await task.value
+    }
+}

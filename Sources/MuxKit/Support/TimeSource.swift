@@ -1,0 +1,77 @@
+/// A point on a monotonic time line, in nanoseconds since its source was made.
+///
+/// Arithmetic saturates: a time to live of a thousand years is "never", not a trap.
+package struct Moment: Sendable, Hashable, Comparable {
+    package var nanoseconds: Int64
+
+    package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
+
+    package static let distantPast = Moment(nanoseconds: .min)
+    package static let distantFuture = Moment(nanoseconds: .max)
+
+    package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
+
+    /// The moment `duration` later (earlier if it is negative), held at the ends of the time line.
+    package func advanced(by duration: Duration) -> Moment {
+        let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
+        guard overflow else { return Moment(nanoseconds: sum) }
+        return duration < .zero ? .distantPast : .distantFuture
+    }
+
+    /// How long after `earlier` this moment is; negative if it is before it.
+    package func duration(since earlier: Moment) -> Duration {
+        let (difference, overflow) = self.nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
+        guard overflow else { return .nanoseconds(difference) }
+        return .nanoseconds(self > earlier ? Int64.max : Int64.min)
+    }
+}
+
+/// Where the library takes in-process time from: any clock, made concrete once.
+///
+/// A clock's own instants cannot be compared through `any Clock<Duration>`; durations since the source was made can.
+package struct TimeSource: Sendable {
+    private let elapsed: @Sendable () -> Duration
+    private let pause: @Sendable (Duration) async throws -> Void
+
+    package init(_ clock: some Clock<Duration>) {
+        let origin = clock.now
+        self.elapsed = { origin.duration(to: clock.now) }
+        self.pause = { try await clock.sleep(for: $0) }
+    }
+
+    /// The present moment.
+    package var now: Moment { Moment(nanoseconds: self.elapsed().saturatedNanoseconds) }
+
+    /// Suspends for at least `duration`.
+    ///
+    /// - Throws: `CancellationError` if the task is cancelled first.
+    package func sleep(for duration: Duration) async throws {
+        try await self.pause(min(duration, .longest))
+    }
+}
+
+extension Duration {
+    /// About 146 years: half of what `Int64` nanoseconds can say, so that adding two never overflows.
+    package static let longest = Duration.nanoseconds(Int64.max / 2)
+
+    /// This duration in whole nanoseconds, held at ±``longest``.
+    package var saturatedNanoseconds: Int64 {
+        let clamped = min(max(self, .zero - .longest), .longest)
+        let (seconds, attoseconds) = clamped.components
+        return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
+    }
+
+    /// This duration in seconds, as a floating-point number.
+    package var secondsValue: Double {
+        let (seconds, attoseconds) = self.components
+        return Double(seconds) + Double(attoseconds) / 1e18
+    }
+
+    /// The duration of `seconds`, held at ±``longest``; zero for not-a-number.
+    package static func saturating(seconds: Double) -> Duration {
+        guard !seconds.isNaN else { return .zero }
+        let limit = Duration.longest.secondsValue
+        guard abs(seconds) < limit else { return seconds < 0 ? .zero - .longest : .longest }
+        return .nanoseconds(Int64(seconds * 1e9))
+    }
+}
