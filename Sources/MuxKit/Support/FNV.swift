@@ -1,4 +1,6 @@
-/// The FNV-1a hash of 64 bits: finds keys and damage on disk. Not a protection against an adversary.
+/// The FNV-1a hash of 64 bits: finds keys and damage on disk.
+///
+/// Not a protection against an adversary.
 ///
 /// Every step is a bijection of the state, so changing any one byte of the input always changes the result.
 /// Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).

@@ -8,7 +8,8 @@ import Synchronization
 ///
 /// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
 /// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
-package final class Guarded<State>: @unchecked Sendable /* every access goes through the lock */ {
+/// `@unchecked`, because every access to the state goes through the lock.
+package final class Guarded<State>: @unchecked Sendable {
     #if MUX_TSAN
     private let lock = NSLock()
     private var state: State
