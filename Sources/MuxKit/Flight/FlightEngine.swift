@@ -1,0 +1,354 @@
+/// The shell of ``FlightStateMachine``: tasks, continuations, cancellation and the lock around its owner's state.
+///
+/// The one single-flight engine of the package. An owner puts its own state beside the flights, so that looking for an
+/// answer and joining a flight, or keeping an outcome and waking its callers, is one critical section.
+///
+/// **Concurrent calls.** Any member may be called from anywhere. Owner closures run under the lock: they only look and
+/// change, and call nothing.
+///
+/// **Cancellation.** A caller whose task is cancelled leaves at once; what happens to the flight is the owner's choice.
+package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
+    /// How a call ends that no error ends.
+    package enum Landing: Sendable {
+        /// The outcome, or an answer that made a flight unnecessary.
+        case output(Output)
+        /// The caller leads this flight: it does the work, then calls ``land(_:of:failed:settle:)``.
+        case lead(FlightID)
+    }
+
+    /// What the owner's state says to a caller.
+    package enum Decision {
+        /// No flight is needed.
+        case answer(Output)
+        /// No flight can help.
+        case fail(any Error)
+        /// A flight is needed.
+        case fly
+    }
+
+    /// Who does the work of a flight that has to start.
+    package enum Launch: Sendable {
+        /// A task of the engine's; the work calls ``land(_:of:failed:settle:)`` in the end, whatever happens.
+        case spawned(name: String, @Sendable (FlightID) async -> Void)
+        /// The caller that found no flight running.
+        case byCaller
+    }
+
+    private typealias Waiter = CheckedContinuation<Landing, any Error>
+
+    /// What belongs to a flight that runs in a task of the engine's.
+    private struct Running: Sendable {
+        let launch: Launch
+        var task: Task<Void, Never>?
+        var linger: Task<Void, Never>?
+        var isCancelled = false
+    }
+
+    private struct Board: Sendable {
+        var state: State
+        var machines: [Key: FlightStateMachine<Waiter>] = [:]
+        var running: [FlightID: Running] = [:]
+        var lastID: UInt64 = 0
+
+        mutating func nextID() -> UInt64 {
+            self.lastID &+= 1
+            return self.lastID
+        }
+
+        /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
+        mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine<Waiter>) -> R) -> R {
+            var machine = self.machines.removeValue(forKey: key) ?? FlightStateMachine()
+            defer { if !machine.isIdle { self.machines[key] = machine } }
+            return body(&machine)
+        }
+    }
+
+    private let board: Guarded<Board>
+    private let spawn: Spawn
+    private let time: TimeSource
+    private let linger: Duration?
+
+    /// - Parameters:
+    ///   - state: The owner's part of what the lock guards.
+    ///   - linger: How long a flight that nobody waits for is left running, in case somebody comes; `nil` to let it finish.
+    package init(_ state: State, linger: Duration?, time: TimeSource, spawn: Spawn) {
+        self.board = Guarded(Board(state: state))
+        self.linger = linger
+        self.time = time
+        self.spawn = spawn
+    }
+
+    deinit {
+        // No caller can wait any more: each of them holds the engine. What still runs, runs for nobody.
+        let running = self.board.withLock { $0.running }
+        for flight in running.values {
+            flight.task?.cancel()
+            flight.linger?.cancel()
+        }
+    }
+
+    /// Looks at or changes the owner's state, without touching flights.
+    package func withState<R>(_ body: (inout State) -> sending R) -> sending R {
+        self.board.withLock { body(&$0.state) }
+    }
+
+    // MARK: - Arriving and leaving
+
+    /// Returns what `decide` answers, or else the outcome of the flight of `key`, started if none runs.
+    ///
+    /// - Parameters:
+    ///   - key: What the flight is about.
+    ///   - launch: Who does the work if a flight has to start.
+    ///   - decide: Called under the lock, once.
+    ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
+    ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
+    /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
+    ///   cancelled while it waits.
+    package nonisolated(nonsending) func enter(
+        _ key: Key,
+        launch: Launch,
+        decide: (inout State) -> Decision,
+        joined: (inout State, Bool) -> Void,
+        arrived: () -> Void = {}
+    ) async throws -> Landing {
+        let place = Guarded<Ticket?>(nil)
+        return try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { (continuation: Waiter) in
+                switch self.arrive(continuation, at: key, launch: launch, decide: decide, joined: joined) {
+                case .resume(let result):
+                    arrived()
+                    continuation.resume(with: result)
+                case .wait(let ticket, let launched, let linger):
+                    linger?.cancel()
+                    place.withLock { $0 = ticket }
+                    arrived()
+                    if launched { self.launch(ticket, of: key) }
+                    if Task.isCancelled { self.leave(ticket, key) }
+                }
+            }
+        } onCancel: {
+            // Before the caller has a place, the body sees the cancellation itself.
+            if let ticket = place.withLock({ $0 }) { self.leave(ticket, key) }
+        }
+    }
+
+    private enum Arrival {
+        case resume(Result<Landing, any Error>)
+        case wait(Ticket, launched: Bool, linger: Task<Void, Never>?)
+    }
+
+    private func arrive(
+        _ continuation: Waiter,
+        at key: Key,
+        launch: Launch,
+        decide: (inout State) -> Decision,
+        joined: (inout State, Bool) -> Void
+    ) -> Arrival {
+        let isCancelled = Task.isCancelled
+        return self.board.withLock { board -> Arrival in
+            switch decide(&board.state) {
+            case .answer(let output): return .resume(.success(.output(output)))
+            case .fail(let error): return .resume(.failure(error))
+            case .fly: break
+            }
+            guard !isCancelled else { return .resume(.failure(CancellationError())) }
+            let ticket = board.nextID()
+            if case .byCaller = launch, board.withMachine(of: key, { $0.led(by: ticket) }) {
+                return .resume(.success(.lead(ticket)))
+            }
+            switch board.withMachine(of: key, { $0.requested(by: continuation, ticket: ticket) }) {
+            case .start(let flight):
+                board.running[flight] = Running(launch: launch)
+                joined(&board.state, false)
+                return .wait(ticket, launched: true, linger: nil)
+            case .join:
+                joined(&board.state, true)
+                return .wait(ticket, launched: false, linger: nil)
+            case .adopt(let flight):
+                joined(&board.state, true)
+                let linger = board.running[flight]?.linger
+                board.running[flight]?.linger = nil
+                return .wait(ticket, launched: false, linger: linger)
+            }
+        }
+    }
+
+    private func leave(_ ticket: Ticket, _ key: Key) {
+        let abandonment: FlightStateMachine<Waiter>.Abandonment =
+            switch self.linger {
+            case nil: .finish
+            case .some(let linger) where linger <= .zero: .cancel
+            case .some: .linger
+            }
+        let action = self.board.withLock { board in
+            board.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
+        }
+        switch action {
+        case .ignore:
+            break
+        case .resume(let waiter):
+            waiter.resume(throwing: CancellationError())
+        case .resumeAndCancel(let waiter, let flight):
+            waiter.resume(throwing: CancellationError())
+            self.cancel([flight])
+        case .resumeAndLinger(let waiter, let flight):
+            self.startLinger(of: flight, key, since: ticket)
+            waiter.resume(throwing: CancellationError())
+        }
+    }
+
+    private func startLinger(of flight: FlightID, _ key: Key, since ticket: Ticket) {
+        guard let linger = self.linger else { return }
+        let time = self.time
+        let timer = self.spawn(name: "mux.linger") { [weak self] in
+            guard (try? await time.sleep(for: linger)) != nil else { return }
+            self?.lingerPassed(key, since: ticket)
+        }
+        let former = self.board.withLock { board -> Task<Void, Never>? in
+            guard let running = board.running[flight] else { return timer }
+            board.running[flight]?.linger = timer
+            return running.linger
+        }
+        former?.cancel()
+    }
+
+    private func lingerPassed(_ key: Key, since ticket: Ticket) {
+        let flight = self.board.withLock { board in board.withMachine(of: key) { $0.lingerPassed(since: ticket) } }
+        if let flight { self.cancel([flight]) }
+    }
+
+    // MARK: - Flying
+
+    private func launch(_ flight: FlightID, of key: Key) {
+        guard case .spawned(let name, let work)? = self.board.withLock({ $0.running[flight]?.launch }) else { return }
+        let task = self.spawn(name: name) { await work(flight) }
+        let isCancelled = self.board.withLock { board -> Bool in
+            board.running[flight]?.task = task
+            return board.running[flight]?.isCancelled ?? false
+        }
+        if isCancelled { task.cancel() }
+    }
+
+    private func cancel(_ flights: [FlightID]) {
+        let tasks = self.board.withLock { board in
+            flights.compactMap { flight -> Task<Void, Never>? in
+                board.running[flight]?.isCancelled = true
+                return board.running[flight]?.task
+            }
+        }
+        for task in tasks { task.cancel() }
+    }
+
+    /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.
+    ///
+    /// - Returns: Whether the flight is still the current one of `key`.
+    @discardableResult
+    package func report(from flight: FlightID, of key: Key, _ change: (inout State) -> Void) -> Bool {
+        self.board.withLock { board in
+            guard board.machines[key]?.currentFlight == flight else { return false }
+            change(&board.state)
+            return true
+        }
+    }
+
+    private enum LandingStep {
+        case nothing
+        case wake([Waiter], Result<Output, any Error>)
+        case restart(FlightID)
+    }
+
+    /// Ends a flight: keeps its outcome if no fence has passed it, and wakes its callers.
+    ///
+    /// - Parameters:
+    ///   - failed: Whether the work brought no new outcome.
+    ///   - settle: Called under the lock if somebody has a use for the outcome: changes the owner's state, if the flag
+    ///     says that the outcome may be kept, and returns what the callers get.
+    package func land(
+        _ flight: FlightID,
+        of key: Key,
+        failed: Bool,
+        settle: (inout State, Bool) -> Result<Output, any Error>
+    ) {
+        let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
+            let running = board.running.removeValue(forKey: flight)
+            let next = board.nextID()
+            let action = board.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
+            let step: LandingStep =
+                switch action {
+                case .ignore: .nothing
+                case .commit(let waiters): .wake(waiters, settle(&board.state, true))
+                case .answer(let waiters): .wake(waiters, settle(&board.state, false))
+                case .restart(let next): .restart(next)
+                }
+            if case .restart = step { board.running[next] = running.map { Running(launch: $0.launch) } }
+            return (step, running?.linger)
+        }
+        linger?.cancel()
+        switch step {
+        case .nothing: break
+        case .wake(let waiters, let result): Self.wake(waiters, with: result)
+        case .restart(let next): self.launch(next, of: key)
+        }
+    }
+
+    private static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
+        let landing = result.map(Landing.output)
+        for waiter in waiters { waiter.resume(with: landing) }
+    }
+
+    // MARK: - Fencing
+
+    /// Changes the owner's state and fences off the flights of `key`; their callers wait on and get their outcome.
+    package func fence<R>(_ key: Key, _ change: (inout State) -> sending R) -> sending R {
+        let (result, action) = self.board.withLock { board in
+            (change(&board.state), board.withMachine(of: key) { $0.detachedByFence() })
+        }
+        self.cancel(action.cancel)
+        return result
+    }
+
+    /// Changes the owner's state and fences off the flights of `key`, unless `change` says that it changed nothing.
+    package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
+        let (hasChanged, action) = self.board.withLock { board in
+            guard change(&board.state) else { return (false, FlightStateMachine<Waiter>.FenceAction()) }
+            return (true, board.withMachine(of: key) { $0.detachedByFence() })
+        }
+        self.cancel(action.cancel)
+        return hasChanged
+    }
+
+    /// Changes the owner's state and fences off all flights; their callers wait on and get their outcome.
+    package func fenceAll<R>(_ change: (inout State) -> sending R) -> sending R {
+        let (result, flights) = self.board.withLock { board in
+            let result = change(&board.state)
+            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.detachedByFence() } }
+            return (result, actions.flatMap(\.cancel))
+        }
+        self.cancel(flights)
+        return result
+    }
+
+    /// Changes the owner's state, fences off all flights and answers their callers now.
+    ///
+    /// - Parameters:
+    ///   - cancelling: Whether the flights are also cancelled, or run on to no effect.
+    ///   - change: Called under the lock; returns the answer.
+    package func dismissAll(cancelling: Bool, _ change: (inout State) -> Result<Output, any Error>) {
+        let (waiters, flights, answer) = self.board.withLock { board in
+            let answer = change(&board.state)
+            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
+            return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
+        }
+        Self.wake(waiters, with: answer)
+        if cancelling { self.cancel(flights) }
+    }
+
+    // MARK: - Looking
+
+    /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
+        self.board.withLock { board in
+            (board.machines.values.reduce(0) { $0 + $1.waiterCount }, board.running.count, board.machines.count)
+        }
+    }
+}

@@ -1,0 +1,242 @@
+/// Identifies one piece of running work; never used twice by one engine.
+package typealias FlightID = UInt64
+
+/// Identifies one waiting caller; never used twice by one engine.
+package typealias Ticket = UInt64
+
+/// Decides who waits for which piece of work of one key, and when work is started, adopted, cancelled or fenced off.
+///
+/// At most one flight is *current*: callers join it, and its outcome is the one to keep. A fence moves the current
+/// flight aside: it still answers those who joined it before, and the next caller starts another. A flight that was
+/// cancelled because nobody waited any more stays current until it has really ended, so that the next one never
+/// overlaps it: whoever arrives in between gets its value if there is one after all, and a new flight if not.
+///
+/// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell and only grow.
+package struct FlightStateMachine<Waiter: Sendable>: Sendable {
+    /// Why a flight keeps running.
+    private enum Phase: Sendable, Equatable {
+        /// Somebody waits, or the flight runs to its end in any case.
+        case wanted
+        /// Nobody waits; the flight is cancelled when the linger that began with this ticket has passed.
+        case lingering(since: Ticket)
+        /// The flight was told to stop and has not ended yet.
+        case cancelled
+    }
+
+    /// One running piece of work.
+    private struct Flight: Sendable {
+        let id: FlightID
+        var phase: Phase = .wanted
+        var waiters = Parking<Waiter>()
+    }
+
+    /// The flight that callers join.
+    private var current: Flight?
+
+    /// Flights from before a fence that have not ended yet and whose callers still wait.
+    private var detached: [Flight] = []
+
+    package init() {}
+
+    /// Nothing runs, so nothing more can happen to what happened so far.
+    package var isIdle: Bool { self.current == nil && self.detached.isEmpty }
+
+    /// How many callers wait, for all flights together.
+    package var waiterCount: Int { self.detached.reduce(self.current?.waiters.count ?? 0) { $0 + $1.waiters.count } }
+
+    /// The flight that a caller would join now.
+    package var currentFlight: FlightID? { self.current?.id }
+
+    // MARK: - Arriving
+
+    /// What to do for a caller who wants the outcome.
+    package enum RequestAction: Sendable, Equatable {
+        /// Start this flight; the caller waits for it.
+        case start(FlightID)
+        /// The caller waits for this flight, which runs already.
+        case join(FlightID)
+        /// The caller waits for this flight, which nobody waited for any more; the linger is off.
+        case adopt(FlightID)
+    }
+
+    /// A caller asks for the outcome and waits under `ticket`, which also names the flight if one has to start.
+    package mutating func requested(by waiter: Waiter, ticket: Ticket) -> RequestAction {
+        guard var flight = self.current else {
+            var flight = Flight(id: ticket)
+            flight.waiters.park(waiter, ticket: ticket)
+            self.current = flight
+            return .start(ticket)
+        }
+        flight.waiters.park(waiter, ticket: ticket)
+        defer { self.current = flight }
+        switch flight.phase {
+        case .wanted, .cancelled:
+            return .join(flight.id)
+        case .lingering:
+            flight.phase = .wanted
+            return .adopt(flight.id)
+        }
+    }
+
+    /// A caller does the work itself and waits for nobody; answers `false`, and changes nothing, if a flight runs.
+    package mutating func led(by ticket: Ticket) -> Bool {
+        guard self.current == nil else { return false }
+        self.current = Flight(id: ticket)
+        return true
+    }
+
+    // MARK: - Leaving
+
+    /// What becomes of work that nobody waits for any more.
+    package enum Abandonment: Sendable {
+        /// It runs to its end and its outcome is kept.
+        case finish
+        /// It is cancelled at once.
+        case cancel
+        /// It is cancelled if nobody joins it for a while.
+        case linger
+    }
+
+    /// What to do for a caller that leaves.
+    package enum LeaveAction: Sendable {
+        /// The caller is already answered.
+        case ignore
+        /// Tell the caller that it has left.
+        case resume(Waiter)
+        /// Tell the caller that it has left, and cancel the flight: nobody is left.
+        case resumeAndCancel(Waiter, FlightID)
+        /// Tell the caller that it has left, and start the linger of the flight: nobody is left.
+        case resumeAndLinger(Waiter, FlightID)
+    }
+
+    /// The caller with this ticket does not want to wait any longer.
+    package mutating func left(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
+        if let waiter = self.current?.waiters.leave(ticket) {
+            return self.currentWasLeft(by: waiter, ticket: ticket, abandonment: abandonment)
+        }
+        for index in self.detached.indices {
+            guard let waiter = self.detached[index].waiters.leave(ticket) else { continue }
+            guard self.detached[index].waiters.isEmpty else { return .resume(waiter) }
+            return .resumeAndCancel(waiter, self.detached.remove(at: index).id)
+        }
+        return .ignore
+    }
+
+    private mutating func currentWasLeft(
+        by waiter: Waiter,
+        ticket: Ticket,
+        abandonment: Abandonment
+    ) -> LeaveAction {
+        guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled else {
+            return .resume(waiter)
+        }
+        switch abandonment {
+        case .finish:
+            return .resume(waiter)
+        case .cancel:
+            self.current?.phase = .cancelled
+            return .resumeAndCancel(waiter, flight.id)
+        case .linger:
+            self.current?.phase = .lingering(since: ticket)
+            return .resumeAndLinger(waiter, flight.id)
+        }
+    }
+
+    /// The linger that began when the caller with this ticket left has passed.
+    ///
+    /// - Returns: The flight to cancel, or `nil` if somebody joined it in the meantime or it is over.
+    package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+        guard let flight = self.current, flight.phase == .lingering(since: ticket) else { return nil }
+        self.current?.phase = .cancelled
+        return flight.id
+    }
+
+    // MARK: - Ending
+
+    /// What to do with the outcome of a flight.
+    package enum EndAction: Sendable {
+        /// The flight was fenced off and nobody waits for it.
+        case ignore
+        /// Keep the outcome, then give it to these callers.
+        case commit([Waiter])
+        /// Give the outcome to these callers, and keep nothing of it.
+        case answer([Waiter])
+        /// The flight failed because it was cancelled, but callers came since: start this one for them.
+        case restart(FlightID)
+    }
+
+    /// A flight has ended; `next` names the one to start if callers came after it was cancelled.
+    package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> EndAction {
+        if var flight = self.current, flight.id == id {
+            self.current = nil
+            guard failed, flight.phase == .cancelled else { return .commit(flight.waiters.drain()) }
+            guard !flight.waiters.isEmpty else { return .answer([]) }
+            self.current = Flight(id: next, waiters: flight.waiters)
+            return .restart(next)
+        }
+        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return .ignore }
+        var flight = self.detached.remove(at: index)
+        return .answer(flight.waiters.drain())
+    }
+
+    /// A flight ran out of time: it is over for its callers, and the slot is free, whether or not the work obeys.
+    ///
+    /// - Returns: The callers to tell, or `nil` if the flight is over already.
+    package mutating func deadlinePassed(_ id: FlightID) -> [Waiter]? {
+        if self.current?.id == id {
+            defer { self.current = nil }
+            return self.current?.waiters.drain()
+        }
+        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return nil }
+        var flight = self.detached.remove(at: index)
+        return flight.waiters.drain()
+    }
+
+    // MARK: - Fencing
+
+    /// What to do to the flights that began before a fence.
+    package struct FenceAction: Sendable {
+        /// Callers to answer now.
+        package var answer: [Waiter] = []
+        /// Flights to cancel: nobody waits for them any more.
+        package var cancel: [FlightID] = []
+    }
+
+    /// From now on no flight that began before may have its outcome kept; its callers wait on and get it nevertheless.
+    package mutating func detachedByFence() -> FenceAction {
+        guard let flight = self.current else { return FenceAction() }
+        self.current = nil
+        guard !flight.waiters.isEmpty else { return FenceAction(cancel: [flight.id]) }
+        self.detached.append(flight)
+        return FenceAction()
+    }
+
+    /// From now on no flight that began before may have its outcome kept, and its callers do not wait for it any longer.
+    package mutating func dismissedByFence() -> FenceAction {
+        var action = FenceAction()
+        for var flight in self.detached + [self.current].compactMap(\.self) {
+            action.answer += flight.waiters.drain()
+            action.cancel.append(flight.id)
+        }
+        self.current = nil
+        self.detached = []
+        return action
+    }
+
+    #if DEBUG
+    /// What contradicts the machine's own rules; `nil` if nothing does.
+    package func violation() -> String? {
+        let flights = self.detached + [self.current].compactMap(\.self)
+        if Set(flights.map(\.id)).count != flights.count { return "two flights have one name" }
+        if self.detached.contains(where: \.waiters.isEmpty) { return "a fenced flight is kept though nobody waits" }
+        if case .lingering = self.current?.phase, self.current?.waiters.isEmpty == false {
+            return "a flight lingers though somebody waits"
+        }
+        return flights.lazy.compactMap { $0.waiters.violation() }.first
+    }
+    #endif
+}
+
+extension FlightStateMachine.LeaveAction: Equatable where Waiter: Equatable {}
+extension FlightStateMachine.EndAction: Equatable where Waiter: Equatable {}
+extension FlightStateMachine.FenceAction: Equatable where Waiter: Equatable {}

@@ -1,0 +1,61 @@
+/// Waiters in the order of their arrival, each of which can leave before its turn.
+///
+/// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
+/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
+package struct Parking<Waiter: Sendable>: Sendable {
+    /// One place: whose it is, and who waits in it. `nil` once the waiter has left.
+    private struct Place: Sendable {
+        let ticket: UInt64
+        var waiter: Waiter?
+    }
+
+    private var places: [Place] = []
+
+    /// How many wait.
+    package private(set) var count = 0
+
+    package init() {}
+
+    package var isEmpty: Bool { self.count == 0 }
+
+    /// Lets `waiter` wait under `ticket`, which must be greater than every ticket before it.
+    package mutating func park(_ waiter: Waiter, ticket: UInt64) {
+        self.places.append(Place(ticket: ticket, waiter: waiter))
+        self.count += 1
+    }
+
+    /// Removes and returns the waiter of `ticket`; `nil` if it never came or is gone already.
+    package mutating func leave(_ ticket: UInt64) -> Waiter? {
+        var low = 0
+        var high = self.places.count
+        while low < high {
+            let middle = (low + high) / 2
+            if self.places[middle].ticket < ticket { low = middle + 1 } else { high = middle }
+        }
+        guard low < self.places.count, self.places[low].ticket == ticket, let waiter = self.places[low].waiter
+        else { return nil }
+        self.places[low].waiter = nil
+        self.count -= 1
+        if self.count < self.places.count / 2 { self.places.removeAll { $0.waiter == nil } }
+        return waiter
+    }
+
+    /// Removes and returns all who still wait, in order of arrival.
+    package mutating func drain() -> [Waiter] {
+        let waiters = self.places.compactMap(\.waiter)
+        self.places = []
+        self.count = 0
+        return waiters
+    }
+
+    #if DEBUG
+    /// What is wrong with the order or the count; `nil` if nothing is.
+    package func violation() -> String? {
+        guard self.places.count(where: { $0.waiter != nil }) == self.count else { return "the count is wrong" }
+        guard zip(self.places, self.places.dropFirst()).allSatisfy({ $0.ticket < $1.ticket }) else {
+            return "tickets are out of order"
+        }
+        return nil
+    }
+    #endif
+}

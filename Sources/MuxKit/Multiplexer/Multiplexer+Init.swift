@@ -1,0 +1,88 @@
+extension Multiplexer {
+    /// Makes a multiplexer that keeps its value in memory.
+    ///
+    /// - Parameters:
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer registers.
+    ///   - onFetch: Fetches the value.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable () async throws -> Value
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil) { Fetched(try await onFetch()) }
+    }
+
+    /// Makes a multiplexer that keeps its value in memory, where the fetch says how long the value is good.
+    ///
+    /// - Parameters:
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer registers.
+    ///   - onFetch: Fetches the value.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
+    }
+}
+
+extension Multiplexer where Value: Codable {
+    /// Makes a multiplexer that can keep its value on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable () async throws -> Value
+    ) {
+        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        self.init(policy: policy, repository: repository, persistence: persistence) { Fetched(try await onFetch()) }
+    }
+
+    /// Makes a multiplexer that can keep its value on disk, where the fetch says how long the value is good.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+    ) {
+        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+    }
+
+    /// Makes a multiplexer whose fetch needs a dependency, such as an access token: both single-flight, both cached.
+    ///
+    /// The fetch reports a dependency that is no good by throwing a ``BadDependencyError``; it then runs once more, with a
+    /// new one.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - dependency: Hands out the dependency, and renews it when it is refused.
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs: that of `dependency`.
+    ///   - onFetch: Fetches the value.
+    public init<Runner: DependencyRunner>(
+        cacheKey: String,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Runner.Dependency) async throws -> Value
+    ) {
+        self.init(cacheKey: cacheKey, policy: policy, repository: repository) {
+            try await dependency.run { .output(try await onFetch($0)) }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+/// Fetches one value, shares it with every caller, and keeps it.
+///
+/// Define one for each thing that your app fetches, as a global constant, and ask it from anywhere:
+///
+/// ```swift
+/// let profile = Multiplexer<Profile>(cacheKey: "Profile") { try await Backend.myProfile() }.register()
+///
+/// let me = try await profile.request()                // one fetch, however many callers
+/// let now = try await profile.refresh().request()     // fetches; the old value stays as a safety net
+/// await profile.clear()                               // forgets it, in memory and on disk
+/// ```
+///
+/// **Concurrent calls.** Between two fences at most one fetch runs. A fence is ``refresh()``, ``store(_:)``, ``clear()`` or
+/// a sign-out: nothing that began before it changes what is read after it. A fetch that a fence has passed still answers
+/// those who asked before, while the next request starts another.
+///
+/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
+/// When nobody is left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
+///
+/// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
+/// stale then.
+///
+/// **On disk.** With a `cacheKey` the value can be kept on disk: ``save()`` writes it, a request that finds nothing in
+/// memory reads it, and its age goes on counting between launches.
+public final actor Multiplexer<Value: Sendable> {
+    nonisolated let core: MultiplexerCore<SingleSlot<Value>>
+
+    init(
+        policy: MuxPolicy,
+        repository: MuxRepository,
+        persistence: Persistence<SoleKey, Value>?,
+        fetch: @escaping @Sendable () async throws -> Fetched<Value>
+    ) {
+        self.core = MultiplexerCore(
+            slots: SingleSlot(),
+            policy: policy,
+            repository: repository,
+            persistence: persistence,
+            keyText: { _ in nil },
+            fetch: { _ in try await fetch() }
+        )
+    }
+
+    // MARK: - Reading
+
+    /// Returns the value, fetching it when there is no fresh one.
+    ///
+    /// Callers that arrive while a fetch runs share its outcome. A caller whose task is cancelled leaves at once; the
+    /// others notice nothing.
+    ///
+    /// - Returns: A fresh value, or a stale one if the fetch failed and the policy permits it.
+    /// - Throws: ``MuxError/sessionEnded``, `CancellationError`, or what the fetch threw.
+    /// - Complexity: O(1), and no suspension, for a fresh value in memory.
+    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
+    public nonisolated(nonsending) func request() async throws -> Value {
+        if let value = self.core.hit(.sole) { return value }
+        return try await self.core.request(.sole).value
+    }
+
+    /// Returns what ``request()`` does, with its age and where it came from.
+    ///
+    /// - Returns: The entry.
+    /// - Throws: What ``request()`` throws.
+    public nonisolated(nonsending) func requestEntry() async throws -> MuxEntry<Value> {
+        try await self.core.request(.sole)
+    }
+
+    /// The value in memory, however old; `nil` if there is none.
+    public nonisolated var cachedValue: Value? { self.cachedEntry?.value }
+
+    /// The value in memory, however old, with its age; `nil` if there is none.
+    public nonisolated var cachedEntry: MuxEntry<Value>? { self.core.cachedEntry(.sole) }
+
+    /// Returns the value in memory or else on disk, however old, without a fetch.
+    ///
+    /// - Returns: The value; `nil` if there is none, or none that can be read.
+    public nonisolated(nonsending) func loadCachedValue() async -> Value? {
+        await self.core.loadCachedEntry(.sole)?.value
+    }
+
+    /// What this multiplexer counted since it was made.
+    public nonisolated var statistics: MuxStatistics { self.core.engine.withState { $0.statistics } }
+
+    // MARK: - Changing
+
+    /// Makes the value stale: the next request fetches, and has the old value to fall back to.
+    ///
+    /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
+    ///
+    /// - Returns: The multiplexer, to go on with ``request()``.
+    @discardableResult
+    public nonisolated func refresh() -> Self {
+        self.core.refresh(.sole)
+        return self
+    }
+
+    /// Puts `value` in place of the cached one, as if it had just been fetched.
+    ///
+    /// A fetch that is running cannot overwrite it. ``save()`` writes it to disk.
+    public nonisolated func store(_ value: Value) {
+        self.core.store(Fetched(value), .sole, ifRevision: nil)
+    }
+
+    /// Puts `value` in place of `entry`, if that is still what is cached: for an optimistic update, or to take one back.
+    ///
+    /// - Parameters:
+    ///   - value: The new value.
+    ///   - entry: What was read before, with ``requestEntry()`` or ``cachedEntry``.
+    /// - Returns: Whether the value was stored. If not, nothing has changed.
+    @discardableResult
+    public nonisolated func store(_ value: Value, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
+        self.core.store(Fetched(value), .sole, ifRevision: entry.revision)
+    }
+
+    /// Forgets the value, in memory and on disk; the next request fetches, and throws if that fails.
+    ///
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    @discardableResult
+    public func clear() async -> MuxClearReport {
+        await self.core.clear(.sole)
+    }
+
+    /// Writes the value to disk if it changed since the last time; without a `cacheKey`, does nothing.
+    ///
+    /// - Returns: What was saved, or why not.
+    @discardableResult
+    public func save() async -> MuxSaveReport {
+        await self.core.repository.save([self.core])
+    }
+
+    // MARK: - Repository
+
+    /// Has the repository keep this multiplexer alive, and include it in what is done to all.
+    ///
+    /// One with a `cacheKey` takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
+    /// nothing.
+    ///
+    /// - Returns: The multiplexer.
+    @discardableResult
+    public nonisolated func register() -> Self {
+        self.core.repository.retain(self, self.core)
+        return self
+    }
+
+    /// Undoes ``register()``.
+    public nonisolated func unregister() {
+        self.core.repository.release(self.core, staysAttached: self.core.persistence != nil)
+    }
+}

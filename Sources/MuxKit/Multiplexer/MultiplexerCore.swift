@@ -1,0 +1,267 @@
+import Foundation
+
+/// What ``Multiplexer`` and ``MultiplexerMap`` have in common, which is all but their names: slots, flights and the disk.
+///
+/// Members are synchronous where the answer is immediate. What waits for the disk goes through the repository's lane.
+package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
+    package typealias Key = Slots.Key
+    package typealias Value = Slots.Value
+    package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
+
+    /// What the flight engine's lock guards for us.
+    struct State: Sendable {
+        var slots: Slots
+        var statistics = MuxStatistics()
+        var lastRevision: UInt64 = 0
+        /// Entries on disk that were fetched at this time or earlier are from before a refresh of everything.
+        var refreshedOnDisk: Date?
+        /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
+        var isDomainRemovalPending = false
+
+        mutating func nextRevision() -> UInt64 {
+            self.lastRevision &+= 1
+            return self.lastRevision
+        }
+    }
+
+    let engine: FlightEngine<Key, MuxEntry<Value>, State>
+    let policy: MuxPolicy
+    let repository: MuxRepository
+    let persistence: Persistence<Key, Value>?
+    private let fetch: Fetch
+    private let keyText: @Sendable (Key) -> String?
+
+    init(
+        slots: Slots,
+        policy: MuxPolicy,
+        repository: MuxRepository,
+        persistence: Persistence<Key, Value>?,
+        keyText: @escaping @Sendable (Key) -> String?,
+        fetch: @escaping Fetch
+    ) {
+        self.policy = policy
+        self.repository = repository
+        self.persistence = persistence
+        self.keyText = keyText
+        self.fetch = fetch
+        let linger: Duration? =
+            switch policy.whenAbandoned {
+            case .finish: nil
+            case .cancel(let linger): linger
+            }
+        self.engine = FlightEngine(
+            State(slots: slots),
+            linger: linger,
+            time: repository.time,
+            spawn: repository.spawn
+        )
+        if persistence != nil { repository.attach(self) }
+    }
+
+    // MARK: - Requests
+
+    /// The fresh value in memory; `nil` if there is none.
+    func hit(_ key: Key) -> Value? {
+        let now = self.repository.time.now
+        let value = self.engine.withState { state -> Value? in
+            guard let slot = state.slots.slot(of: key),
+                slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
+            else { return nil }
+            state.statistics.hits += 1
+            return slot.entry?.value
+        }
+        if value != nil { self.tell(.hit, key) }
+        return value
+    }
+
+    /// The entry in memory if it needs no fetch, or else what the key's flight brings.
+    nonisolated(nonsending) func request(_ key: Key) async throws -> MuxEntry<Value> {
+        guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
+        let now = self.repository.time.now
+        var met: MuxEvent.Kind?
+        let landing = try await self.engine.enter(
+            key,
+            launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
+            decide: { state in
+                guard let answer = Self.answer(for: key, in: &state, at: now, policy: self.policy) else { return .fly }
+                met = answer.isStale ? .servedStale : .hit
+                return .answer(answer)
+            },
+            joined: { state, isRunning in
+                if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
+                met = isRunning ? .joined : .missed
+            },
+            arrived: { if let met { self.tell(met, key) } }
+        )
+        guard case .output(let entry) = landing else { throw CancellationError() }
+        return entry
+    }
+
+    private static func answer(
+        for key: Key,
+        in state: inout State,
+        at now: Moment,
+        policy: MuxPolicy
+    ) -> MuxEntry<Value>? {
+        guard let slot = state.slots.slot(of: key) else { return nil }
+        switch slot.freshness(at: now, staleIfError: policy.staleIfError) {
+        case .fresh: break
+        case .held: state.statistics.staleServed += 1
+        case .fallback, .unusable, nil: return nil
+        }
+        state.statistics.hits += 1
+        return slot.snapshot(at: now, source: .memory)
+    }
+
+    // MARK: - Flights
+
+    /// The work of one flight: the disk first, where memory has nothing; then the fetch.
+    private func fly(_ key: Key, _ flight: FlightID) async {
+        if let entry = await self.freshEntryFromDisk(key, flight) {
+            self.engine.land(flight, of: key, failed: false) { state, isKept in
+                if isKept { state.statistics.diskHits += 1 }
+                return .success(entry)
+            }
+            return
+        }
+        self.engine.withState { $0.statistics.fetches += 1 }
+        self.tell(.fetchStarted, key)
+        do {
+            self.landed(try await self.fetch(key), key, flight)
+        } catch {
+            self.failed(error, key, flight)
+        }
+    }
+
+    /// Loads the entry of `key` into its slot, if memory has none.
+    ///
+    /// - Returns: The entry, if it was loaded and is fresh.
+    private func freshEntryFromDisk(_ key: Key, _ flight: FlightID) async -> MuxEntry<Value>? {
+        guard let persistence, self.mayRead(key) else { return nil }
+        guard let (entry, fetchedAt) = await self.load(key, persistence) else { return nil }
+        let now = self.repository.time.now
+        var found: MuxEntry<Value>?
+        self.engine.report(from: flight, of: key) { state in
+            self.adopt(entry, fetchedAt: fetchedAt, of: key, in: &state)
+            guard let slot = state.slots.slot(of: key),
+                slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
+            else { return }
+            found = slot.snapshot(at: now, source: .disk)
+        }
+        return found
+    }
+
+    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID) {
+        let entry = self.entry(of: fetched)
+        var isKept = false
+        self.engine.land(flight, of: key, failed: false) { state, mayKeep in
+            isKept = mayKeep
+            var entry = entry
+            entry.revision = state.nextRevision()
+            if mayKeep {
+                state.slots.withSlot(of: key) { $0.committed(entry) }
+            } else {
+                state.statistics.fenceDrops += 1
+            }
+            return .success(
+                MuxEntry(
+                    value: entry.value,
+                    age: .zero,
+                    timeToLive: entry.timeToLive,
+                    source: .fetch,
+                    isStale: !mayKeep || entry.timeToLive <= .zero,
+                    revision: entry.revision
+                )
+            )
+        }
+        self.tell(.fetched, key)
+        if !isKept { self.tell(.fenceDropped, key) }
+    }
+
+    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID) {
+        let isSilenceable = self.policy.isSilenceable(error)
+        let now = self.repository.time.now
+        var servesStale = false
+        self.engine.withState { $0.statistics.failures += 1 }
+        self.engine.land(flight, of: key, failed: true) { state, isKept in
+            guard isSilenceable,
+                let slot = state.slots.slot(of: key),
+                let freshness = slot.freshness(at: now, staleIfError: self.policy.staleIfError),
+                freshness != .unusable,
+                let entry = slot.snapshot(at: now, source: .memory)
+            else { return .failure(error) }
+            servesStale = true
+            state.statistics.staleServed += 1
+            let heldUntil = now.advanced(by: self.policy.errorBackoff)
+            if isKept { state.slots.withSlot(of: key) { $0.silenced(until: heldUntil) } }
+            return .success(entry)
+        }
+        self.tell(.fetchFailed, key)
+        if servesStale { self.tell(.servedStale, key) }
+    }
+
+    // MARK: - Changes by hand
+
+    /// What is in memory for `key`, however old.
+    func cachedEntry(_ key: Key) -> MuxEntry<Value>? {
+        let now = self.repository.time.now
+        return self.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
+    }
+
+    /// Makes the entry of `key` stale; a flight that runs is not the one to keep.
+    func refresh(_ key: Key) {
+        guard key == key else { return }
+        let marksAbsent = self.persistence != nil
+        self.engine.fence(key) { state in
+            guard marksAbsent || state.slots.slot(of: key) != nil else { return }
+            state.slots.withSlot(of: key) { $0.refreshed() }
+        }
+    }
+
+    /// Makes every entry stale, in memory and on disk.
+    func refreshAll() {
+        let wallTime = self.repository.wallTime()
+        self.engine.fenceAll { state in
+            for key in state.slots.keys { state.slots.withSlot(of: key) { $0.refreshed() } }
+            state.refreshedOnDisk = wallTime
+        }
+    }
+
+    /// Puts `value` in place of what is cached; a flight that runs cannot overwrite it.
+    ///
+    /// - Returns: `false`, and nothing has changed, if the cached entry is not the one with `revision`.
+    @discardableResult
+    func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
+        guard key == key else { return false }
+        let entry = self.entry(of: fetched)
+        return self.engine.fenceIf(key) { state in
+            if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
+            var entry = entry
+            entry.revision = state.nextRevision()
+            state.slots.withSlot(of: key) { $0.committed(entry) }
+            return true
+        }
+    }
+
+    // MARK: - Helpers
+
+    private func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
+        let timeToLive =
+            fetched.timeToLive
+            ?? self.policy.jittered(self.policy.timeToLive, random: self.repository.random())
+        return Slot<Value>.Entry(
+            value: fetched.value,
+            fetchedAt: self.repository.time.now,
+            timeToLive: timeToLive,
+            validator: fetched.validator,
+            revision: 0,
+            isDirty: self.persistence != nil
+        )
+    }
+
+    /// Tells the repository's observer, if there is one.
+    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil) {
+        guard let observer = self.repository.observer else { return }
+        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: key.flatMap(self.keyText)))
+    }
+}

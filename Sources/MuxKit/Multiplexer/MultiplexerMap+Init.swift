@@ -1,0 +1,88 @@
+extension MultiplexerMap {
+    /// Makes a map that keeps its values in memory.
+    ///
+    /// - Parameters:
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map registers.
+    ///   - onFetch: Fetches the value of a key.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key) async throws -> Value
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil) { Fetched(try await onFetch($0)) }
+    }
+
+    /// Makes a map that keeps its values in memory, where the fetch says how long a value is good.
+    ///
+    /// - Parameters:
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map registers.
+    ///   - onFetch: Fetches the value of a key.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
+    }
+}
+
+extension MultiplexerMap where Key: MuxKey, Value: Codable {
+    /// Makes a map that can keep its values on disk.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key) async throws -> Value
+    ) {
+        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        self.init(policy: policy, repository: repository, persistence: persistence) { Fetched(try await onFetch($0)) }
+    }
+
+    /// Makes a map that can keep its values on disk, where the fetch says how long a value is good.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+    ) {
+        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+    }
+
+    /// Makes a map whose fetch needs a dependency, such as an access token: both single-flight, both cached.
+    ///
+    /// The fetch reports a dependency that is no good by throwing a ``BadDependencyError``; it then runs once more, with a
+    /// new one.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - dependency: Hands out the dependency, and renews it when it is refused.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map takes part in saves and sign-outs: that of `dependency`.
+    ///   - onFetch: Fetches the value of a key.
+    public init<Runner: DependencyRunner>(
+        cacheKey: String,
+        dependency: Runner,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key, Runner.Dependency) async throws -> Value
+    ) {
+        self.init(cacheKey: cacheKey, policy: policy, repository: repository) { key in
+            try await dependency.run { .output(try await onFetch(key, $0)) }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+/// Fetches values by key, shares each with every caller, and keeps them.
+///
+/// ```swift
+/// let users = MultiplexerMap<String, User>(cacheKey: "Users") { id in try await Backend.user(id) }.register()
+///
+/// let alice = try await users.request(key: "alice")
+/// ```
+///
+/// Each key is fetched, ages, and is refreshed, cleared and saved by itself; see ``Multiplexer`` for what holds for each.
+///
+/// **Concurrent calls.** Between two fences of a key at most one fetch of it runs; different keys do not wait for each other.
+///
+/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
+///
+/// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
+/// stale then. Other keys are not concerned.
+///
+/// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
+public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
+    nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
+
+    init(
+        policy: MuxPolicy,
+        repository: MuxRepository,
+        persistence: Persistence<ExactKey<Key>, Value>?,
+        fetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+    ) {
+        let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
+        self.core = MultiplexerCore(
+            slots: SlotTable(),
+            policy: policy,
+            repository: repository,
+            persistence: persistence,
+            keyText: persistence?.text ?? describe,
+            fetch: { try await fetch($0.key) }
+        )
+    }
+
+    // MARK: - Reading
+
+    /// Returns the value of `key`, fetching it when there is no fresh one.
+    ///
+    /// Callers that arrive while a fetch of the key runs share its outcome. A caller whose task is cancelled leaves at
+    /// once; the others notice nothing.
+    ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: A fresh value, or a stale one if the fetch failed and the policy permits it.
+    /// - Throws: ``MuxError/sessionEnded``, ``MuxError/unusableKey``, `CancellationError`, or what the fetch threw.
+    /// - Complexity: O(1), and no suspension, for a fresh value in memory.
+    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
+    public nonisolated(nonsending) func request(key: Key) async throws -> Value {
+        let key = ExactKey(key)
+        if let value = self.core.hit(key) { return value }
+        return try await self.core.request(key).value
+    }
+
+    /// Returns what ``request(key:)`` does, with its age and where it came from.
+    ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: The entry.
+    /// - Throws: What ``request(key:)`` throws.
+    public nonisolated(nonsending) func requestEntry(key: Key) async throws -> MuxEntry<Value> {
+        try await self.core.request(ExactKey(key))
+    }
+
+    /// The value of `key` in memory, however old; `nil` if there is none.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: The value.
+    public nonisolated func cachedValue(key: Key) -> Value? { self.cachedEntry(key: key)?.value }
+
+    /// The value of `key` in memory, however old, with its age; `nil` if there is none.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: The entry.
+    public nonisolated func cachedEntry(key: Key) -> MuxEntry<Value>? { self.core.cachedEntry(ExactKey(key)) }
+
+    /// Returns the value of `key` in memory or else on disk, however old, without a fetch.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: The value; `nil` if there is none, or none that can be read.
+    public nonisolated(nonsending) func loadCachedValue(key: Key) async -> Value? {
+        await self.core.loadCachedEntry(ExactKey(key))?.value
+    }
+
+    /// What this map counted since it was made, over all keys.
+    public nonisolated var statistics: MuxStatistics { self.core.engine.withState { $0.statistics } }
+
+    // MARK: - Changing
+
+    /// Makes the value of `key` stale: the next request fetches, and has the old value to fall back to.
+    ///
+    /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: The map, to go on with ``request(key:)``.
+    @discardableResult
+    public nonisolated func refresh(key: Key) -> Self {
+        self.core.refresh(ExactKey(key))
+        return self
+    }
+
+    /// Makes all values stale, also those that are on disk only.
+    ///
+    /// - Returns: The map, to go on with ``request(key:)``.
+    /// - Complexity: O(*n*) in the number of values in memory.
+    @discardableResult
+    public nonisolated func refresh() -> Self {
+        self.core.refreshAll()
+        return self
+    }
+
+    /// Puts `value` in place of the cached one of `key`, as if it had just been fetched.
+    ///
+    /// A fetch that is running cannot overwrite it. ``save()`` writes it to disk.
+    ///
+    /// - Parameters:
+    ///   - value: The new value.
+    ///   - key: Any key that is equal to itself; for another one, nothing is stored.
+    public nonisolated func store(_ value: Value, key: Key) {
+        self.core.store(Fetched(value), ExactKey(key), ifRevision: nil)
+    }
+
+    /// Puts `value` in place of `entry`, if that is still what is cached: for an optimistic update, or to take one back.
+    ///
+    /// - Parameters:
+    ///   - value: The new value.
+    ///   - key: The key of `entry`.
+    ///   - entry: What was read before, with ``requestEntry(key:)`` or ``cachedEntry(key:)``.
+    /// - Returns: Whether the value was stored. If not, nothing has changed.
+    @discardableResult
+    public nonisolated func store(_ value: Value, key: Key, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
+        self.core.store(Fetched(value), ExactKey(key), ifRevision: entry.revision)
+    }
+
+    /// Forgets the value of `key`, in memory and on disk; the next request fetches, and throws if that fails.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    @discardableResult
+    public func clear(key: Key) async -> MuxClearReport {
+        await self.core.clear(ExactKey(key))
+    }
+
+    /// Forgets all values, in memory and on disk, also those that are on disk only.
+    ///
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    @discardableResult
+    public func clear() async -> MuxClearReport {
+        await self.core.clearAll()
+    }
+
+    /// Writes to disk what changed since the last time; without a `cacheKey`, does nothing.
+    ///
+    /// - Returns: What was saved, and what was not and why.
+    @discardableResult
+    public func save() async -> MuxSaveReport {
+        await self.core.repository.save([self.core])
+    }
+
+    // MARK: - Repository
+
+    /// Has the repository keep this map alive, and include it in what is done to all.
+    ///
+    /// One with a `cacheKey` takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
+    /// nothing.
+    ///
+    /// - Returns: The map.
+    @discardableResult
+    public nonisolated func register() -> Self {
+        self.core.repository.retain(self, self.core)
+        return self
+    }
+
+    /// Undoes ``register()``.
+    public nonisolated func unregister() {
+        self.core.repository.release(self.core, staysAttached: self.core.persistence != nil)
+    }
+}

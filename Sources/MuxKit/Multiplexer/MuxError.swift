@@ -1,0 +1,22 @@
+public import Foundation
+
+/// What a request can fail with that is not the fetch's own error.
+///
+/// A cancelled caller gets `CancellationError`, not one of these.
+@nonexhaustive public enum MuxError: Error, Sendable, Equatable {
+    /// The session ended (sign-out) while the caller waited.
+    case sessionEnded
+
+    /// The key is not equal to itself, as a floating-point not-a-number is, so nothing could be found under it.
+    case unusableKey
+}
+
+extension MuxError: LocalizedError {
+    /// A sentence for a person.
+    public var errorDescription: String? {
+        switch self {
+        case .sessionEnded: "The session ended before the value arrived."
+        case .unusableKey: "The key is not equal to itself and cannot name a value."
+        }
+    }
+}

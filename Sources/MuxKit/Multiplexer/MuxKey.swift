@@ -1,0 +1,66 @@
+public import Foundation
+
+/// A key of a ``MultiplexerMap`` whose values are kept on disk.
+///
+/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A type of your own that is `LosslessStringConvertible` becomes one
+/// by saying so, another by giving its text:
+///
+/// ```swift
+/// extension UserID: MuxKey { var keyText: String { self.rawValue } }
+/// ```
+public protocol MuxKey: Hashable, Sendable {
+    /// The key as text: the same in every launch, and different for different keys. Any text will do.
+    var keyText: String { get }
+}
+
+extension MuxKey where Self: LosslessStringConvertible {
+    /// The key's description, from which it could be made again.
+    public var keyText: String { self.description }
+}
+
+extension String: MuxKey {
+    /// The string itself.
+    public var keyText: String { self }
+}
+extension Substring: MuxKey {}
+extension Character: MuxKey {}
+extension Bool: MuxKey {}
+extension Int: MuxKey {}
+extension Int8: MuxKey {}
+extension Int16: MuxKey {}
+extension Int32: MuxKey {}
+extension Int64: MuxKey {}
+extension UInt: MuxKey {}
+extension UInt8: MuxKey {}
+extension UInt16: MuxKey {}
+extension UInt32: MuxKey {}
+extension UInt64: MuxKey {}
+extension Float: MuxKey {}
+extension Double: MuxKey {}
+
+extension UUID: MuxKey {
+    /// The identifier in its usual form.
+    public var keyText: String { self.uuidString }
+}
+
+extension URL: MuxKey {
+    /// The absolute form of the locator.
+    public var keyText: String { self.absoluteString }
+}
+
+/// A key as the tables hold it: strings are told apart by their bytes.
+///
+/// Swift calls two strings equal that differ only in Unicode form; a server does not, and gives each its own value.
+package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
+    package let key: Key
+
+    package init(_ key: Key) { self.key = key }
+
+    package static func == (a: ExactKey, b: ExactKey) -> Bool {
+        guard a.key == b.key else { return false }
+        guard Key.self == String.self, let a = a.key as? String, let b = b.key as? String else { return true }
+        return a.utf8.elementsEqual(b.utf8)
+    }
+
+    package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
+}

@@ -1,0 +1,63 @@
+/// How long values stay good, and what happens around a fetch.
+///
+/// Every member has a default; change what you need: `.init(timeToLive: .seconds(60))`.
+public struct MuxPolicy: Sendable {
+    /// How long a value counts as fresh after it was fetched, unless the fetch says otherwise; 30 minutes.
+    ///
+    /// Zero or less means that every request fetches.
+    public var timeToLive: Duration
+
+    /// By what fraction of its time to live a value may expire early, chosen at random for each; 0, at most 1.
+    ///
+    /// Values that were fetched together then do not expire together.
+    public var timeToLiveJitter: Double
+
+    /// How long after its time to live a value may still answer for a fetch that failed silenceably; 7 days.
+    public var staleIfError: Duration
+
+    /// Whether an error permits to answer with an older value; ``SilenceableError/isSilenceable(_:)``.
+    public var isSilenceable: @Sendable (any Error) -> Bool
+
+    /// How long after such a failure the older value is served without trying again; 1 second.
+    public var errorBackoff: Duration
+
+    /// What happens to a fetch that nobody waits for any more; cancelled after a second.
+    public var whenAbandoned: WhenAbandoned
+
+    /// The version of the value's own format on disk; 1. An entry of another version is a miss.
+    public var schemaVersion: Int
+
+    /// What happens to a fetch that nobody waits for any more.
+    public enum WhenAbandoned: Sendable, Hashable {
+        /// It runs to its end, and its value is kept.
+        case finish
+        /// It is cancelled, unless somebody asks for the value again within `linger`.
+        case cancel(linger: Duration)
+    }
+
+    /// Makes a policy of the given parts.
+    public init(
+        timeToLive: Duration = .seconds(30 * 60),
+        timeToLiveJitter: Double = 0,
+        staleIfError: Duration = .seconds(7 * 24 * 60 * 60),
+        isSilenceable: @escaping @Sendable (any Error) -> Bool = SilenceableError.isSilenceable,
+        errorBackoff: Duration = .seconds(1),
+        whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
+        schemaVersion: Int = 1
+    ) {
+        self.timeToLive = timeToLive
+        self.timeToLiveJitter = timeToLiveJitter
+        self.staleIfError = staleIfError
+        self.isSilenceable = isSilenceable
+        self.errorBackoff = errorBackoff
+        self.whenAbandoned = whenAbandoned
+        self.schemaVersion = schemaVersion
+    }
+
+    /// `timeToLive`, shortened by the jitter that `random` (from 0 to 1) selects.
+    func jittered(_ timeToLive: Duration, random: Double) -> Duration {
+        let fraction = self.timeToLiveJitter.isNaN ? 0 : min(max(self.timeToLiveJitter, 0), 1)
+        guard fraction > 0 else { return timeToLive }
+        return .saturating(seconds: timeToLive.secondsValue * (1 - fraction * random))
+    }
+}

@@ -1,0 +1,47 @@
+/// What a multiplexer counted since it was made.
+public struct MuxStatistics: Sendable, Equatable {
+    /// Requests answered from memory without waiting.
+    public var hits = 0
+
+    /// Requests that waited for a flight which was running already.
+    public var joins = 0
+
+    /// Requests that started a flight.
+    public var misses = 0
+
+    /// Flights answered from disk, without a fetch.
+    public var diskHits = 0
+
+    /// Fetches that were started.
+    public var fetches = 0
+
+    /// Fetches that failed, cancelled ones included.
+    public var failures = 0
+
+    /// Answers with a stale value in place of an error: one for each flight that failed so, and one for each request
+    /// that met the error back-off.
+    public var staleServed = 0
+
+    /// Outcomes that a fence kept out of the cache.
+    public var fenceDrops = 0
+
+    /// Statistics of nothing.
+    public init() {}
+
+    /// Requests in all: each is a hit, a join or a miss. One that was cancelled before it began is none.
+    public var requests: Int { self.hits + self.joins + self.misses }
+
+    /// Adds up what two multiplexers counted.
+    public static func + (a: MuxStatistics, b: MuxStatistics) -> MuxStatistics {
+        var sum = a
+        sum.hits += b.hits
+        sum.joins += b.joins
+        sum.misses += b.misses
+        sum.diskHits += b.diskHits
+        sum.fetches += b.fetches
+        sum.failures += b.failures
+        sum.staleServed += b.staleServed
+        sum.fenceDrops += b.fenceDrops
+        return sum
+    }
+}

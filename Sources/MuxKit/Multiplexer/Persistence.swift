@@ -1,0 +1,23 @@
+import Foundation
+
+/// How the entries of one multiplexer become entries of a store, and back.
+package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
+    /// The multiplexer's `cacheKey`.
+    let domain: String
+    /// The entry's own key as text; `nil` for a ``Multiplexer``.
+    let text: @Sendable (Key) -> String?
+    let encode: @Sendable (Value) throws -> Data
+    let decode: @Sendable (Data) throws -> Value
+
+    func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
+}
+
+extension Persistence where Value: Codable {
+    /// JSON, with the coders' own defaults.
+    init(domain: String, text: @escaping @Sendable (Key) -> String?) {
+        self.domain = domain
+        self.text = text
+        self.encode = { try JSONEncoder().encode($0) }
+        self.decode = { try JSONDecoder().decode(Value.self, from: $0) }
+    }
+}

@@ -1,0 +1,34 @@
+public import Foundation
+
+/// Wraps an error for which an older value is good enough.
+///
+/// Throw it from a fetch to have the caller served with the value of before, as far as
+/// ``MuxPolicy/staleIfError`` permits; without one the caller gets this error.
+public struct SilenceableError: Error {
+    /// What really went wrong.
+    public let underlying: any Error
+
+    /// Wraps `underlying`.
+    public init(_ underlying: any Error) {
+        self.underlying = underlying
+    }
+
+    /// Whether `error` is of this type, or says that a server could not be reached.
+    ///
+    /// The test of ``MuxPolicy`` unless it is given another. Connectivity is judged by the code of an error of the URL
+    /// loading system: timed out, no such host, cannot connect, connection lost, offline, roaming off, call active,
+    /// data not allowed. A failed TLS handshake is not connectivity.
+    @Sendable public static func isSilenceable(_ error: any Error) -> Bool {
+        if error is SilenceableError { return true }
+        let error = error as NSError
+        return error.domain == "NSURLErrorDomain" && Self.connectivityCodes.contains(error.code)
+    }
+
+    /// `NSURLError` codes, in the order of the documentation above.
+    private static let connectivityCodes: Set<Int> = [-1001, -1003, -1006, -1004, -1005, -1009, -1018, -1019, -1020]
+}
+
+extension SilenceableError: LocalizedError {
+    /// The text of the wrapped error.
+    public var errorDescription: String? { self.underlying.localizedDescription }
+}

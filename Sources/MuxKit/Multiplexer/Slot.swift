@@ -1,0 +1,104 @@
+/// The state of one key: what is cached, and what was demanded of it. Flights are kept beside it.
+package struct Slot<Value: Sendable>: Sendable {
+    /// A cached value with its facts.
+    package struct Entry: Sendable {
+        package var value: Value
+        package var fetchedAt: Moment
+        package var timeToLive: Duration
+        package var validator: String?
+        /// Grows with every value that the table ever held; names this one.
+        package var revision: UInt64
+        /// Whether the disk does not have this value yet.
+        package var isDirty: Bool
+    }
+
+    /// What is cached.
+    package private(set) var entry: Entry?
+
+    /// Whether a fetch has to come before any entry is fresh again.
+    package private(set) var isRefreshed = false
+
+    /// Until when a stale entry is served without another try.
+    private var heldUntil = Moment.distantPast
+
+    /// How many removals from disk have not succeeded yet; the disk is not read meanwhile.
+    package private(set) var pendingRemovals = 0
+
+    package init() {}
+
+    /// Nothing distinguishes this slot from one that was never used.
+    package var isVacant: Bool { self.entry == nil && !self.isRefreshed && self.pendingRemovals == 0 }
+
+    /// How good the entry is; `nil` if there is none.
+    package func freshness(at now: Moment, staleIfError: Duration) -> Freshness? {
+        guard let entry else { return nil }
+        let facts = Freshness.Facts(
+            age: now.duration(since: entry.fetchedAt),
+            timeToLive: entry.timeToLive,
+            isRefreshed: self.isRefreshed,
+            isInBackoff: now < self.heldUntil
+        )
+        return .of(facts, staleIfError: staleIfError)
+    }
+
+    /// The entry as a caller sees it; `nil` if there is none.
+    package func snapshot(at now: Moment, source: MuxEntry<Value>.Source) -> MuxEntry<Value>? {
+        guard let entry else { return nil }
+        let age = max(now.duration(since: entry.fetchedAt), .zero)
+        return MuxEntry(
+            value: entry.value,
+            age: age,
+            timeToLive: entry.timeToLive,
+            source: source,
+            isStale: self.isRefreshed || age >= entry.timeToLive,
+            revision: entry.revision
+        )
+    }
+
+    // MARK: - What happened
+
+    /// A fetch brought a value, or one was stored by hand.
+    package mutating func committed(_ entry: Entry) {
+        self.entry = entry
+        self.isRefreshed = false
+        self.heldUntil = .distantPast
+    }
+
+    /// The disk had a value. It is taken only where nothing newer is known.
+    package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
+        guard self.entry == nil, self.pendingRemovals == 0 else { return }
+        self.entry = entry
+        if fromBeforeRefresh { self.isRefreshed = true }
+    }
+
+    /// A fetch failed in a way that permits to serve the entry until `moment`.
+    package mutating func silenced(until moment: Moment) {
+        self.heldUntil = moment
+    }
+
+    /// The owner wants a new value, and keeps the old one as a safety net.
+    package mutating func refreshed() {
+        self.isRefreshed = true
+        self.heldUntil = .distantPast
+    }
+
+    /// The owner wants the entry gone.
+    package mutating func cleared(alsoOnDisk: Bool) {
+        self.entry = nil
+        self.isRefreshed = false
+        self.heldUntil = .distantPast
+        if alsoOnDisk { self.pendingRemovals += 1 }
+    }
+
+    /// The disk forgot the entry, as many times as it was told to.
+    package mutating func removedFromDisk(times: Int = 1) {
+        self.pendingRemovals = max(self.pendingRemovals - times, 0)
+    }
+
+    /// The disk has what the entry was at `revision`, in place of all that it had before.
+    package mutating func saved(revision: UInt64) {
+        self.pendingRemovals = 0
+        guard self.entry?.revision == revision else { return }
+        self.entry?.isDirty = false
+    }
+}

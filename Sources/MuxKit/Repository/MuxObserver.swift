@@ -1,0 +1,50 @@
+/// Something that a multiplexer, a repository or a runner decided.
+public struct MuxEvent: Sendable, Equatable {
+    /// What was decided.
+    @nonexhaustive public enum Kind: Sendable, Hashable {
+        /// A request was answered from memory.
+        case hit
+        /// A request waits for a flight that was running already.
+        case joined
+        /// A request started a flight.
+        case missed
+        /// An entry was read from disk.
+        case loaded
+        /// A fetch began.
+        case fetchStarted
+        /// A fetch brought a value.
+        case fetched
+        /// A fetch failed.
+        case fetchFailed
+        /// A stale value was served in place of an error.
+        case servedStale
+        /// An outcome from before a fence was kept out of the cache.
+        case fenceDropped
+        /// An entry could not be read from disk, or not be decoded: a miss.
+        case loadFailed
+        /// The session ended.
+        case sessionEnded
+    }
+
+    /// What was decided.
+    public let kind: Kind
+
+    /// The multiplexer's `cacheKey`, if it has one.
+    public let cacheKey: String?
+
+    /// The entry's key as text, if there is one. Never a value, a token or an error's text.
+    public let key: String?
+
+    /// Describes an event.
+    public init(_ kind: Kind, cacheKey: String? = nil, key: String? = nil) {
+        self.kind = kind
+        self.cacheKey = cacheKey
+        self.key = key
+    }
+}
+
+/// Receives what happens in everything that uses a repository.
+public protocol MuxObserver: Sendable {
+    /// Called after each decision, on the thread that made it and outside all locks: keep it short.
+    func observe(_ event: MuxEvent)
+}

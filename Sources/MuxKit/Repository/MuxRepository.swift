@@ -1,0 +1,300 @@
+public import Foundation
+
+/// Knows the multiplexers and runners of one account: saves them together, and signs them out together.
+///
+/// ``shared`` serves an app with one account. A test, or each of several accounts, has a repository of its own:
+///
+/// ```swift
+/// let repository = MuxRepository(directory: folder)
+/// let profile = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { try await api.profile() }
+/// ```
+///
+/// **Concurrent calls.** Saves, removals and sign-outs of one repository happen one after another, in the order in which
+/// they were called.
+///
+/// **Cancellation.** A save or a sign-out that has begun is finished, whatever becomes of the caller's task.
+///
+/// **After a failure.** Requests go on from memory and the network; reports say what failed, and the next save repairs.
+///
+/// **On disk.** Everything lives in one folder, in files named by no key; a sign-out renames it away first.
+public actor MuxRepository {
+    /// The repository of an app with one account, in the caches folder.
+    public static let shared = MuxRepository()
+
+    nonisolated let time: TimeSource
+    nonisolated let wallTime: @Sendable () -> Date
+    nonisolated let random: @Sendable () -> Double
+    nonisolated let spawn: Spawn
+    nonisolated let observer: (any MuxObserver)?
+    /// Where everything that changes the store or the session waits for its turn.
+    nonisolated let lane = SerialLane()
+
+    private nonisolated let store: any MuxStore
+    private nonisolated let durability: MuxDurability
+    private nonisolated let registry = Guarded(Registry())
+
+    private struct Registry: Sendable {
+        var participants = WeakParticipants()
+        var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
+        /// The session epoch, once it was read.
+        var sessionEpoch: UInt64?
+        /// Whether a sign-out could not raise the epoch on disk: what is there belongs to a session that has ended.
+        var owesSignOut = false
+    }
+
+    /// Makes a repository that keeps its entries in a folder.
+    ///
+    /// - Parameters:
+    ///   - directory: The folder; made when it is first needed. `nil` for a folder of this app in the caches folder.
+    ///     Pass a folder of an app group to share entries between processes.
+    ///   - durability: What "saved" means.
+    ///   - observer: Receives what is decided by everything that uses the repository.
+    ///   - clock: Measures ages inside the process.
+    ///   - wallTime: The time of day, by which ages survive a relaunch.
+    public init(
+        directory: URL? = nil,
+        durability: MuxDurability = .full,
+        observer: (any MuxObserver)? = nil,
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        let store = JournalStore(directory: directory ?? JournalStore.defaultDirectory)
+        self.init(store: store, durability: durability, observer: observer, clock: clock, wallTime: wallTime)
+    }
+
+    /// Makes a repository that keeps its entries in a store of your choice.
+    ///
+    /// - Parameters:
+    ///   - store: Keeps the entries; used by this repository alone.
+    ///   - durability: What "saved" means.
+    ///   - observer: Receives what is decided by everything that uses the repository.
+    ///   - clock: Measures ages inside the process.
+    ///   - wallTime: The time of day, by which ages survive a relaunch.
+    public init(
+        store: any MuxStore,
+        durability: MuxDurability = .full,
+        observer: (any MuxObserver)? = nil,
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        self.init(
+            store: store,
+            durability: durability,
+            observer: observer,
+            time: TimeSource(clock),
+            wallTime: wallTime,
+            random: { .random(in: 0..<1) },
+            spawn: Spawn()
+        )
+    }
+
+    package init(
+        store: any MuxStore,
+        durability: MuxDurability,
+        observer: (any MuxObserver)?,
+        time: TimeSource,
+        wallTime: @escaping @Sendable () -> Date,
+        random: @escaping @Sendable () -> Double,
+        spawn: Spawn
+    ) {
+        self.store = store
+        self.durability = durability
+        self.observer = observer
+        self.time = time
+        self.wallTime = wallTime
+        self.random = random
+        self.spawn = spawn
+    }
+
+    // MARK: - Registry
+
+    /// Lets `participant` take part in saves and sign-outs for as long as it lives.
+    nonisolated func attach(_ participant: any SessionParticipant) {
+        self.registry.withLock { $0.participants.insert(participant) }
+    }
+
+    /// Keeps `owner` alive, and lets `participant` take part.
+    nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
+        self.registry.withLock { registry in
+            registry.retained[ObjectIdentifier(participant)] = owner
+            registry.participants.insert(participant)
+        }
+    }
+
+    /// Undoes ``retain(_:_:)``; the participant takes part as before while it lives.
+    nonisolated func release(_ participant: any SessionParticipant, staysAttached: Bool) {
+        let owner = self.registry.withLock { registry in
+            if !staysAttached { registry.participants.remove(participant) }
+            return registry.retained.removeValue(forKey: ObjectIdentifier(participant))
+        }
+        _ = owner  // let go outside the lock: it may be the last reference
+    }
+
+    // MARK: - Saving
+
+    /// Writes to disk what changed since the last save, of everything alive that has a `cacheKey`.
+    ///
+    /// - Parameter budget: How long it may take, about; the newest entries are written first. `nil` for no limit.
+    /// - Returns: What was saved, and what was not and why. Ignoring it is fine: what failed is tried again next time.
+    /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
+    @discardableResult
+    public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxSaveReport {
+        await self.save(self.participants, within: budget)
+    }
+
+    nonisolated func save(
+        _ participants: [any SessionParticipant],
+        within budget: Duration? = nil
+    ) async -> MuxSaveReport {
+        await self.lane.run {
+            let deadline = budget.map { self.time.now.advanced(by: $0) }
+            var report = MuxSaveReport()
+            var dirty: [UnsavedEntry] = []
+            for unsaved in participants.map({ $0.unsaved() }) {
+                _ = await unsaved.repair?()
+                report.unchanged += unsaved.unchanged
+                dirty += unsaved.dirty
+            }
+            guard !dirty.isEmpty else { return report }
+            dirty.sort { $0.fetchedAt > $1.fetchedAt }
+            do {
+                let epoch = try await self.settledEpoch()
+                // With a budget, in portions, so that there is a moment to stop at.
+                let portion = budget == nil ? dirty.count : 256
+                var rest = dirty[...]
+                while !rest.isEmpty {
+                    if let deadline, self.time.now >= deadline { break }
+                    await self.write(Array(rest.prefix(portion)), epoch, into: &report)
+                    rest = rest.dropFirst(portion)
+                }
+                report.leftOver += rest.count
+            } catch {
+                report.failed += dirty.map { .init(name: $0.name, error: error) }
+            }
+            return report
+        }
+    }
+
+    /// Encodes and writes `entries`; in the lane.
+    private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64, into report: inout MuxSaveReport) async {
+        let encoded = await OffPool.map(entries) { entry in Result { try entry.encode(epoch) } }
+        var ready: [(UnsavedEntry, MuxStoredEntry)] = []
+        for (entry, result) in zip(entries, encoded) {
+            switch result {
+            case .failure(let error): report.failed.append(.init(name: entry.name, error: error))
+            case .success(let stored): ready.append((entry, stored))
+            }
+        }
+        // A fence that comes after this look finds the lane taken, and does its part on disk after the save.
+        let current = ready.filter { $0.0.isCurrent() }
+        report.leftOver += ready.count - current.count
+        guard !current.isEmpty else { return }
+        do {
+            try await self.store.save(current.map(\.1), durability: self.durability)
+            for (entry, _) in current { entry.markSaved() }
+            report.saved += current.count
+        } catch {
+            report.failed += current.map { .init(name: $0.0.name, error: error) }
+        }
+    }
+
+    // MARK: - Loading and removing
+
+    /// Reads an entry of the present session; `nil` if there is none.
+    nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
+        guard !self.registry.withLock({ $0.owesSignOut }) else { return nil }
+        guard let entry = try await self.store.load(name) else { return nil }
+        // A sign-out may have come while the store was reading.
+        let isOfThisSession = self.registry.withLock { registry in
+            !registry.owesSignOut && entry.sessionEpoch >= registry.sessionEpoch ?? 0
+        }
+        return isOfThisSession ? entry : nil
+    }
+
+    /// Removes an entry from disk; in the lane.
+    nonisolated func remove(_ name: MuxStoreKey) async throws {
+        _ = try await self.settledEpoch()
+        try await self.store.remove([name], durability: self.durability)
+    }
+
+    /// Removes all entries of a domain from disk; in the lane.
+    nonisolated func removeAll(domain: String) async throws {
+        _ = try await self.settledEpoch()
+        try await self.store.removeAll(domain: domain, durability: self.durability)
+    }
+
+    // MARK: - Sessions
+
+    /// The number of the present session, for those who are not in the lane.
+    nonisolated func currentEpoch() async throws -> UInt64 {
+        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
+        if let known, !owes { return known }
+        return try await self.lane.run { try await self.settledEpoch() }
+    }
+
+    /// The number of the present session; in the lane.
+    ///
+    /// - Throws: What the store threw, also while finishing a sign-out that failed earlier.
+    nonisolated func settledEpoch() async throws -> UInt64 {
+        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
+        if let known, !owes { return known }
+        var epoch = try await self.store.sessionEpoch()
+        if owes {
+            epoch += 1
+            try await self.store.raiseSessionEpoch(to: epoch)
+            try await self.store.removeEverything()
+        }
+        let settled = epoch
+        self.registry.withLock { registry in
+            registry.sessionEpoch = settled
+            registry.owesSignOut = false
+        }
+        return settled
+    }
+
+    /// Signs out: no trace of the session is left, in memory or on disk, and nothing that began before can bring it back.
+    ///
+    /// In this order: the session epoch is raised, durably; requests that wait throw ``MuxError/sessionEnded``, fetches
+    /// are cancelled, runners are signed out; memory is dropped; everything in the repository's folder is removed, also of
+    /// multiplexers that this process never touched; the tokens of runners are removed. If the process dies in between,
+    /// the next one reads nothing of the old session and finishes the removal.
+    ///
+    /// - Returns: What could not be removed. Ignoring it is fine: what is left is not read again.
+    /// - Complexity: The time of a few file-system calls, however many entries there are.
+    @discardableResult
+    public nonisolated func clearAll() async -> MuxClearReport {
+        await self.lane.run {
+            var report = MuxClearReport()
+            self.registry.withLock { $0.owesSignOut = true }
+            do {
+                let epoch = try await self.store.sessionEpoch() + 1
+                try await self.store.raiseSessionEpoch(to: epoch)
+                self.registry.withLock { registry in
+                    registry.sessionEpoch = epoch
+                    registry.owesSignOut = false
+                }
+            } catch {
+                report.failures.append(error)
+            }
+            let participants = self.participants
+            for participant in participants { participant.sessionEnded() }
+            do {
+                try await self.store.removeEverything()
+            } catch {
+                report.failures.append(error)
+            }
+            for participant in participants {
+                do {
+                    try await participant.removeTraces()
+                } catch {
+                    report.failures.append(error)
+                }
+            }
+            return report
+        }
+    }
+
+    private nonisolated var participants: [any SessionParticipant] {
+        self.registry.withLock { $0.participants.living() }
+    }
+}

@@ -1,0 +1,42 @@
+/// Something that belongs to a session of a repository: multiplexers and runners.
+package protocol SessionParticipant: AnyObject, Sendable {
+    /// Ends the session in memory: fences flights, answers their callers, forgets values. Synchronous and final.
+    func sessionEnded()
+
+    /// Removes what the participant itself keeps on disk of the session that ended.
+    ///
+    /// - Throws: What went wrong; the sign-out reports it.
+    func removeTraces() async throws
+
+    /// What a save has to do for the participant.
+    func unsaved() -> UnsavedEntries
+}
+
+extension SessionParticipant {
+    package func removeTraces() async throws {}
+    package func unsaved() -> UnsavedEntries { UnsavedEntries() }
+}
+
+/// What a save has to do for one participant.
+package struct UnsavedEntries: Sendable {
+    /// What is in memory and not yet on disk.
+    var dirty: [UnsavedEntry] = []
+    /// How many entries the disk has already.
+    var unchanged = 0
+    /// A removal that failed earlier, to be tried again before anything is saved.
+    var repair: (@Sendable () async -> MuxClearReport)?
+}
+
+/// One entry that a save would write.
+package struct UnsavedEntry: Sendable {
+    /// The entry's name on disk.
+    let name: MuxStoreKey
+    /// When it was fetched, on the participant's time line: newer ones are saved first.
+    let fetchedAt: Moment
+    /// Encodes the entry for a session; runs anywhere.
+    let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
+    /// Whether the entry may still be written: no fence has passed since it was collected.
+    let isCurrent: @Sendable () -> Bool
+    /// Tells the participant that the disk has the entry.
+    let markSaved: @Sendable () -> Void
+}

@@ -1,0 +1,102 @@
+/// Runs tasks with an access token, which it renews with a refresh token, which it gets from a sign-in.
+///
+/// ```swift
+/// let oauth = OAuthDependentRunner<String, String>(
+///     store: .protectedFile(named: "session"),
+///     refreshAccess: { refresh in try await api.refresh(refresh) },
+///     signIn: { try await ui.askForPassword() }
+/// )
+/// let page = try await oauth.run { access in
+///     let reply = try await api.page(token: access)
+///     return reply.status == 401 ? .badDependency : .output(reply.body)
+/// }
+/// ```
+///
+/// **Concurrent calls.** At most one refresh and at most one sign-in run, however many tasks find out at once that their
+/// token is bad; all of them then go on with the new one. A refresh token is used by one refresh at a time.
+///
+/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; refreshes and sign-ins go on without it.
+///
+/// **After a failure.** An error thrown by a closure (no network, 503, time-out) goes to all who wait, and the next call
+/// tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown by
+/// `refreshAccess`.
+///
+/// **On disk.** Tokens are kept in the store. A refresh token that the server exchanged is stored before anyone sees the
+/// access token that came with it.
+///
+/// **Sign-out** is one with the repository's: ``signOut()`` is ``MuxRepository/clearAll()``, and either ends the other.
+public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>:
+    DependencyRunner
+{
+    /// What the runner hands out.
+    public typealias Dependency = AccessToken
+
+    private nonisolated let session: OAuthSession<AccessToken, RefreshToken>
+    private nonisolated let repository: MuxRepository
+
+    /// Makes a runner. Nothing is read, and nobody is signed in, before the first call.
+    ///
+    /// - Parameters:
+    ///   - store: Keeps the tokens between launches.
+    ///   - repository: Whose session the tokens belong to.
+    ///   - policy: Bounds on what is done for one call, in each of the two layers; one update.
+    ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the server refuses the
+    ///     refresh token (`invalid_grant`, RFC 6749, section 5.2), anything else if it is worth another try.
+    ///   - signIn: Asks the person, and returns the tokens of a new session.
+    public init(
+        store: any TokenStore = .inMemory,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall,
+        refreshAccess: @escaping @Sendable (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
+        signIn: @escaping @Sendable () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    ) {
+        self.repository = repository
+        let vault = OAuthVault(store: store, repository: repository, refreshAccess: refreshAccess, signIn: signIn)
+        self.session = OAuthSession(vault: vault, policy: policy, repository: repository)
+        repository.attach(self.session)
+    }
+
+    /// Runs `task` with an access token, and again with a new one if the task reports that it is bad.
+    ///
+    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    /// - Returns: What the task returned.
+    /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    /// - Complexity: O(1), and no suspension of its own, if there is an access token and it is good.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.session.run(task)
+    }
+
+    /// Takes over tokens that were obtained elsewhere, and stores them.
+    ///
+    /// Who waits for an update gets the new access token, or has it made with the new refresh token.
+    ///
+    /// - Parameters:
+    ///   - refresh: The refresh token.
+    ///   - access: An access token, if there is one.
+    /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; they are used nevertheless.
+    public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
+        try await self.session.set(refresh: refresh, access: access)
+    }
+
+    /// Takes over an access token that was obtained elsewhere, without a refresh token for it.
+    ///
+    /// It is kept in memory. Who waits for an update gets it.
+    ///
+    /// - Parameter access: The access token.
+    public nonisolated func set(access: AccessToken) {
+        self.session.set(access: access)
+    }
+
+    /// Signs out: ``MuxRepository/clearAll()`` of the runner's repository.
+    ///
+    /// Calls that are under way end with ``RunnerError/signedOut`` when they wait or report; a refresh that is running is
+    /// dropped, and a late refusal starts no sign-in. The next call signs in.
+    ///
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    @discardableResult
+    public nonisolated(nonsending) func signOut() async -> MuxClearReport {
+        await self.repository.clearAll()
+    }
+}

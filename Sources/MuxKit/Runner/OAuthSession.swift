@@ -1,0 +1,63 @@
+/// The two layers of an ``OAuthDependentRunner``.
+///
+/// They are one mechanism used twice. The lower layer holds the access token; its update is a task that runs on the upper one,
+/// which holds the refresh token, and whose update is the sign-in. An access token belongs to the grant it was made with.
+final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
+    private let vault: OAuthVault<AccessToken, RefreshToken>
+    private let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
+    private let lower: RunnerCore<AccessToken>
+
+    init(vault: OAuthVault<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
+        let upper = RunnerCore<OAuthGrant<AccessToken, RefreshToken>>(
+            policy: policy,
+            time: repository.time,
+            spawn: repository.spawn,
+            update: { try await vault.grant(insteadOf: $0) }
+        )
+        self.vault = vault
+        self.upper = upper
+        self.lower = RunnerCore(
+            policy: policy,
+            time: repository.time,
+            spawn: repository.spawn,
+            parentEpoch: { upper.epoch },
+            update: { refused in
+                try await upper.run { held in try await vault.access(with: held, of: upper, insteadOf: refused) }
+            }
+        )
+    }
+
+    /// Runs `task` with an access token.
+    nonisolated(nonsending) func run<Output: Sendable>(
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.lower.run { try await task($0.value) }
+    }
+
+    /// Takes over tokens that were obtained elsewhere, and stores them.
+    nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
+        self.upper.set(OAuthGrant(refresh: refresh, access: access, isRotated: false, isStored: false))
+        if let access { self.lower.set(access) }
+        guard let held = self.upper.held else { return }
+        try await self.vault.storeNow(held, of: self.upper)
+    }
+
+    /// Takes over an access token that was obtained elsewhere.
+    func set(access: AccessToken) {
+        self.lower.set(access)
+    }
+
+    // MARK: - SessionParticipant
+
+    func sessionEnded() {
+        // Between the two layers' ends, a call may hand the old grant to a new flight of the lower one: hence the third.
+        self.lower.end(.signOut)
+        self.vault.sessionEnded()
+        self.upper.end(.signOut)
+        self.lower.end(.signOut)
+    }
+
+    func removeTraces() async throws {
+        try await self.vault.removeTraces(present: self.upper.session)
+    }
+}

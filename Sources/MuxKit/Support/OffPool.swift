@@ -1,0 +1,26 @@
+import Dispatch
+
+/// Work that keeps a processor busy, run on Dispatch's threads so that it holds up nobody's `await`.
+package enum OffPool {
+    /// Transforms `items` in parallel; results come in the order of the items.
+    package static func map<Item: Sendable, Result: Sendable>(
+        _ items: [Item],
+        _ transform: @escaping @Sendable (Item) -> Result
+    ) async -> [Result] {
+        guard !items.isEmpty else { return [] }
+        let chunk = max(16, (items.count + 63) / 64)
+        let starts = Array(stride(from: 0, to: items.count, by: chunk))
+        return await withCheckedContinuation { continuation in
+            DispatchQueue.global(qos: .utility).async {
+                let parts = Guarded([Int: [Result]]())
+                DispatchQueue.concurrentPerform(iterations: starts.count) { part in
+                    let start = starts[part]
+                    let results = items[start..<min(start + chunk, items.count)].map(transform)
+                    parts.withLock { $0[part] = results }
+                }
+                let sorted = parts.withLock { parts in starts.indices.flatMap { parts[$0] ?? [] } }
+                continuation.resume(returning: sorted)
+            }
+        }
+    }
+}
