@@ -88,6 +88,9 @@ public struct MuxStoreStatistics: Sendable, Equatable {
     /// Times the journal was rewritten without its dead records.
     public var compactions = 0
 
+    /// Times such a rewrite failed; nothing is lost by that, and it is tried again.
+    public var failedCompactions = 0
+
     /// Statistics of a store that has counted nothing yet.
     public init() {}
 }

@@ -1,0 +1,148 @@
+import Foundation
+
+/// Finding out how the folder stands.
+extension Journal {
+    /// What is open and up to date.
+    typealias Present = (session: Session, segment: JournalSegment)
+
+    /// Looks without the lock whether a sibling changed something, and takes that in if so.
+    mutating func refreshIfChanged() throws(MuxStoreError) -> Present {
+        if let session, let segment = self.segment, try self.isInPlace(session),
+            let status = try self.fileSystem.status(at: self.layout.segment),
+            status.identity == segment.identity, status.size == segment.end
+        {
+            return (session, segment)
+        }
+        try self.lock()
+        defer { self.unlock() }
+        return try self.refresh()
+    }
+
+    /// Brings everything up to date; under the lock.
+    mutating func refresh() throws(MuxStoreError) -> Present {
+        let session = try self.openSession()
+        if let segment = self.segment {
+            let status = try self.fileSystem.status(at: self.layout.segment)
+            if let status, status.identity == segment.identity, status.size >= segment.end {
+                self.segment = nil
+                try self.readOn(segment, to: status.size, session)
+                self.segment = segment
+                return (session, segment)
+            }
+        }
+        return (session, try self.openSegment(session))
+    }
+
+    // MARK: - The session
+
+    private func isInPlace(_ session: Session) throws(MuxStoreError) -> Bool {
+        try self.fileSystem.status(of: session.file).linkCount > 0
+    }
+
+    /// The session as the file has it now, which is made if there is none.
+    private mutating func openSession() throws(MuxStoreError) -> Session {
+        if let session, try self.isInPlace(session) { return session }
+        (self.session, self.segment) = (nil, nil)
+        try self.removeLeftovers()
+        let opened = try self.sessionFile.open()
+        switch opened.map({ SessionFile.decode($0.content) }) {
+        case .present(let content)?:
+            if let file = opened?.file { return self.adopt(file, content) }
+        case .newer?: throw .newerFormat
+        case .damaged?: self.statistics.damagedRecords += 1
+        case nil: break
+        }
+        // The session file is there before the journal is: one without the other means that the number was lost.
+        let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
+        return try self.makeSession(isLost: opened != nil || hasJournal)
+    }
+
+    /// Starts with a new identity, so that no record there may still be is taken for one of this store.
+    ///
+    /// A number that was lost is replaced by a greater one: the time in units of which no user signs out more than one.
+    private mutating func makeSession(isLost: Bool) throws(MuxStoreError) -> Session {
+        var epoch = self.lastEpoch
+        if isLost { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
+        let content = SessionFile(epoch: epoch, store: .random(in: .min ... .max))
+        try self.fileSystem.mark(self.layout.root)
+        try self.sessionFile.write(content.encoded)
+        guard let file = try self.sessionFile.open()?.file else {
+            throw .fileSystem(.open, code: POSIXFileSystem.noSuchFile)
+        }
+        return self.adopt(file, content)
+    }
+
+    private mutating func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
+        let session = Session(file: file, content: content)
+        self.session = session
+        self.lastEpoch = max(self.lastEpoch, content.epoch)
+        return session
+    }
+
+    // MARK: - The segment
+
+    /// Opens the file of records, made if there is none, and reads it from the beginning.
+    private mutating func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
+        self.segment = nil
+        try self.removeLeftovers()
+        let file: OpenFile
+        do {
+            file = try self.fileSystem.openFile(self.layout.segment, for: .append)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            _ = try self.fileSystem.makeFolder(self.layout.journal)
+            file = try self.fileSystem.openFile(self.layout.segment, for: .append)
+        }
+        let status = try self.fileSystem.status(of: file)
+        let segment = JournalSegment(file: file, identity: status.identity)
+        try self.readOn(segment, to: status.size, session)
+        self.segment = segment
+        self.compactIfDue()
+        return self.segment ?? segment
+    }
+
+    /// Takes in what stands behind the part that was read, and cuts off a record that was never finished.
+    private mutating func readOn(
+        _ segment: JournalSegment,
+        to size: Int64,
+        _ session: Session
+    ) throws(MuxStoreError) {
+        guard size > segment.end else { return }
+        var damaged = 0
+        var walker = JournalWalker(from: segment.end, to: size)
+        let (fileSystem, file) = (self.fileSystem, segment.file)
+        let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
+            try fileSystem.readAll(file, at: offset, count: count)
+        }
+        while let step = try walker.next(reading: read) {
+            switch step {
+            case .newer: segment.holdsNewer = true
+            case .damage: damaged += 1
+            case .record(let frame, _, _) where frame.store != session.content.store: damaged += 1
+            case .record(let frame, _, _) where frame.epoch < session.content.epoch: segment.holdsRefuse = true
+            case .record(let frame, let offset, let count):
+                segment.index.apply(frame, offset: offset, count: count)
+            }
+        }
+        if walker.endsTorn {
+            try self.fileSystem.truncate(file, to: walker.position)
+            self.statistics.tornBytes += Int(size - walker.position)
+        }
+        segment.end = walker.position
+        segment.needsLineBreak = !walker.endsWithLineBreak
+        segment.holdsRefuse = segment.holdsRefuse || damaged > 0
+        self.statistics.damagedRecords += damaged
+    }
+
+    /// Removes what a killed process left; what cannot be removed now is tried again next time.
+    private func removeLeftovers() throws(MuxStoreError) {
+        for name in try self.fileSystem.names(in: self.layout.root) {
+            let path = FilePath.join(self.layout.root, name)
+            if JournalLayout.isTrash(name) { try? self.fileSystem.removeTree(path) }
+            if self.sessionFile.isLeftover(name) { try? self.fileSystem.removeFile(path) }
+        }
+        let names = (try? self.fileSystem.names(in: self.layout.journal)) ?? []
+        for name in names where JournalLayout.isLeftoverSegment(name) {
+            try? self.fileSystem.removeFile(FilePath.join(self.layout.journal, name))
+        }
+    }
+}

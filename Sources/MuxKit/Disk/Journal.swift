@@ -1,0 +1,189 @@
+import Foundation
+
+/// The synchronous inside of a ``JournalStore``: blocks, and belongs to one thread at a time.
+///
+/// Several processes share a folder: whoever changes or takes in something holds the lock of one file meanwhile, and
+/// looks first whether the files it has open are still the ones that the names stand for.
+struct Journal {
+    /// The session file as last read.
+    struct Session {
+        /// Held open: its link count drops to 0 when a sibling replaces the file.
+        var file: OpenFile
+        var content: SessionFile
+    }
+
+    let fileSystem: any FileSystem
+    let layout: JournalLayout
+    let digest: @Sendable (MuxStoreKey) -> EntryDigest
+    var statistics = MuxStoreStatistics()
+    var lockFile: OpenFile?
+    var session: Session?
+    var segment: JournalSegment?
+    /// The greatest session number seen: it does not fall even if somebody removes the folder.
+    var lastEpoch: UInt64 = 0
+
+    /// Attempts to lock a folder that is being removed and made again all the while.
+    private static let lockAttempts = 8
+
+    init(root: String, fileSystem: any FileSystem, digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest) {
+        self.layout = JournalLayout(root: root)
+        self.fileSystem = fileSystem
+        self.digest = digest
+    }
+
+    // MARK: - Reading
+
+    mutating func sessionEpoch() throws(MuxStoreError) -> UInt64 {
+        try self.refreshIfChanged().session.content.epoch
+    }
+
+    mutating func load(_ name: MuxStoreKey) throws(MuxStoreError) -> MuxStoredEntry? {
+        let (session, segment) = try self.refreshIfChanged()
+        let digest = self.digest(name)
+        guard let location = segment.index[digest] else { return nil }
+        guard location.epoch >= session.content.epoch else { return nil }
+        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        let record = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(location.count))
+        guard let entry = format.entry(in: record) else {
+            self.statistics.damagedRecords += 1
+            segment.index.remove(digest)
+            segment.holdsRefuse = true
+            return nil
+        }
+        guard entry.name == name else {
+            // Another name of the same digest: its entry stays.
+            self.statistics.damagedRecords += 1
+            return nil
+        }
+        return entry
+    }
+
+    // MARK: - Writing
+
+    mutating func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
+        for entry in entries { try EntryFormat.check(entry) }
+        guard !entries.isEmpty else { return }
+        try self.lock()
+        defer { self.unlock() }
+        let (session, _) = try self.refresh()
+        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        var records: [[UInt8]] = []
+        for entry in entries where entry.sessionEpoch >= session.content.epoch {
+            records.append(try format.record(of: entry))
+        }
+        try self.append(records, durability)
+    }
+
+    mutating func remove(
+        _ kind: EntryFrame.Kind,
+        _ names: [MuxStoreKey],
+        _ durability: MuxDurability
+    ) throws(MuxStoreError) {
+        guard !names.isEmpty else { return }
+        try self.lock()
+        defer { self.unlock() }
+        let (session, _) = try self.refresh()
+        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        var records: [[UInt8]] = []
+        for name in names { records.append(try format.removal(kind, of: name, epoch: session.content.epoch)) }
+        try self.append(records, durability)
+    }
+
+    mutating func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
+        try self.lock()
+        defer { self.unlock() }
+        let (session, _) = try self.refresh()
+        guard epoch > session.content.epoch else { return }
+        // Whatever comes of it, the file is read again before the next call.
+        self.session = nil
+        let content = SessionFile(epoch: epoch, store: session.content.store)
+        try self.sessionFile.write(content.encoded)
+    }
+
+    mutating func removeEverything() throws(MuxStoreError) {
+        try self.lock()
+        defer { self.unlock() }
+        self.segment = nil
+        let trash = self.layout.trash(.random(in: .min ... .max))
+        do {
+            try self.fileSystem.move(self.layout.journal, to: trash)
+        } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
+            return
+        }
+        try self.fileSystem.synchronizeFolder(self.layout.root)
+        // The entries are gone already; what cannot be deleted now is deleted when the folder is next opened.
+        try? self.fileSystem.removeTree(trash)
+    }
+
+    /// Writes the records in one go, and takes them in.
+    private mutating func append(_ records: [[UInt8]], _ durability: MuxDurability) throws(MuxStoreError) {
+        guard !records.isEmpty, let segment = self.segment else { return }
+        let start = segment.end
+        let prefix: [UInt8] = segment.needsLineBreak ? [0x0a] : []
+        do {
+            try self.fileSystem.appendAll(prefix + records.joined(), to: segment.file)
+            if durability == .full { try self.synchronize(segment) }
+        } catch {
+            // Neither torn nor unsynchronised bytes stay; if even that fails, everything is looked at anew.
+            do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
+            throw error
+        }
+        segment.end = start + Int64(prefix.count)
+        segment.needsLineBreak = false
+        for record in records { segment.takeIn(record) }
+        self.compactIfDue()
+    }
+
+    /// The file's content first, then the names that lead to it.
+    private func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
+        try self.fileSystem.synchronize(segment.file)
+        guard !segment.isNameSafe else { return }
+        try self.fileSystem.synchronizeFolder(self.layout.journal)
+        try self.fileSystem.synchronizeFolder(self.layout.root)
+        segment.isNameSafe = true
+    }
+
+    // MARK: - The lock
+
+    var sessionFile: DurableFile {
+        DurableFile(JournalLayout.sessionName, in: self.layout.root, fileSystem: self.fileSystem)
+    }
+
+    /// Keeps other processes out until ``unlock()``; the calls in between do not wait for anybody.
+    mutating func lock() throws(MuxStoreError) {
+        for _ in 0..<Self.lockAttempts {
+            let file = try self.openLockFile()
+            try self.fileSystem.lock(file)
+            // Somebody may have removed the folder and made it again: then this is not the lock that others take.
+            do {
+                let status = try self.fileSystem.status(of: file)
+                if try self.fileSystem.status(at: self.layout.lock)?.identity == status.identity { return }
+            } catch {
+                self.unlock()
+                throw error
+            }
+            self.unlock()
+            (self.lockFile, self.session, self.segment) = (nil, nil, nil)
+        }
+        throw .fileSystem(.lock, code: POSIXFileSystem.staleFile)
+    }
+
+    /// Lets others in; if even that fails, by closing the file.
+    mutating func unlock() {
+        guard let file = self.lockFile else { return }
+        do { try self.fileSystem.unlock(file) } catch { self.lockFile = nil }
+    }
+
+    private mutating func openLockFile() throws(MuxStoreError) -> OpenFile {
+        if let file = self.lockFile { return file }
+        let file: OpenFile
+        do {
+            file = try self.fileSystem.openFile(self.layout.lock, for: .append)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            try self.fileSystem.makeFolders(self.layout.root)
+            file = try self.fileSystem.openFile(self.layout.lock, for: .append)
+        }
+        self.lockFile = file
+        return file
+    }
+}

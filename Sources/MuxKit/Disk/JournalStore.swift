@@ -1,0 +1,87 @@
+public import Foundation
+
+/// Entries on disk, as lines of JSON that a person can read.
+///
+/// Saving appends to one file; loading reads one entry from it, checks that not a byte of it changed, and takes in what
+/// other processes appended. The folder is opened on first use; if that fails, the next call tries again.
+///
+/// **Concurrent calls** wait for one another, on a thread of the store's own. Several processes, such as an app and its
+/// extensions, may use one folder.
+///
+/// **On disk.** Killed at any point, the store gives the old entry, the new one, or none; never a mixture. Files are
+/// readable by their owner alone, and no file is named after a key.
+///
+/// **After a failure** nothing of the failed call counts as saved, and the next call starts afresh.
+public actor JournalStore: MuxStore {
+    private let executor = DiskExecutor(label: "MuxKit.JournalStore")
+    private var journal: Journal
+
+    /// The executor of the store's blocking calls.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe self.executor.asUnownedSerialExecutor()
+    }
+
+    /// Describes a store in `directory`, which nothing else should use; touches nothing yet.
+    ///
+    /// An app and its extensions share entries in a folder of their app group.
+    public init(directory: URL) {
+        self.init(directory: directory, fileSystem: POSIXFileSystem())
+    }
+
+    /// Describes a store on a file system, and with a hash of names, of the caller's choice.
+    package init(
+        directory: URL,
+        fileSystem: any FileSystem,
+        digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
+    ) {
+        let path = directory.standardizedFileURL.path(percentEncoded: false)
+        let root = path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+        self.journal = Journal(root: root, fileSystem: fileSystem, digest: digest)
+    }
+
+    /// The number of the present session; 0 before the first sign-out.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    public func sessionEpoch() throws -> UInt64 { try self.journal.sessionEpoch() }
+
+    /// Moves on to session `epoch`, durably; entries of earlier ones cease to exist.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    public func raiseSessionEpoch(to epoch: UInt64) throws { try self.journal.raiseSessionEpoch(to: epoch) }
+
+    /// Returns the entry of that name, or `nil` if there is none, it is damaged, or of an earlier session.
+    ///
+    /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
+    /// - Complexity: O(1); reads one record.
+    public func load(_ name: MuxStoreKey) throws -> MuxStoredEntry? { try self.journal.load(name) }
+
+    /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
+    ///
+    /// - Throws: ``MuxStoreError``; what was written of the entries is then taken back.
+    public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
+        try self.journal.save(entries, durability)
+    }
+
+    /// Forgets the entries of those names; returns when that is as safe as `durability` says.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    public func remove(_ names: [MuxStoreKey], durability: MuxDurability) throws {
+        try self.journal.remove(.erase, names, durability)
+    }
+
+    /// Forgets every entry of `domain`; returns when that is as safe as `durability` says.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    public func removeAll(domain: String, durability: MuxDurability) throws {
+        try self.journal.remove(.purge, [MuxStoreKey(domain: domain)], durability)
+    }
+
+    /// Forgets every entry of every domain, durably; the session epoch stays.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    /// - Complexity: One rename; the bytes are deleted after it.
+    public func removeEverything() throws { try self.journal.removeEverything() }
+
+    /// What the store counted so far.
+    public func statistics() -> MuxStoreStatistics { self.journal.statistics }
+}

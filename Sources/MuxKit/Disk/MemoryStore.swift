@@ -1,0 +1,41 @@
+/// Entries in memory alone: for tests and previews.
+///
+/// Keeps what any ``MuxStore`` keeps, for as long as it lives, and never throws.
+public actor MemoryStore: MuxStore {
+    private var entries: [MuxStoreKey: MuxStoredEntry] = [:]
+    private var epoch: UInt64 = 0
+
+    /// Makes an empty store.
+    public init() {}
+
+    /// The number of the present session; 0 before the first sign-out.
+    public func sessionEpoch() -> UInt64 { self.epoch }
+
+    /// Moves on to session `epoch`; entries of earlier ones cease to exist.
+    public func raiseSessionEpoch(to epoch: UInt64) {
+        guard epoch > self.epoch else { return }
+        self.epoch = epoch
+        self.entries = self.entries.filter { $0.value.sessionEpoch >= epoch }
+    }
+
+    /// Returns the entry of that name, or `nil` if there is none.
+    public func load(_ name: MuxStoreKey) -> MuxStoredEntry? { self.entries[name] }
+
+    /// Keeps `entries`, each in place of the one of the same name.
+    public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) {
+        for entry in entries where entry.sessionEpoch >= self.epoch { self.entries[entry.name] = entry }
+    }
+
+    /// Forgets the entries of those names.
+    public func remove(_ names: [MuxStoreKey], durability: MuxDurability) {
+        for name in names { self.entries[name] = nil }
+    }
+
+    /// Forgets every entry of `domain`.
+    public func removeAll(domain: String, durability: MuxDurability) {
+        self.entries = self.entries.filter { !$0.key.domain.utf8.elementsEqual(domain.utf8) }
+    }
+
+    /// Forgets every entry of every domain; the session epoch stays.
+    public func removeEverything() { self.entries = [:] }
+}

@@ -1,0 +1,30 @@
+package import Foundation
+
+/// Where a store's folder is when nobody says.
+package enum MuxStoreLocation {
+    /// The caches folder of the user, then a name of the program, then "MuxKit".
+    package static func standard(
+        environment: [String: String] = ProcessInfo.processInfo.environment,
+        bundleIdentifier: String? = Bundle.main.bundleIdentifier,
+        processName: String = ProcessInfo.processInfo.processName
+    ) -> URL {
+        let caches = FolderManners.caches(environment) ?? FileManager.default.temporaryDirectory
+        return caches.appending(component: self.folderName(for: bundleIdentifier ?? processName))
+            .appending(component: "MuxKit")
+    }
+
+    /// A name that is safe as one component of a path: of letters, digits and "-._", not hidden, not long, not empty.
+    package static func folderName(for text: String) -> String {
+        let safe = text.utf8.prefix(100).map { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
+                byte
+            default: UInt8(ascii: "_")
+            }
+        }
+        let name = String(decoding: safe, as: UTF8.self)
+        guard !name.isEmpty else { return "_" }
+        return name.hasPrefix(".") ? "_" + name : name
+    }
+}

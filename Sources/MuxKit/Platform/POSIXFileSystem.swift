@@ -1,0 +1,189 @@
+#if canImport(Darwin)
+import Darwin
+#elseif canImport(Musl)
+import Musl
+#else
+import Glibc
+#endif
+
+/// The file system of the machine.
+///
+/// An interrupted call is made again.
+package struct POSIXFileSystem: FileSystem {
+    package static let noSuchFile = ENOENT
+    package static let alreadyThere = EEXIST
+    package static let ioError = EIO
+    package static let staleFile = ESTALE
+    package static let tooLarge = EFBIG
+
+    package init() {}
+
+    /// The system's words for an error number.
+    package static func text(of code: Int32) -> String {
+        guard let text = unsafe strerror(code) else { return "unknown error" }
+        return unsafe String(cString: text)
+    }
+
+    package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
+        let flags =
+            switch access {
+            case .read: O_RDONLY
+            case .append: O_RDWR | O_APPEND | O_CREAT
+            case .create: O_RDWR | O_APPEND | O_CREAT | O_EXCL
+            }
+        let descriptor = try self.call(.open, on: path) { unsafe open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0o600) }
+        return OpenFile(descriptor: descriptor, path: path) { _ = close($0) }
+    }
+
+    package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
+        var code: Int32 = 0
+        let bytes = unsafe [UInt8](unsafeUninitializedCapacity: max(count, 0)) { buffer, filled in
+            var result = 0
+            repeat {
+                result = unsafe pread(file.descriptor, buffer.baseAddress, buffer.count, off_t(offset))
+                code = result < 0 ? errno : 0
+            } while code == EINTR
+            filled = max(result, 0)
+        }
+        guard code == 0 else { throw .fileSystem(.read, code: code) }
+        return bytes
+    }
+
+    package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
+        var (result, code) = (0, Int32(0))
+        repeat {
+            result = unsafe bytes.withUnsafeBytes { unsafe write(file.descriptor, $0.baseAddress, $0.count) }
+            code = result < 0 ? errno : 0
+        } while code == EINTR
+        guard code == 0 else { throw .fileSystem(.write, code: code) }
+        return result
+    }
+
+    package func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus {
+        var info = stat()
+        try self.call(.status) { unsafe fstat(file.descriptor, &info) }
+        return FileStatus(info)
+    }
+
+    package func status(at path: String) throws(MuxStoreError) -> FileStatus? {
+        var info = stat()
+        do {
+            try self.call(.status, on: path) { unsafe lstat(path, &info) }
+        } catch .fileSystem(.status, code: ENOENT), .fileSystem(.status, code: ENOTDIR) {
+            return nil
+        }
+        return FileStatus(info)
+    }
+
+    package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
+        try self.call(.truncate) { ftruncate(file.descriptor, off_t(size)) }
+    }
+
+    package func synchronize(_ file: OpenFile) throws(MuxStoreError) {
+        try self.synchronize(file.descriptor, .synchronize)
+    }
+
+    package func synchronizeFolder(_ path: String) throws(MuxStoreError) {
+        let descriptor = try self.call(.synchronizeFolder, on: path) { unsafe open(path, O_RDONLY | O_CLOEXEC) }
+        defer { _ = close(descriptor) }
+        try self.synchronize(descriptor, .synchronizeFolder)
+    }
+
+    package func move(_ path: String, to other: String) throws(MuxStoreError) {
+        try self.check(other, .rename)
+        try self.call(.rename, on: path) { unsafe rename(path, other) }
+    }
+
+    package func removeFile(_ path: String) throws(MuxStoreError) {
+        try self.call(.remove, on: path) { unsafe unlink(path) }
+    }
+
+    package func removeFolder(_ path: String) throws(MuxStoreError) {
+        try self.call(.removeFolder, on: path) { unsafe rmdir(path) }
+    }
+
+    package func names(in path: String) throws(MuxStoreError) -> [String] {
+        try self.check(path, .list)
+        guard let folder = unsafe opendir(path) else { throw .fileSystem(.list, code: errno) }
+        defer { unsafe closedir(folder) }
+        var names: [String] = []
+        while true {
+            errno = 0
+            guard let entry = unsafe readdir(folder) else { break }
+            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
+                unsafe String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if name != ".", name != ".." { names.append(name) }
+        }
+        guard errno == 0 else { throw .fileSystem(.list, code: errno) }
+        return names
+    }
+
+    package func makeFolder(_ path: String) throws(MuxStoreError) -> Bool {
+        do {
+            try self.call(.makeFolder, on: path) { unsafe mkdir(path, 0o700) }
+            return true
+        } catch .fileSystem(.makeFolder, code: EEXIST) {
+            return false
+        }
+    }
+
+    package func mark(_ path: String) throws(MuxStoreError) {
+        guard FolderManners.mark(path) else { throw .fileSystem(.mark, code: EIO) }
+    }
+
+    package func lock(_ file: OpenFile) throws(MuxStoreError) {
+        try self.call(.lock) { flock(file.descriptor, LOCK_EX) }
+    }
+
+    package func unlock(_ file: OpenFile) throws(MuxStoreError) {
+        try self.call(.unlock) { flock(file.descriptor, LOCK_UN) }
+    }
+
+    private func synchronize(_ descriptor: Int32, _ operation: MuxFileOperation) throws(MuxStoreError) {
+        #if canImport(Darwin)
+        // fsync(2) on Apple systems leaves the drive's own cache alone; file systems without F_FULLFSYNC refuse it.
+        if fcntl(descriptor, F_FULLFSYNC) != -1 { return }
+        #endif
+        try self.call(operation) { fsync(descriptor) }
+    }
+
+    /// Refuses a path that the system would read only up to a zero byte.
+    private func check(_ path: String, _ operation: MuxFileOperation) throws(MuxStoreError) {
+        guard !path.utf8.contains(0) else { throw .fileSystem(operation, code: EINVAL) }
+    }
+
+    @discardableResult
+    private func call(
+        _ operation: MuxFileOperation,
+        on path: String,
+        _ body: () -> Int32
+    ) throws(MuxStoreError) -> Int32 {
+        try self.check(path, operation)
+        return try self.call(operation, body)
+    }
+
+    @discardableResult
+    private func call(_ operation: MuxFileOperation, _ body: () -> Int32) throws(MuxStoreError) -> Int32 {
+        while true {
+            let result = body()
+            guard result == -1 else { return result }
+            guard errno == EINTR else { throw .fileSystem(operation, code: errno) }
+        }
+    }
+}
+
+extension FileStatus {
+    fileprivate init(_ info: stat) {
+        self.init(
+            identity: Identity(
+                device: UInt64(truncatingIfNeeded: info.st_dev),
+                node: UInt64(truncatingIfNeeded: info.st_ino)
+            ),
+            size: Int64(info.st_size),
+            linkCount: UInt64(info.st_nlink),
+            mode: UInt32(info.st_mode) & 0o7777,
+            isFolder: UInt32(info.st_mode) & UInt32(S_IFMT) == UInt32(S_IFDIR)
+        )
+    }
+}

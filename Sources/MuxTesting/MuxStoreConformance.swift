@@ -1,0 +1,222 @@
+import Foundation
+public import MuxKit
+
+/// The rules that every `MuxStore` keeps, as a check to run on a store of your own.
+///
+/// ```swift
+/// @Test func `my store is a store`() async throws {
+///     try await MuxStoreConformance.run { MyStore() }
+/// }
+/// ```
+public enum MuxStoreConformance: Sendable {
+    /// Checks rule after rule, each on a store of its own.
+    ///
+    /// - Parameter makeStore: Makes an empty store in its first session, apart from all that were made before.
+    /// - Throws: ``MuxStoreConformanceError`` for the first rule that is broken; what the store threw, if it did.
+    public static func run(_ makeStore: @Sendable () async throws -> any MuxStore) async throws {
+        for (name, rule) in self.rules {
+            do {
+                try await rule(try await makeStore())
+            } catch let broken as Broken {
+                throw MuxStoreConformanceError(rule: name, detail: broken.detail)
+            }
+        }
+    }
+
+    /// The names of all rules, in the order they are checked.
+    package static var ruleNames: [String] { self.rules.map(\.name) }
+
+    private struct Broken: Error {
+        var detail: String
+    }
+
+    private typealias Rule = @Sendable (any MuxStore) async throws -> Void
+
+    private static let rules: [(name: String, rule: Rule)] = [
+        ("An empty store holds nothing", Self.empty),
+        ("What was saved is loaded whole", Self.whole),
+        ("A later save replaces an earlier one", Self.replaces),
+        ("Names that differ in any byte name different entries", Self.names),
+        ("A removed entry is gone, and no other", Self.removes),
+        ("Removing a domain leaves the others", Self.removesDomain),
+        ("Removing everything keeps the session", Self.removesEverything),
+        ("The session number never falls", Self.sessionRises),
+        ("Entries of an earlier session do not exist", Self.sessionEnds),
+        ("Many calls at once do not mix", Self.manyCalls),
+    ]
+
+    private static func expect(_ condition: Bool, _ detail: @autoclosure () -> String) throws {
+        guard condition else { throw Broken(detail: detail()) }
+    }
+
+    private static func expect(_ store: any MuxStore, holds entry: MuxStoredEntry) async throws {
+        let found = try await store.load(entry.name)
+        try self.expect(found == entry, "saved \(entry), loaded \(found.map { "\($0)" } ?? "nothing")")
+    }
+
+    private static func expect(_ store: any MuxStore, holdsNo name: MuxStoreKey) async throws {
+        let found = try await store.load(name)
+        try self.expect(found == nil, "\(name) is still there")
+    }
+
+    private static func entry(
+        _ domain: String,
+        _ key: String?,
+        _ number: Int = 1,
+        epoch: UInt64 = 0
+    ) -> MuxStoredEntry {
+        MuxStoredEntry(
+            name: MuxStoreKey(domain: domain, key: key),
+            schemaVersion: number,
+            sessionEpoch: epoch,
+            fetchedAt: Date(timeIntervalSinceReferenceDate: 800_000_000.123_456_7 + Double(number)),
+            timeToLive: .seconds(1800),
+            validator: "\"v\(number)\"",
+            payload: Data("{\"number\":\(number)}".utf8)
+        )
+    }
+}
+
+extension MuxStoreConformance {
+    private static func empty(_ store: any MuxStore) async throws {
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
+        let epoch = try await store.sessionEpoch()
+        try self.expect(epoch == 0, "the first session is \(epoch), not 0")
+        try await store.save([], durability: .full)
+        try await store.remove([], durability: .full)
+        try await store.remove([MuxStoreKey(domain: "a")], durability: .relaxed)
+        try await store.removeAll(domain: "a", durability: .full)
+        try await store.removeEverything()
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
+    }
+
+    private static func whole(_ store: any MuxStore) async throws {
+        var entries = [self.entry("plain", nil), self.entry("", ""), self.entry("", nil)]
+        let times = [0, 0.1, 800_000_000.1, 810_000_000.123_456_7, -978_307_200.000_001, -63_114_076_800, 1e15]
+        for (number, time) in times.enumerated() {
+            var entry = self.entry("time", "\(number)")
+            entry.fetchedAt = Date(timeIntervalSinceReferenceDate: time)
+            entries.append(entry)
+        }
+        let lives = [.zero, .nanoseconds(1), .seconds(Int64.max), .seconds(1) / 3, Duration.seconds(86_400) * 365_000]
+        for (number, life) in lives.enumerated() {
+            var entry = self.entry("life", "\(number)")
+            entry.timeToLive = life
+            entries.append(entry)
+        }
+        for (number, validator) in [nil, "", "W/\"é\u{0}\n\\\"", "日本"].enumerated() {
+            var entry = self.entry("validator", "\(number)")
+            entry.validator = validator
+            entries.append(entry)
+        }
+        for (number, payload) in [
+            "null", "\"\\n\u{2028}\u{7f}é👩‍🚀\"", "[[[]]]", "\"\(String(repeating: "x", count: 70_000))\"",
+        ].enumerated() {
+            var entry = self.entry("payload", "\(number)")
+            entry.payload = Data(payload.utf8)
+            entry.schemaVersion = number % 2 == 0 ? Int(Int32.max) : -number
+            entries.append(entry)
+        }
+        try await store.save(entries, durability: .full)
+        for entry in entries { try await self.expect(store, holds: entry) }
+    }
+
+    private static func replaces(_ store: any MuxStore) async throws {
+        for number in 1...3 {
+            try await store.save([self.entry("a", "b", number)], durability: number == 2 ? .relaxed : .full)
+            try await self.expect(store, holds: self.entry("a", "b", number))
+        }
+        try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", "c", 2))
+    }
+
+    private static func names(_ store: any MuxStore) async throws {
+        let texts = [
+            "", " ", "a", "A", "é", "e\u{301}", "a/b", "../a", "..", ".", "a\u{0}", "a\u{0}b", "a\nb", "\"", "\\", "👩‍🚀",
+            "Å", "\u{212b}", String(repeating: "n", count: 10_000), "null", "%2F", "\u{feff}", "\u{200d}",
+        ]
+        var entries: [MuxStoredEntry] = []
+        for text in texts {
+            entries.append(self.entry(text, nil, entries.count))
+            entries.append(self.entry("domain", text, entries.count))
+            entries.append(self.entry(text, "key", entries.count))
+        }
+        entries += [self.entry("ab", "c", 1000), self.entry("a", "bc", 1001)]
+        for entry in entries { try await store.save([entry], durability: .relaxed) }
+        for entry in entries { try await self.expect(store, holds: entry) }
+    }
+
+    private static func removes(_ store: any MuxStore) async throws {
+        try await store.save(
+            [self.entry("a", nil), self.entry("a", ""), self.entry("a", "b"), self.entry("b", "b")],
+            durability: .full
+        )
+        try await store.remove([MuxStoreKey(domain: "a", key: "b"), MuxStoreKey(domain: "x")], durability: .full)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
+        try await store.remove([MuxStoreKey(domain: "a")], durability: .relaxed)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
+        try await self.expect(store, holds: self.entry("a", ""))
+        try await self.expect(store, holds: self.entry("b", "b"))
+        try await store.save([self.entry("a", "b", 2)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", "b", 2))
+    }
+
+    private static func removesDomain(_ store: any MuxStore) async throws {
+        try await store.save(
+            [self.entry("é", nil), self.entry("é", "k"), self.entry("e\u{301}", "k"), self.entry("", "k")],
+            durability: .full
+        )
+        try await store.removeAll(domain: "é", durability: .full)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "é"))
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "é", key: "k"))
+        try await self.expect(store, holds: self.entry("e\u{301}", "k"))
+        try await self.expect(store, holds: self.entry("", "k"))
+        try await store.save([self.entry("é", "k", 2)], durability: .full)
+        try await self.expect(store, holds: self.entry("é", "k", 2))
+    }
+
+    private static func removesEverything(_ store: any MuxStore) async throws {
+        try await store.raiseSessionEpoch(to: 3)
+        try await store.save([self.entry("a", nil, epoch: 3), self.entry("b", "k", epoch: 3)], durability: .full)
+        try await store.removeEverything()
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "b", key: "k"))
+        let epoch = try await store.sessionEpoch()
+        try self.expect(epoch == 3, "the session became \(epoch)")
+        try await store.save([self.entry("a", nil, 2, epoch: 3)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", nil, 2, epoch: 3))
+    }
+
+    private static func sessionRises(_ store: any MuxStore) async throws {
+        for (asked, expected): (UInt64, UInt64) in [(1, 1), (0, 1), (1, 1), (7, 7), (2, 7), (.max, .max), (0, .max)] {
+            try await store.raiseSessionEpoch(to: asked)
+            let epoch = try await store.sessionEpoch()
+            try self.expect(epoch == expected, "raised to \(asked), the session is \(epoch) instead of \(expected)")
+        }
+    }
+
+    private static func sessionEnds(_ store: any MuxStore) async throws {
+        try await store.save([self.entry("a", nil), self.entry("a", "early", epoch: 2)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", "early", epoch: 2))
+        try await store.raiseSessionEpoch(to: 2)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
+        try await self.expect(store, holds: self.entry("a", "early", epoch: 2))
+        try await store.save([self.entry("a", "late", epoch: 1), self.entry("a", "new", epoch: 2)], durability: .full)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "late"))
+        try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
+    }
+
+    private static func manyCalls(_ store: any MuxStore) async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for number in 0..<50 {
+                group.addTask {
+                    try await store.save([self.entry("d", "\(number)", number)], durability: .relaxed)
+                    try await self.expect(store, holds: self.entry("d", "\(number)", number))
+                }
+            }
+            try await group.waitForAll()
+        }
+        for number in 0..<50 { try await self.expect(store, holds: self.entry("d", "\(number)", number)) }
+    }
+}

@@ -1,0 +1,138 @@
+package import MuxKit
+
+/// A door in front of another file system that writes down every call, and can let any of them go wrong.
+///
+/// Calls are numbered from 1 in the order they are made; ``restart()`` begins anew.
+package final class RecordingFileSystem: FileSystem {
+    private struct State: Sendable {
+        var calls: [FileCall] = []
+        var isBroken: Int32?
+    }
+
+    private let base: any FileSystem
+    private let state = Guarded(State())
+    private let fault: @Sendable (Int, FileCall) -> FileFault?
+
+    /// Records calls to `base`; `fault` says which go wrong.
+    package init(
+        _ base: any FileSystem = POSIXFileSystem(),
+        fault: @escaping @Sendable (Int, FileCall) -> FileFault? = { _, _ in nil }
+    ) {
+        self.base = base
+        self.fault = fault
+    }
+
+    /// The calls so far.
+    package var calls: [FileCall] { self.state.withLock { $0.calls } }
+
+    /// Forgets the calls so far, and counts from 1 again.
+    package func restart() { self.state.withLock { $0.calls = [] } }
+
+    /// Notes a call and lets it go wrong; answers how many bytes a write may take.
+    @discardableResult
+    private func note(_ operation: MuxFileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
+        let call = FileCall(operation, FilePath.name(of: path))
+        let (number, broken) = self.state.withLock { state in
+            state.calls.append(call)
+            return (state.calls.count, state.isBroken)
+        }
+        if let broken { throw .fileSystem(operation, code: broken) }
+        let fault = self.fault(number, call)
+        switch fault {
+        case .refuse(let code)?: throw .fileSystem(operation, code: code)
+        case .fail(_, let code)?:
+            self.state.withLock { $0.isBroken = code }
+            if operation != .write { throw .fileSystem(operation, code: code) }
+        case .perform(let body)?: body()
+        case .performInWrite(_, let body)? where operation != .write: body()
+        case .performInWrite?, .shorten?, nil: break
+        }
+        return fault
+    }
+
+    package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
+        try self.note(.open, path)
+        return try self.base.openFile(path, for: access)
+    }
+
+    package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
+        try self.note(.read, file.path)
+        return try self.base.read(file, at: offset, count: count)
+    }
+
+    package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
+        switch try self.note(.write, file.path) {
+        case .shorten(let count)?, .fail(let count, _)?: return try self.base.append(bytes.prefix(count), to: file)
+        case .performInWrite(let count, let body)?:
+            let written = try self.base.append(bytes.prefix(count), to: file)
+            body()
+            return written
+        case .perform?, .refuse?, nil: return try self.base.append(bytes, to: file)
+        }
+    }
+
+    package func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus {
+        try self.note(.status, file.path)
+        return try self.base.status(of: file)
+    }
+
+    package func status(at path: String) throws(MuxStoreError) -> FileStatus? {
+        try self.note(.status, path)
+        return try self.base.status(at: path)
+    }
+
+    package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
+        try self.note(.truncate, file.path)
+        try self.base.truncate(file, to: size)
+    }
+
+    package func synchronize(_ file: OpenFile) throws(MuxStoreError) {
+        try self.note(.synchronize, file.path)
+        try self.base.synchronize(file)
+    }
+
+    package func synchronizeFolder(_ path: String) throws(MuxStoreError) {
+        try self.note(.synchronizeFolder, path)
+        try self.base.synchronizeFolder(path)
+    }
+
+    package func move(_ path: String, to other: String) throws(MuxStoreError) {
+        try self.note(.rename, other)
+        try self.base.move(path, to: other)
+    }
+
+    package func removeFile(_ path: String) throws(MuxStoreError) {
+        try self.note(.remove, path)
+        try self.base.removeFile(path)
+    }
+
+    package func removeFolder(_ path: String) throws(MuxStoreError) {
+        try self.note(.removeFolder, path)
+        try self.base.removeFolder(path)
+    }
+
+    package func names(in path: String) throws(MuxStoreError) -> [String] {
+        try self.note(.list, path)
+        return try self.base.names(in: path)
+    }
+
+    package func makeFolder(_ path: String) throws(MuxStoreError) -> Bool {
+        try self.note(.makeFolder, path)
+        return try self.base.makeFolder(path)
+    }
+
+    package func mark(_ path: String) throws(MuxStoreError) {
+        try self.note(.mark, path)
+        try self.base.mark(path)
+    }
+
+    package func lock(_ file: OpenFile) throws(MuxStoreError) {
+        try self.note(.lock, file.path)
+        try self.base.lock(file)
+    }
+
+    package func unlock(_ file: OpenFile) throws(MuxStoreError) {
+        try self.note(.unlock, file.path)
+        try self.base.unlock(file)
+    }
+}

@@ -1,0 +1,42 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// A folder for one test, removed when the last reference to it goes.
+final class Scratch: Sendable {
+    let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
+
+    deinit { try? FileManager.default.removeItem(at: self.folder) }
+
+    var root: URL { self.folder.appending(component: "store") }
+    var segment: URL { self.root.appending(path: "journal/00000001.jsonl") }
+    var session: URL { self.root.appending(component: "epoch.json") }
+
+    func store(_ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
+        JournalStore(directory: self.root, fileSystem: fileSystem)
+    }
+
+    /// All paths under the store's folder, in order.
+    var listing: [String] {
+        (FileManager.default.enumerator(atPath: self.root.path)?.allObjects as? [String] ?? []).sorted()
+    }
+
+    func mode(_ url: URL) throws -> Int {
+        try FileManager.default.attributesOfItem(atPath: url.path)[.posixPermissions] as? Int ?? -1
+    }
+}
+
+/// An entry for tests; its value says its number.
+func sample(_ key: String?, _ number: Int = 1, domain: String = "users", epoch: UInt64 = 0) -> MuxStoredEntry {
+    MuxStoredEntry(
+        name: MuxStoreKey(domain: domain, key: key),
+        schemaVersion: 1,
+        sessionEpoch: epoch,
+        fetchedAt: Date(timeIntervalSince1970: 1_767_225_600.5),
+        timeToLive: .seconds(1800),
+        validator: nil,
+        payload: Data("{\"number\":\(number)}".utf8)
+    )
+}
+
+func name(_ key: String?, domain: String = "users") -> MuxStoreKey { MuxStoreKey(domain: domain, key: key) }
