@@ -1,0 +1,93 @@
+import MuxKit
+
+/// A test double: a fetch whose outcomes are written down in advance, and that counts its calls.
+///
+/// ```swift
+/// let fetch = ScriptedFetch<Int>([.failure(Offline()), .value(5)])
+/// let number = Multiplexer<Int>(cacheKey: "Number") { try await fetch() }
+/// ```
+///
+/// **Cancellation.** Whatever the present outcome does with it: a value or a failure is delivered all the same,
+/// a gate lets the call go.
+public final class ScriptedFetch<Value: Sendable>: Sendable {
+    /// What one call leads to.
+    public enum Outcome: Sendable {
+        /// The call returns this.
+        case value(Value)
+
+        /// The call throws this.
+        case failure(any Error)
+
+        /// The call is held at this gate.
+        case gated(Gate<Value>)
+
+        /// The call ends as this closure does, which is given the call's number, beginning with 1.
+        case computed(@Sendable (_ call: Int) async throws -> Value)
+    }
+
+    private struct State: Sendable {
+        var running = 0
+        var maximum = 0
+    }
+
+    private let script: [Outcome]
+    private let thereafter: Outcome?
+    private let state = Guarded(State())
+    private let started = Tally()
+    private let ended = Tally()
+
+    /// A fetch with a script.
+    ///
+    /// - Parameters:
+    ///   - script: The outcomes of the first calls, in order.
+    ///   - thereafter: The outcome of every call after those; without it they throw ``ScriptEnded``.
+    public init(_ script: [Outcome] = [], thereafter: Outcome? = nil) {
+        self.script = script
+        self.thereafter = thereafter
+    }
+
+    /// How many calls have begun.
+    public var callCount: Int { self.started.value }
+
+    /// How many calls have ended, in whatever way.
+    public var endedCount: Int { self.ended.value }
+
+    /// How many calls are running.
+    public var runningCount: Int { self.state.withLock { $0.running } }
+
+    /// The greatest number of calls that ever ran at the same time.
+    public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
+
+    /// Plays the next outcome.
+    ///
+    /// - Returns: The outcome's value.
+    /// - Throws: The outcome's error, `CancellationError` from a gate, or ``ScriptEnded``.
+    public func callAsFunction() async throws -> Value {
+        self.state.withLock { state in
+            state.running += 1
+            state.maximum = max(state.maximum, state.running)
+        }
+        defer {
+            self.state.withLock { $0.running -= 1 }
+            self.ended.add()
+        }
+        let call = self.started.add()
+        switch call <= self.script.count ? self.script[call - 1] : self.thereafter {
+        case .value(let value)?: return value
+        case .failure(let error)?: throw error
+        case .gated(let gate)?: return try await gate.pass()
+        case .computed(let body)?: return try await body(call)
+        case nil: throw ScriptEnded(call: call)
+        }
+    }
+
+    /// Suspends until call number `call` has begun; returns early if the task is cancelled.
+    public func waitForCall(_ call: Int = 1) async {
+        await self.started.reached(call)
+    }
+
+    /// Suspends until `count` calls have ended; returns early if the task is cancelled.
+    public func waitForEnd(_ count: Int = 1) async {
+        await self.ended.reached(count)
+    }
+}

@@ -1,0 +1,33 @@
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct ScriptedFetchTests {
+    private struct Offline: Error {}
+
+    @Test func `P-04 a scripted fetch plays its script in order and then says so`() async throws {
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(Offline()), .computed { $0 * 10 }])
+
+        #expect(try await fetch() == 1)
+        await #expect(throws: Offline.self) { try await fetch() }
+        #expect(try await fetch() == 30)
+        await #expect(throws: ScriptEnded(call: 4)) { try await fetch() }
+
+        #expect(fetch.callCount == 4 && fetch.endedCount == 4 && fetch.maximumConcurrency == 1)
+    }
+
+    @Test func `P-04 a scripted fetch counts what runs at the same time`() async throws {
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
+        let tasks = (0..<3).map { _ in Task { try await fetch() } }
+        await fetch.waitForCall(3)
+        #expect(fetch.runningCount == 3)
+
+        tasks[0].cancel()
+        gate.openForGood(returning: 5)
+        await fetch.waitForEnd(3)
+
+        #expect(fetch.runningCount == 0 && fetch.maximumConcurrency == 3)
+        for task in tasks.dropFirst() { #expect(try await task.value == 5) }
+    }
+}

@@ -1,0 +1,92 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct VirtualClockTests {
+    let clock = VirtualClock()
+
+    @Test func `P-04 the virtual clock stands still until it is moved`() async throws {
+        #expect(self.clock.now.offset == .zero)
+
+        self.clock.advance(by: .seconds(3))
+        self.clock.advance(by: .seconds(-1))
+
+        #expect(self.clock.now.offset == .seconds(3))
+        try await self.clock.sleep(until: self.clock.now)
+    }
+
+    @Test func `P-04 sleepers wake by deadline and then by arrival`() async throws {
+        let clock = self.clock
+        let order = Guarded<[String]>([])
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (arrived, (name, seconds)) in [("c", 3), ("a1", 1), ("b", 2), ("a2", 1)].enumerated() {
+                group.addTask {
+                    try await clock.sleep(for: .seconds(seconds))
+                    order.withLock { $0.append(name) }
+                }
+                await clock.waitForSleepers(arrived + 1)
+            }
+
+            for expected in [["a1", "a2"], ["a1", "a2", "b"], ["a1", "a2", "b", "c"]] {
+                let before = order.withLock { $0.count }
+                #expect(clock.advanceToNextDeadline() == .seconds(1))
+                for _ in before..<expected.count { try await group.next() }
+                #expect(order.withLock { $0.sorted() } == expected)
+            }
+        }
+        #expect(clock.advanceToNextDeadline() == nil)
+    }
+
+    @Test func `P-04 a cancelled sleeper leaves at once and only it`() async throws {
+        let clock = self.clock
+        let short = Task { try await clock.sleep(for: .seconds(1)) }
+        let long = Task { try await clock.sleep(for: .seconds(2)) }
+        await clock.waitForSleepers(2)
+
+        long.cancel()
+
+        await #expect(throws: CancellationError.self) { try await long.value }
+        #expect(clock.sleeperCount == 1)
+        clock.advance(by: .seconds(1))
+        try await short.value
+    }
+
+    @Test func `P-04 a task cancelled before it sleeps does not sleep`() async {
+        let clock = self.clock
+        let gate = Gate<Void>()
+        let task = Task {
+            try await gate.pass(ignoringCancellation: true)
+            try await clock.sleep(for: .seconds(1))
+        }
+        await gate.waitForCall()
+
+        task.cancel()
+        gate.open()
+
+        await #expect(throws: CancellationError.self) { try await task.value }
+        #expect(clock.sleeperCount == 0)
+    }
+
+    @Test func `P-04 the virtual clock's arithmetic saturates`() {
+        let end = VirtualClock.Instant().advanced(by: .longest).advanced(by: .longest).advanced(by: .longest)
+        let start = VirtualClock.Instant(offset: .seconds(Int64.min))
+
+        #expect(end.advanced(by: .seconds(Int64.max)) == end)
+        #expect(start < end)
+        #expect(start.duration(to: end) > .longest)
+        self.clock.advance(by: .seconds(Int64.max))
+        self.clock.advance(by: .seconds(Int64.max))
+        self.clock.advance(by: .seconds(Int64.max))
+        #expect(self.clock.now == end)
+    }
+
+    @Test func `P-04 waiting for sleepers ends when the waiter is cancelled`() async {
+        let clock = self.clock
+        let waiter = Task { await clock.waitForSleepers(1) }
+
+        waiter.cancel()
+
+        await waiter.value
+    }
+}
