@@ -2,14 +2,28 @@ package import Foundation
 
 /// Where a store's folder is when nobody says.
 package enum MuxStoreLocation {
-    /// The caches folder of the user, then a name of the program, then "MuxKit".
+    /// What a folder is for.
+    package enum Purpose: Sendable {
+        /// What can be fetched again.
+        case caches
+        /// What cannot.
+        case data
+    }
+
+    /// The user's folder for that purpose, then a name of the program, then "MuxKit".
     package static func standard(
+        _ purpose: Purpose = .caches,
         environment: [String: String] = ProcessInfo.processInfo.environment,
         bundleIdentifier: String? = Bundle.main.bundleIdentifier,
         processName: String = ProcessInfo.processInfo.processName
     ) -> URL {
-        let caches = FolderManners.caches(environment) ?? FileManager.default.temporaryDirectory
-        return caches.appending(component: self.folderName(for: bundleIdentifier ?? processName))
+        let folder =
+            switch purpose {
+            case .caches: FolderManners.caches(environment)
+            case .data: FolderManners.data(environment)
+            }
+        return (folder ?? FileManager.default.temporaryDirectory)
+            .appending(component: self.folderName(for: bundleIdentifier ?? processName))
             .appending(component: "MuxKit")
     }
 

@@ -24,12 +24,27 @@ enum FolderManners {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
         #else
+        return self.folder("XDG_CACHE_HOME", orInHome: ".cache", environment)
+        #endif
+    }
+
+    /// The folder that the user's data which must not be lost belong in, if the environment says or the system knows.
+    static func data(_ environment: [String: String]) -> URL? {
+        #if canImport(Darwin)
+        return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
+        #else
+        return self.folder("XDG_DATA_HOME", orInHome: ".local/share", environment)
+        #endif
+    }
+
+    #if !canImport(Darwin)
+    private static func folder(_ variable: String, orInHome path: String, _ environment: [String: String]) -> URL? {
         // XDG Base Directory Specification 0.8: a relative path is invalid and to be ignored.
-        if let folder = environment["XDG_CACHE_HOME"], folder.hasPrefix("/") {
+        if let folder = environment[variable], folder.hasPrefix("/") {
             return URL(filePath: folder, directoryHint: .isDirectory)
         }
         guard let home = environment["HOME"], home.hasPrefix("/") else { return nil }
-        return URL(filePath: home, directoryHint: .isDirectory).appending(component: ".cache")
-        #endif
+        return URL(filePath: home, directoryHint: .isDirectory).appending(path: path)
     }
+    #endif
 }

@@ -58,7 +58,7 @@ public actor MuxRepository {
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
     ) {
-        let store = JournalStore(directory: directory ?? JournalStore.defaultDirectory)
+        let store = JournalStore(directory: directory ?? MuxStoreLocation.standard())
         self.init(store: store, durability: durability, observer: observer, clock: clock, wallTime: wallTime)
     }
 
