@@ -128,6 +128,9 @@ public final actor Multiplexer<Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
+    /// How many callers wait, tasks run and flights are known: zero at rest.
+    package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
     // MARK: - Repository
 
     /// Has the repository keep this multiplexer alive, and include it in what is done to all.

@@ -158,6 +158,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
+    /// How many callers wait, tasks run and flights are known: zero at rest.
+    package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
     // MARK: - Repository
 
     /// Has the repository keep this map alive, and include it in what is done to all.

@@ -1,0 +1,70 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What a test of multiplexers needs: virtual time of both kinds, a store in memory, counted events, a repository.
+struct World: Sendable {
+    let clock = VirtualClock()
+    let events = EventTally()
+    let store: any MuxStore
+    let repository: MuxRepository
+    /// By how much the wall clock is ahead of the virtual clock.
+    let wallShift: Guarded<Duration>
+
+    static let start = Date(timeIntervalSinceReferenceDate: 800_000_000)
+
+    init(store: any MuxStore = MemoryStore(), random: @escaping @Sendable () -> Double = { 0.5 }) {
+        let clock = self.clock
+        let shift = Guarded(Duration.zero)
+        self.store = store
+        self.wallShift = shift
+        self.repository = MuxRepository(
+            store: store,
+            durability: .relaxed,
+            observer: self.events,
+            time: TimeSource(clock),
+            wallTime: {
+                let elapsed = clock.now.offset + shift.withLock { $0 }
+                return Self.start.addingTimeInterval(Double(elapsed.components.seconds))
+            },
+            random: random,
+            spawn: Spawn()
+        )
+    }
+
+    /// The same store, met by a process that starts after `downtime`.
+    func relaunched(after downtime: Duration = .zero) -> World {
+        let next = World(store: self.store)
+        next.wallShift.withLock { $0 = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime }
+        return next
+    }
+}
+
+/// An error of a fetch; not silenceable.
+struct FetchFailed: Error, Equatable {
+    var call = 0
+}
+
+/// What a fetch fails with when there is no network.
+let offline = SilenceableError(FetchFailed())
+
+extension Multiplexer {
+    /// Checks what has to hold when nothing is under way.
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
+        let occupancy = self.occupancy
+        #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
+        #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
+        #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+    }
+}
+
+extension MultiplexerMap {
+    /// Checks what has to hold when nothing is under way.
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
+        let occupancy = self.occupancy
+        #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
+        #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
+        #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+    }
+}
