@@ -8,7 +8,7 @@ extension MultiplexerCore {
         self.engine.withState { state in
             guard !state.isDomainRemovalPending else { return false }
             guard let slot = state.slots.slot(of: key) else { return true }
-            return slot.entry == nil && slot.pendingRemovals == 0
+            return slot.entry == nil && !slot.isRemovalPending
         }
     }
 
@@ -72,19 +72,27 @@ extension MultiplexerCore {
     /// Forgets the entry of `key`, in memory and on disk.
     func clear(_ key: Key) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
-        guard let persistence else {
+        guard self.persistence != nil else {
             self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
             return MuxClearReport()
         }
         return await self.repository.lane.run {
             self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
-            do {
-                try await self.repository.remove(persistence.name(of: key))
-                self.engine.withState { state in state.slots.withSlot(of: key) { $0.removedFromDisk() } }
-                return MuxClearReport()
-            } catch {
-                return MuxClearReport(failures: [error])
+            return await self.remove([key])
+        }
+    }
+
+    /// Tells the disk to forget the entries of `keys`; in the lane.
+    private func remove(_ keys: [Key]) async -> MuxClearReport {
+        guard let persistence else { return MuxClearReport() }
+        do {
+            try await self.repository.remove(keys.map(persistence.name(of:)))
+            self.engine.withState { state in
+                for key in keys { state.slots.withSlot(of: key) { $0.removedFromDisk() } }
             }
+            return MuxClearReport()
+        } catch {
+            return MuxClearReport(failures: [error])
         }
     }
 
@@ -119,6 +127,12 @@ extension MultiplexerCore {
     }
 }
 
+/// What the disk still has although it was cleared.
+private enum OwedRemoval<Key: Sendable>: Sendable {
+    case everything
+    case keys([Key])
+}
+
 extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
@@ -138,21 +152,31 @@ extension MultiplexerCore: SessionParticipant {
         guard let persistence else { return UnsavedEntries() }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
-        let (entries, unchanged, owesRemoval) = self.engine.withState { state in
+        let (entries, unchanged, owed) = self.engine.withState { state in
             var dirty: [(Key, Slot<Value>.Entry)] = []
             var unchanged = 0
+            var owed: [Key] = []
             for key in state.slots.keys {
-                guard let entry = state.slots.slot(of: key)?.entry else { continue }
+                guard let slot = state.slots.slot(of: key) else { continue }
+                if slot.isRemovalPending { owed.append(key) }
+                guard let entry = slot.entry else { continue }
                 if entry.isDirty { dirty.append((key, entry)) } else { unchanged += 1 }
             }
-            return (dirty, unchanged, state.isDomainRemovalPending)
+            return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
         }
         let dirty = entries.map { key, entry in
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
             return self.unsaved(entry, key, fetchedAt: fetchedAt, persistence)
         }
         var unsaved = UnsavedEntries(dirty: dirty, unchanged: unchanged)
-        if owesRemoval { unsaved.repair = { await self.removeDomain() } }
+        switch owed {
+        case .everything:
+            unsaved.repair = { await self.removeDomain() }
+        case .keys(let keys) where !keys.isEmpty:
+            unsaved.repair = { await self.remove(keys) }
+        case .keys:
+            break
+        }
         return unsaved
     }
 

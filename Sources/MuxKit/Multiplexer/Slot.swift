@@ -21,13 +21,13 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Until when a stale entry is served without another try.
     private var heldUntil = Moment.distantPast
 
-    /// How many removals from disk have not succeeded yet; the disk is not read meanwhile.
-    package private(set) var pendingRemovals = 0
+    /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
+    package private(set) var isRemovalPending = false
 
     package init() {}
 
     /// Nothing distinguishes this slot from one that was never used.
-    package var isVacant: Bool { self.entry == nil && !self.isRefreshed && self.pendingRemovals == 0 }
+    package var isVacant: Bool { self.entry == nil && !self.isRefreshed && !self.isRemovalPending }
 
     /// How good the entry is; `nil` if there is none.
     package func freshness(at now: Moment, staleIfError: Duration) -> Freshness? {
@@ -66,7 +66,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// The disk had a value. It is taken only where nothing newer is known.
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
-        guard self.entry == nil, self.pendingRemovals == 0 else { return }
+        guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
         if fromBeforeRefresh { self.isRefreshed = true }
     }
@@ -87,17 +87,17 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry = nil
         self.isRefreshed = false
         self.heldUntil = .distantPast
-        if alsoOnDisk { self.pendingRemovals += 1 }
+        if alsoOnDisk { self.isRemovalPending = true }
     }
 
-    /// The disk forgot the entry, as many times as it was told to.
-    package mutating func removedFromDisk(times: Int = 1) {
-        self.pendingRemovals = max(self.pendingRemovals - times, 0)
+    /// The disk has forgotten the entry.
+    package mutating func removedFromDisk() {
+        self.isRemovalPending = false
     }
 
     /// The disk has what the entry was at `revision`, in place of all that it had before.
     package mutating func saved(revision: UInt64) {
-        self.pendingRemovals = 0
+        self.isRemovalPending = false
         guard self.entry?.revision == revision else { return }
         self.entry?.isDirty = false
     }

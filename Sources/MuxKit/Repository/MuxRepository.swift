@@ -211,10 +211,10 @@ public actor MuxRepository {
         return isOfThisSession ? entry : nil
     }
 
-    /// Removes an entry from disk; in the lane.
-    nonisolated func remove(_ name: MuxStoreKey) async throws {
+    /// Removes entries from disk; in the lane.
+    nonisolated func remove(_ names: [MuxStoreKey]) async throws {
         _ = try await self.settledEpoch()
-        try await self.store.remove([name], durability: self.durability)
+        try await self.store.remove(names, durability: self.durability)
     }
 
     /// Removes all entries of a domain from disk; in the lane.

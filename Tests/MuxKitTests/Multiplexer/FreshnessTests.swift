@@ -1,0 +1,214 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct FreshnessTests {
+    private static let counting = ScriptedFetch<Int>.Outcome.computed { $0 }
+
+    @Test func `MX-06 a value is fresh for thirty minutes unless told otherwise`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let number = Multiplexer<Int>(repository: world.repository) { try await fetch() }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(30 * 60) - .nanoseconds(1))
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .nanoseconds(1))
+        #expect(try await number.request() == 2)
+        number.expectAtRest()
+    }
+
+    @Test func `MX-06 each multiplexer has its own time to live`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let policy = MuxPolicy(timeToLive: .seconds(10))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(9))
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(1))
+        #expect(try await number.request() == 2)
+    }
+
+    @Test func `MX-06 a fetch may say how long its value is fresh`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let number = Multiplexer<Int>(repository: world.repository) {
+            let call = try await fetch()
+            return Fetched(call, timeToLive: .seconds(call == 1 ? 5 : 100))
+        }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(5))
+        #expect(try await number.request() == 2)
+        world.clock.advance(by: .seconds(99))
+        #expect(try await number.request() == 2)
+        #expect(number.cachedEntry?.timeToLive == .seconds(100))
+    }
+
+    @Test func `MX-06 jitter takes its share off the time to live`() async throws {
+        let world = World(random: { 0.5 })
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let policy = MuxPolicy(timeToLive: .seconds(100), timeToLiveJitter: 0.4)
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        #expect(try await number.request() == 1)
+        #expect(number.cachedEntry?.timeToLive == .seconds(80))
+        world.clock.advance(by: .seconds(80))
+        #expect(try await number.request() == 2)
+    }
+
+    @Test(arguments: [Duration.zero, .seconds(-5), .seconds(Int64.min / 4)])
+    func `MX-06 without a time to live every request fetches`(timeToLive: Duration) async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let policy = MuxPolicy(timeToLive: timeToLive)
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        #expect(try await number.request() == 1)
+        #expect(try await number.request() == 2)
+    }
+
+    @Test func `MX-06 a time to live of ages does not overflow`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
+        let policy = MuxPolicy(
+            timeToLive: .seconds(Int64.max),
+            timeToLiveJitter: .nan,
+            staleIfError: .seconds(Int64.max),
+            errorBackoff: .seconds(Int64.max)
+        )
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(3_000_000_000))
+        #expect(try await number.request() == 1)
+        #expect(try await number.refresh().request() == 2)
+    }
+
+    @Test func `MX-09 a silenceable error answers with the older value`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(offline)])
+        let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: world.repository) {
+            try await fetch()
+        }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(10))
+        let entry = try await number.requestEntry()
+
+        #expect(entry.value == 1)
+        #expect(entry.isStale)
+        #expect(entry.age == .seconds(10))
+        #expect(fetch.callCount == 2)
+        #expect(number.statistics.staleServed == 1)
+        number.expectAtRest()
+    }
+
+    @Test func `MX-09 another error throws and still keeps the value`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed())])
+        let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: world.repository) {
+            try await fetch()
+        }
+
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(10))
+        await #expect(throws: FetchFailed.self) { try await number.request() }
+
+        #expect(number.cachedValue == 1)
+    }
+
+    @Test func `MX-09 the policy says what is silenceable`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed())])
+        let policy = MuxPolicy(timeToLive: .seconds(10), isSilenceable: { $0 is FetchFailed })
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(10))
+
+        #expect(try await number.request() == 1)
+    }
+
+    @Test func `MX-09 an older value answers only as long as the policy permits`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .failure(offline))
+        let policy = MuxPolicy(timeToLive: .seconds(10), staleIfError: .seconds(50), errorBackoff: .zero)
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(59))
+        #expect(try await number.request() == 1)
+        world.clock.advance(by: .seconds(1))
+        await #expect(throws: SilenceableError.self) { try await number.request() }
+        #expect(number.cachedValue == 1)
+    }
+
+    @Test(arguments: [-1001, -1003, -1004, -1005, -1009])
+    func `MX-09 connectivity is silenceable, by the codes of the URL loading system`(code: Int) {
+        #expect(SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: code)))
+        #expect(!SilenceableError.isSilenceable(NSError(domain: "Other", code: code)))
+        #expect(!SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: -1202)))
+        #expect(!SilenceableError.isSilenceable(CancellationError()))
+    }
+
+    @Test func `MX-10 a stale value that was served is not stamped fresh`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .failure(offline), .value(4)])
+        let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(5))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(10))
+
+        #expect(try await number.request() == 1)
+        #expect(fetch.callCount == 2)
+        // Within the back-off it is served again without a try, and says that it is stale.
+        world.clock.advance(by: .seconds(5) - .nanoseconds(1))
+        #expect(try await number.requestEntry().isStale)
+        #expect(fetch.callCount == 2)
+        // After it, each request tries.
+        world.clock.advance(by: .nanoseconds(1))
+        #expect(try await number.request() == 1)
+        #expect(fetch.callCount == 3)
+        world.clock.advance(by: .seconds(5))
+        #expect(try await number.request() == 4)
+        #expect(try await number.requestEntry().isStale == false)
+    }
+
+    @Test func `MX-10 a refresh does not wait for the back-off`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .value(3)])
+        let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(10))
+        #expect(try await number.request() == 1)
+
+        #expect(try await number.refresh().request() == 3)
+    }
+
+    @Test func `MX-06 freshness is a function of age, life time, refresh and back-off`() {
+        typealias Facts = Freshness.Facts
+        for age in stride(from: 0, through: 40, by: 1) {
+            for isRefreshed in [false, true] {
+                for isInBackoff in [false, true] {
+                    let facts = Facts(
+                        age: .seconds(age),
+                        timeToLive: .seconds(10),
+                        isRefreshed: isRefreshed,
+                        isInBackoff: isInBackoff
+                    )
+                    let expected: Freshness =
+                        if age < 10 && !isRefreshed { .fresh } else if age >= 30 { .unusable } else {
+                            isInBackoff ? .held : .fallback
+                        }
+                    #expect(Freshness.of(facts, staleIfError: .seconds(20)) == expected, "\(facts)")
+                }
+            }
+        }
+    }
+}
