@@ -47,7 +47,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             let tokens = try await self.signIn()
             let grant = Grant(refresh: tokens.refresh, access: tokens.access, isRotated: false, isStored: false)
             return Upper.Updated(.updatedDependency(grant))
-        } catch where error.saysBadDependency {
+        } catch  where error.saysBadDependency {
             // Not a refusal for good: the person may type another password.
             throw RunnerError.signInFailed(underlying: error)
         }
@@ -93,7 +93,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
         do {
             renewal = try await self.refreshAccess(held.value.refresh)
-        } catch where error.saysBadDependency {
+        } catch  where error.saysBadDependency {
             return .badDependency
         }
         let grant = Grant(

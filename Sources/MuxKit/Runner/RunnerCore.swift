@@ -103,7 +103,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             do {
                 if case .output(let output) = try await task(held) { return output }
                 call.lastError = nil
-            } catch where error.saysBadDependency {
+            } catch  where error.saysBadDependency {
                 call.lastError = error
             }
             call.badEpoch = held.epoch
@@ -141,7 +141,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @discardableResult
     private func land(_ flight: FlightID, _ result: Result<Updated, any Error>) -> Bool {
         var isKept = false
-        let hasValue = if case .success(let updated) = result, case .updatedDependency = updated.result { true } else { false }
+        let hasValue =
+            if case .success(let updated) = result, case .updatedDependency = updated.result { true } else { false }
         self.engine.land(flight, of: .sole, failed: !hasValue) { state, mayKeep in
             // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
             guard mayKeep else { return .failure(RunnerError.reset) }

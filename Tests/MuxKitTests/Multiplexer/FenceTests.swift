@@ -234,7 +234,8 @@ struct FenceTests {
         #expect(number.cachedValue == 2)
     }
 
-    @Test func `MX-17 the cached value is there at once, however old, and the async form also reads disk`() async throws {
+    @Test func `MX-17 the cached value is there at once, however old, and the async form also reads disk`() async throws
+    {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 5 }
         #expect(number.cachedValue == nil)

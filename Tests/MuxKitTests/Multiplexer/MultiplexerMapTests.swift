@@ -1,0 +1,164 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MultiplexerMapTests {
+    @Test func `MX-22 ten thousand keys at once make one fetch each`() async throws {
+        let world = World()
+        let calls = Guarded<[Int: Int]>([:])
+        let squares = MultiplexerMap<Int, Int>(repository: world.repository) { key in
+            calls.withLock { $0[key, default: 0] += 1 }
+            return key * key
+        }
+
+        let sum = try await withThrowingTaskGroup { group in
+            for key in 0..<10_000 {
+                group.addTask { try await squares.request(key: key) }
+                group.addTask { try await squares.request(key: key) }
+            }
+            return try await group.reduce(0, +)
+        }
+
+        #expect(sum == (0..<10_000).reduce(0) { $0 + 2 * $1 * $1 })
+        #expect(calls.withLock { $0.count } == 10_000)
+        #expect(calls.withLock { $0.values.allSatisfy { $0 == 1 } })
+        squares.expectAtRest()
+    }
+
+    @Test func `MX-22 a hanging key holds up no other`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let map = MultiplexerMap<String, Int>(repository: world.repository) { key in
+            key == "slow" ? try await gate.pass() : 1
+        }
+        let slow = Task { try await map.request(key: "slow") }
+        await gate.waitForCall(1)
+
+        #expect(try await map.request(key: "quick") == 1)
+        await map.clear(key: "quick")
+        #expect(await map.save().failed.isEmpty)
+
+        gate.open(returning: 2)
+        #expect(try await slow.value == 2)
+        map.expectAtRest()
+    }
+
+    @Test func `MX-22 keys age, refresh, clear and save by themselves`() async throws {
+        let world = World()
+        let calls = Guarded<[String: Int]>([:])
+        let policy = MuxPolicy(timeToLive: .seconds(10))
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", policy: policy, repository: world.repository) { key in
+            calls.withLock { calls in
+                calls[key, default: 0] += 1
+                return calls[key] ?? 0
+            }
+        }
+        _ = try await map.request(key: "a")
+        world.clock.advance(by: .seconds(6))
+        _ = try await map.request(key: "b")
+        world.clock.advance(by: .seconds(4))
+
+        #expect(try await map.request(key: "a") == 2, "a has expired")
+        #expect(try await map.request(key: "b") == 1, "b has not")
+        #expect(try await map.refresh(key: "b").request(key: "b") == 2)
+        #expect(try await map.request(key: "a") == 2)
+        await map.clear(key: "a")
+        #expect(map.cachedValue(key: "a") == nil)
+        #expect(map.cachedValue(key: "b") == 2)
+        let report = await map.save()
+        #expect(report.saved == 1)
+        #expect(try await world.store.load(.init(domain: "Map", key: "b")) != nil)
+        #expect(try await world.store.load(.init(domain: "Map", key: "a")) == nil)
+    }
+
+    @Test func `MX-22 refresh and clear work for all keys, in memory and on disk`() async throws {
+        let world = World()
+        let first = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
+        for key in 0..<10 { _ = try await first.request(key: key) }
+        await first.save()
+
+        let next = world.relaunched(after: .seconds(1))
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 * 100 })
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: next.repository) { _ in try await fetch() }
+        #expect(try await map.request(key: 0) == 0)
+        map.refresh()
+        #expect(try await map.request(key: 0) == 100, "it was in memory")
+        #expect(try await map.request(key: 1) == 200, "it was on disk only")
+        #expect(try await map.request(key: 1) == 200)
+
+        await map.clear()
+        #expect(map.cachedValue(key: 0) == nil)
+        #expect(await map.loadCachedValue(key: 5) == nil)
+        #expect(try await map.request(key: 5) == 300)
+        map.expectAtRest()
+    }
+
+    private static let hostileKeys: [String] = [
+        "", "/", "..", "../../etc/passwd", "a/b", "a\0b", "\n", "\"", "\\", "key", "KEY", "Key",
+        "\u{e9}", "e\u{301}", "👩‍👩‍👧‍👦", String(repeating: "x", count: 10_000), String(repeating: "../", count: 3_334),
+        "{\"mux\":1}", "CON", ".", "~", "%2e%2e", "\u{202e}abc", "\u{feff}",
+    ]
+
+    @Test func `MX-22 any text is a key and no two are mixed up`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let bytes: @Sendable (String) async throws -> [UInt8] = { Array($0.utf8) }
+        let repository = MuxRepository(directory: folder.url, durability: .relaxed)
+        let map = MultiplexerMap(cacheKey: "../Keys/..", repository: repository, onFetch: bytes)
+        for key in Self.hostileKeys { #expect(try await map.request(key: key) == Array(key.utf8)) }
+        for key in Self.hostileKeys { #expect(map.cachedValue(key: key) == Array(key.utf8)) }
+        #expect(await map.save().saved == Self.hostileKeys.count)
+
+        let fetch = ScriptedFetch<[UInt8]>()
+        let again = MultiplexerMap<String, [UInt8]>(
+            cacheKey: "../Keys/..",
+            repository: MuxRepository(directory: folder.url)
+        ) { _ in try await fetch() }
+        for key in Self.hostileKeys { #expect(try await again.request(key: key) == Array(key.utf8)) }
+        #expect(fetch.callCount == 0)
+        await again.clear(key: "KEY")
+        #expect(await again.loadCachedValue(key: "key") == Array("key".utf8))
+        #expect(await again.loadCachedValue(key: "KEY") == nil)
+    }
+
+    @Test func `MX-22 a key that is not equal to itself is a typed error`() async throws {
+        let world = World()
+        let map = MultiplexerMap<Double, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
+
+        await #expect(throws: MuxError.unusableKey) { try await map.request(key: .nan) }
+        map.store(5, key: .nan)
+        map.refresh(key: .nan)
+        await map.clear(key: .nan)
+
+        #expect(map.cachedValue(key: .nan) == nil)
+        #expect(await map.loadCachedValue(key: .nan) == nil)
+        #expect(await map.save().failed.isEmpty)
+        #expect(try await map.request(key: .infinity) == 1)
+        map.expectAtRest()
+    }
+
+    @Test func `MX-22 identifiers, locators and types of one's own are keys`() async throws {
+        struct UserID: MuxKey, LosslessStringConvertible {
+            let number: Int
+            init?(_ description: String) {
+                guard let number = Int(description) else { return nil }
+                self.number = number
+            }
+            var description: String { String(self.number) }
+        }
+        let world = World()
+        let identifiers = MultiplexerMap<UUID, Int>(cacheKey: "A", repository: world.repository) { _ in 1 }
+        let locators = MultiplexerMap<URL, Int>(cacheKey: "B", repository: world.repository) { _ in 2 }
+        let users = MultiplexerMap<UserID, Int>(cacheKey: "C", repository: world.repository) { $0.number }
+        let identifier = UUID()
+
+        #expect(try await identifiers.request(key: identifier) == 1)
+        #expect(try await locators.request(key: URL(filePath: "/a b")) == 2)
+        #expect(try await users.request(key: #require(UserID("3"))) == 3)
+        #expect(await world.repository.saveAll().saved == 3)
+        #expect(try await world.store.load(.init(domain: "A", key: identifier.uuidString)) != nil)
+        #expect(try await world.store.load(.init(domain: "C", key: "3")) != nil)
+    }
+}
