@@ -67,20 +67,20 @@ struct CrashTests {
         }
     }
 
-    @Test(arguments: CrashScenario.allCases, [ENOSPC, EIO, EROFS])
-    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario, code: Int32) async throws {
+    @Test(arguments: CrashScenario.allCases)
+    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario) async throws {
         let calls = try await scenario.calls()
 
         for number in 1...calls.count {
             let scratch = Scratch()
             try await scenario.prepare(scratch)
-            let fileSystem = RecordingFileSystem { count, _ in count == number ? .refuse(code) : nil }
+            let fileSystem = RecordingFileSystem { count, _ in count == number ? .refuse(ENOSPC) : nil }
             var isDone = false
             do {
                 try await scenario.run(scratch, fileSystem)
                 isDone = true
             } catch {
-                guard case MuxStoreError.fileSystem(_, code) = error else {
+                guard case MuxStoreError.fileSystem(_, ENOSPC) = error else {
                     Issue.record("\(error)")
                     continue
                 }
