@@ -13,6 +13,15 @@ package enum MuxStoreLocation {
             .appending(component: "MuxKit")
     }
 
+    /// The user's caches folder by the XDG Base Directory Specification 0.8, which says to ignore relative paths.
+    package static func xdgCaches(_ environment: [String: String]) -> URL? {
+        if let folder = environment["XDG_CACHE_HOME"], folder.hasPrefix("/") {
+            return URL(filePath: folder, directoryHint: .isDirectory)
+        }
+        guard let home = environment["HOME"], home.hasPrefix("/") else { return nil }
+        return URL(filePath: home, directoryHint: .isDirectory).appending(component: ".cache")
+    }
+
     /// A name that is safe as one component of a path: of letters, digits and "-._", not hidden, not long, not empty.
     package static func folderName(for text: String) -> String {
         let safe = text.utf8.prefix(100).map { byte in

@@ -24,12 +24,7 @@ enum FolderManners {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
         #else
-        // XDG Base Directory Specification 0.8: a relative path is invalid and to be ignored.
-        if let folder = environment["XDG_CACHE_HOME"], folder.hasPrefix("/") {
-            return URL(filePath: folder, directoryHint: .isDirectory)
-        }
-        guard let home = environment["HOME"], home.hasPrefix("/") else { return nil }
-        return URL(filePath: home, directoryHint: .isDirectory).appending(component: ".cache")
+        return MuxStoreLocation.xdgCaches(environment)
         #endif
     }
 }

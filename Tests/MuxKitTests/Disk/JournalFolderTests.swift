@@ -67,12 +67,11 @@ struct JournalFolderTests {
         let home = ["HOME": "/home/me"]
         #expect(path(home, nil, "tool").hasSuffix("/tool/MuxKit"))
         #expect(path(home, "com.example.App", "App").hasSuffix("/com.example.App/MuxKit"))
-        #if os(Linux)
-        #expect(path(home, nil, "tool") == "/home/me/.cache/tool/MuxKit")
-        #expect(path(["XDG_CACHE_HOME": "/var/c", "HOME": "/home/me"], nil, "tool") == "/var/c/tool/MuxKit")
-        #expect(path(["XDG_CACHE_HOME": "c", "HOME": "/home/me"], nil, "tool") == "/home/me/.cache/tool/MuxKit")
-        #expect(path([:], nil, "t").hasPrefix(FileManager.default.temporaryDirectory.path))
-        #endif
+        let caches = MuxStoreLocation.xdgCaches
+        #expect(caches(home)?.path == "/home/me/.cache")
+        #expect(caches(["XDG_CACHE_HOME": "/var/c", "HOME": "/home/me"])?.path == "/var/c")
+        #expect(caches(["XDG_CACHE_HOME": "relative", "HOME": "/home/me"])?.path == "/home/me/.cache")
+        #expect(caches([:]) == nil && caches(["HOME": ""]) == nil)
         for name in ["", ".", "..", "../x", "a/b", "é", ".hidden", String(repeating: "n", count: 300), "a\u{0}b"] {
             let folder = MuxStoreLocation.folderName(for: name)
             #expect(!folder.isEmpty && folder.utf8.count <= 101 && !folder.hasPrefix("."))

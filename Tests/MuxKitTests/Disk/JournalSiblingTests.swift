@@ -38,6 +38,58 @@ struct JournalSiblingTests {
         #expect(try await other.load(name("a")) == sample("a", 1))
     }
 
+    @Test func `DK-10 a journal replaced by a longer one is read from its beginning`() async throws {
+        let scratch = Scratch()
+        let (one, other, third) = (scratch.store(), scratch.store(), scratch.store())
+        try await one.save([sample("a", 1)], durability: .relaxed)
+        #expect(try await other.load(name("a")) == sample("a", 1))
+        #expect(try await third.load(name("a")) == sample("a", 1))
+
+        try await one.removeEverything()
+        try await one.save([sample("first", 1), sample("second", 2), sample("third", 3)], durability: .relaxed)
+
+        #expect(try await other.load(name("a")) == nil)
+        #expect(try await other.load(name("first")) == sample("first", 1))
+        try await third.save([sample("fourth", 4)], durability: .relaxed)
+        #expect(try await third.load(name("first")) == sample("first", 1))
+        #expect(try await one.load(name("fourth")) == sample("fourth", 4))
+    }
+
+    @Test func `DK-10 two processes that save at once lose nothing`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store()
+        let path = scratch.folder.path
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                await #expect(processExitsWith: .success) { [path = path as String] in
+                    let store = Scratch(path).store()
+                    for number in 0..<100 {
+                        try await store.save([sample("child \(number)", number)], durability: .relaxed)
+                    }
+                }
+            }
+            for number in 0..<100 { try await store.save([sample("parent \(number)", number)], durability: .relaxed) }
+            try await group.waitForAll()
+        }
+
+        for who in ["child", "parent"] {
+            for number in 0..<100 {
+                #expect(try await store.load(name("\(who) \(number)")) == sample("\(who) \(number)", number))
+            }
+        }
+        #expect(await store.statistics() == MuxStoreStatistics())
+    }
+
+    @Test func `RP-04 a late save of an earlier session leaves no trace on disk`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store()
+        try await store.raiseSessionEpoch(to: 1)
+
+        try await store.save([sample("secret")], durability: .full)
+
+        #expect(try Data(contentsOf: scratch.segment).isEmpty)
+    }
+
     @Test func `DK-10 the torn record of a dead sibling is cut off before the next save`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
