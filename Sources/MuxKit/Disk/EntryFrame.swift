@@ -1,6 +1,6 @@
 /// The fields at the head of a record that have fixed places: what walking a journal needs, without a JSON parser.
 package struct EntryFrame: Sendable, Equatable {
-    /// What a record says. The raw values are of one length.
+    /// What a record says, in raw values of one length.
     package enum Kind: String, Sendable, CaseIterable {
         /// Here is an entry.
         case entry
@@ -73,6 +73,8 @@ package struct EntryFrame: Sendable, Equatable {
     }
 
     private static func number(_ field: ArraySlice<UInt8>) -> UInt64? {
-        UInt64(String(decoding: field.drop { $0 == UInt8(ascii: " ") }, as: UTF8.self))
+        let digits = field.drop { $0 == UInt8(ascii: " ") }
+        guard digits.first != UInt8(ascii: "+") else { return nil }
+        return UInt64(String(decoding: digits, as: UTF8.self))
     }
 }

@@ -43,7 +43,6 @@ extension Journal {
     private mutating func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         (self.session, self.segment) = (nil, nil)
-        try self.removeLeftovers()
         let opened = try self.sessionFile.open()
         switch opened.map({ SessionFile.decode($0.content) }) {
         case .present(let content)?:

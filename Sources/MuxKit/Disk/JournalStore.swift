@@ -83,5 +83,5 @@ public actor JournalStore: MuxStore {
     public func removeEverything() throws { try self.journal.removeEverything() }
 
     /// What the store counted so far.
-    public func statistics() -> MuxStoreStatistics { self.journal.statistics }
+    public func statistics() async -> MuxStoreStatistics { self.journal.statistics }
 }

@@ -80,10 +80,13 @@ package struct JournalWalker: Sendable {
             return nil
         }
         guard try self.bytes(at: end - 1, 1, read).first == Self.lineBreak else {
-            // The value is longer or shorter than it was, or only its line break is damaged.
-            let resumes = try self.startsRecord(at: end, read)
-            self.endsWithLineBreak = end != self.size
-            self.position = resumes ? end : headerEnd
+            // The line break is damaged, or missing, or the value is longer or shorter than it was.
+            if try self.startsRecord(at: end, read) {
+                self.position = end
+                self.endsWithLineBreak = end != self.size
+            } else {
+                self.position = try self.startsRecord(at: end - 1, read) ? end - 1 : headerEnd
+            }
             return self.enterDamage() ? .damage : nil
         }
         let start = self.position

@@ -27,6 +27,20 @@ package enum MuxStoreLocation {
             .appending(component: "MuxKit")
     }
 
+    /// The user's folder by the XDG Base Directory Specification 0.8, which says to ignore relative paths.
+    package static func xdg(_ purpose: Purpose, _ environment: [String: String]) -> URL? {
+        let (variable, path) =
+            switch purpose {
+            case .caches: ("XDG_CACHE_HOME", ".cache")
+            case .data: ("XDG_DATA_HOME", ".local/share")
+            }
+        if let folder = environment[variable], folder.hasPrefix("/") {
+            return URL(filePath: folder, directoryHint: .isDirectory)
+        }
+        guard let home = environment["HOME"], home.hasPrefix("/") else { return nil }
+        return URL(filePath: home, directoryHint: .isDirectory).appending(path: path)
+    }
+
     /// A name that is safe as one component of a path: of letters, digits and "-._", not hidden, not long, not empty.
     package static func folderName(for text: String) -> String {
         let safe = text.utf8.prefix(100).map { byte in

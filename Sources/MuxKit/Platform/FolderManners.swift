@@ -24,27 +24,18 @@ enum FolderManners {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
         #else
-        return self.folder("XDG_CACHE_HOME", orInHome: ".cache", environment)
+        return MuxStoreLocation.xdg(.caches, environment)
         #endif
     }
 
-    /// The folder that the user's data which must not be lost belong in, if the environment says or the system knows.
+    /// The folder for the user's data that must not be lost, if the environment says or the system knows.
     static func data(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
         #else
-        return self.folder("XDG_DATA_HOME", orInHome: ".local/share", environment)
+        // Never the temporary folder, which belongs to everybody.
+        let home = FileManager.default.homeDirectoryForCurrentUser
+        return MuxStoreLocation.xdg(.data, environment) ?? home.appending(path: ".local/share")
         #endif
     }
-
-    #if !canImport(Darwin)
-    private static func folder(_ variable: String, orInHome path: String, _ environment: [String: String]) -> URL? {
-        // XDG Base Directory Specification 0.8: a relative path is invalid and to be ignored.
-        if let folder = environment[variable], folder.hasPrefix("/") {
-            return URL(filePath: folder, directoryHint: .isDirectory)
-        }
-        guard let home = environment["HOME"], home.hasPrefix("/") else { return nil }
-        return URL(filePath: home, directoryHint: .isDirectory).appending(path: path)
-    }
-    #endif
 }

@@ -24,6 +24,14 @@ public struct MuxEvent: Sendable, Equatable {
         case loadFailed
         /// The session ended.
         case sessionEnded
+        /// A call of a runner waits for the update of a dependency.
+        case dependencyAwaited
+        /// An update of a dependency began.
+        case updateStarted
+        /// An update of a dependency brought one.
+        case updated
+        /// An update of a dependency failed, or was refused.
+        case updateFailed
     }
 
     /// What was decided.

@@ -31,13 +31,21 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
+    ///   - observer: Receives what is decided.
     ///   - clock: Measures how long a call took.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
+        observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock()
     ) {
-        self.core = RunnerCore(value, policy: policy, time: TimeSource(clock), spawn: Spawn())
+        self.core = RunnerCore(
+            value,
+            policy: policy,
+            observer: observer,
+            time: TimeSource(clock),
+            spawn: Spawn()
+        )
     }
 
     /// Makes a runner that has its own update, which runs in a task that no caller owns.
@@ -45,17 +53,20 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
+    ///   - observer: Receives what is decided.
     ///   - clock: Measures how long a call took.
     ///   - update: Makes a dependency; receives the one that was refused, `nil` if there is none.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
+        observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         update: @escaping @Sendable (Dependency?) async throws -> UpdateResult<Dependency>
     ) {
         self.core = RunnerCore(
             value,
             policy: policy,
+            observer: observer,
             time: TimeSource(clock),
             spawn: Spawn(),
             update: { RunnerCore.Updated(try await update($0)) }
@@ -94,6 +105,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Grows with every change of the dependency, and never goes back, not even after a reset.
     public nonisolated var epoch: UInt64 { self.core.epoch }
+
+    /// How many callers wait, updates run and flights are known: zero at rest.
+    package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
 
     /// Puts `value` in place of the dependency; it counts from now on, for those who wait for an update as well.
     ///

@@ -10,6 +10,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     init(vault: OAuthVault<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
         let upper = RunnerCore<OAuthGrant<AccessToken, RefreshToken>>(
             policy: policy,
+            observer: repository.observer,
             time: repository.time,
             spawn: repository.spawn,
             update: { try await vault.grant(insteadOf: $0) }
@@ -18,6 +19,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         self.upper = upper
         self.lower = RunnerCore(
             policy: policy,
+            observer: repository.observer,
             time: repository.time,
             spawn: repository.spawn,
             parentEpoch: { upper.epoch },

@@ -23,10 +23,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     private let time: TimeSource
     private let parentEpoch: @Sendable () -> UInt64
     private let storedUpdate: StoredUpdate?
+    private let observer: (any MuxObserver)?
 
     package init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy,
+        observer: (any MuxObserver)?,
         time: TimeSource,
         spawn: Spawn,
         parentEpoch: @escaping @Sendable () -> UInt64 = { 0 },
@@ -36,6 +38,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.time = time
         self.parentEpoch = parentEpoch
         self.storedUpdate = update
+        self.observer = observer
         // No linger: an update is never cancelled because nobody waits.
         self.engine = FlightEngine(Machine(value), linger: nil, time: time, spawn: spawn)
     }
@@ -53,6 +56,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                     self?.land(flight, .failure(RunnerError.noUpdate))
                     return
                 }
+                self?.tell(.updateStarted)
                 let failed = self?.refusedValue
                 let result: Result<Updated, any Error>
                 do {
@@ -78,6 +82,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
+            self.tell(.updateStarted)
             let failed = self.refusedValue
             let result: Result<Updated, any Error>
             do {
@@ -118,6 +123,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let parentEpoch = self.parentEpoch()
         let now = self.time.now
         if let held = self.engine.withState({ $0.usable(in: call, parentEpoch: parentEpoch) }) { return .output(held) }
+        var waits = false
         return try await self.engine.enter(
             .sole,
             launch: launch,
@@ -128,7 +134,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 case .update: .fly
                 }
             },
-            joined: { _, _ in }
+            joined: { _, _ in waits = true },
+            arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }
 
@@ -162,8 +169,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 return .failure(refusal)
             }
         }
+        self.tell(hasValue ? .updated : .updateFailed)
         return isKept
     }
+
+    private func tell(_ kind: MuxEvent.Kind) { self.observer?.observe(MuxEvent(kind)) }
 
     // MARK: - From outside
 

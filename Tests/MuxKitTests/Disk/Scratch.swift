@@ -4,9 +4,23 @@ import MuxTesting
 
 /// A folder for one test, removed when the last reference to it goes.
 final class Scratch: Sendable {
-    let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
+    let folder: URL
+    private let isOwner: Bool
 
-    deinit { try? FileManager.default.removeItem(at: self.folder) }
+    init() {
+        self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
+        self.isOwner = true
+    }
+
+    /// The folder of a test in another process, which removes it.
+    init(_ path: String) {
+        self.folder = URL(filePath: path, directoryHint: .isDirectory)
+        self.isOwner = false
+    }
+
+    deinit {
+        if self.isOwner { try? FileManager.default.removeItem(at: self.folder) }
+    }
 
     var root: URL { self.folder.appending(component: "store") }
     var segment: URL { self.root.appending(path: "journal/00000001.jsonl") }

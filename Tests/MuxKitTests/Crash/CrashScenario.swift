@@ -1,0 +1,89 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Work of a store that is interrupted at every one of its file-system calls.
+enum CrashScenario: String, CaseIterable, Sendable, Codable {
+    /// The first save into a folder that is not there yet.
+    case firstSave
+    /// A save over an older value.
+    case save
+    /// A save that makes the dead bytes outweigh the live ones.
+    case compactingSave
+    /// A save after a damaged record, which the opening drops.
+    case openingDamaged
+    case remove
+    /// The session number rises, then everything goes.
+    case signOut
+
+    /// Brings the folder into the state that the work starts from.
+    func prepare(_ scratch: Scratch) async throws {
+        guard self != .firstSave else { return }
+        let store = scratch.store()
+        if self == .compactingSave {
+            var large = sample("large")
+            large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
+            try await store.save([large], durability: .relaxed)
+        }
+        try await store.save([sample("a", 1), sample("b", 1)], durability: .full)
+        if self == .openingDamaged {
+            var bytes = try Data(contentsOf: scratch.segment)
+            bytes.append(contentsOf: [UInt8]("damage\n".utf8))
+            try bytes.write(to: scratch.segment)
+        }
+    }
+
+    /// Does the work on a folder that was prepared.
+    func run(_ scratch: Scratch, _ fileSystem: any FileSystem) async throws {
+        let store = scratch.store(fileSystem)
+        switch self {
+        case .firstSave, .save, .openingDamaged:
+            try await store.save([sample("a", 2), sample("c", 2)], durability: .full)
+        case .compactingSave:
+            try await store.save([sample("a", 2), sample("c", 2), sample("large", 2)], durability: .full)
+        case .remove: try await store.remove([name("a"), name("c")], durability: .full)
+        case .signOut:
+            try await store.raiseSessionEpoch(to: 1)
+            try await store.removeEverything()
+        }
+    }
+
+    /// Looks at what an interruption left, with a process's fresh eyes.
+    func verify(_ scratch: Scratch, isDone: Bool, _ what: Comment) async throws {
+        let store = scratch.store()
+        let epoch = try await store.sessionEpoch()
+        let a = try await store.load(name("a"))
+        let b = try await store.load(name("b"))
+        let c = try await store.load(name("c"))
+        switch self {
+        case .firstSave:
+            #expect([nil, sample("a", 2)].contains(a) && b == nil && epoch == 0, what)
+        case .save, .compactingSave, .openingDamaged:
+            #expect([sample("a", 1), sample("a", 2)].contains(a) && b == sample("b", 1) && epoch == 0, what)
+        case .remove: #expect([sample("a", 1), nil].contains(a) && b == sample("b", 1) && epoch == 0, what)
+        case .signOut:
+            #expect(epoch == 1 ? a == nil && b == nil : a == sample("a", 1) && b == sample("b", 1), what)
+        }
+        #expect(c == nil || c == sample("c", 2), what)
+        if isDone, self == .signOut { #expect(epoch == 1, what) }
+        if isDone, self == .remove { #expect(a == nil, what) }
+        if isDone, self != .signOut, self != .remove { #expect(a == sample("a", 2) && c == sample("c", 2), what) }
+        // Nothing is left lying about, and the folder is as good as new.
+        #expect(scratch.listing == ["epoch.json", "journal", "journal/00000001.jsonl", "lock"], what)
+        if epoch == 1 { #expect(try Data(contentsOf: scratch.segment).isEmpty, what) }
+        try await store.save([sample("a", 3, epoch: epoch)], durability: .full)
+        #expect(try await scratch.store().load(name("a")) == sample("a", 3, epoch: epoch), what)
+        let statistics = await store.statistics()
+        #expect(statistics.damagedRecords == 0 || self == .openingDamaged, what)
+    }
+
+    /// The calls that the work makes.
+    func calls() async throws -> [FileCall] {
+        let scratch = Scratch()
+        try await self.prepare(scratch)
+        let recorder = RecordingFileSystem()
+        try await self.run(scratch, recorder)
+        return recorder.calls
+    }
+}

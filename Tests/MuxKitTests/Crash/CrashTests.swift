@@ -1,0 +1,91 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct CrashTests {
+    /// Ends the process at the n-th call, in a write after so many bytes.
+    private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {
+        RecordingFileSystem { count, _ in
+            count == number ? .performInWrite(after: bytes) { raise(SIGKILL) } : nil
+        }
+    }
+
+    private func kill(_ scenario: CrashScenario, at number: Int, after bytes: Int) async throws {
+        let scratch = Scratch()
+        try await scenario.prepare(scratch)
+
+        let path = scratch.folder.path
+        let work = scenario.rawValue
+        await #expect(processExitsWith: .signal(SIGKILL)) {
+            [path = path as String, work = work as String, number, bytes] in
+            let scenario = try #require(CrashScenario(rawValue: work))
+            try await scenario.run(Scratch(path), Self.killer(number, bytes))
+        }
+
+        let what: Comment = "\(scenario) killed at call \(number) after \(bytes) bytes"
+        try await scenario.verify(scratch, isDone: false, what)
+    }
+
+    @Test func `DK-02 killed at any call of a save a reader sees the old entry or the new one`() async throws {
+        let calls = try await CrashScenario.save.calls()
+
+        for number in 1...calls.count {
+            for bytes in calls[number - 1].operation == .write ? [100, 400, 1 << 20] : [0] {
+                try await self.kill(.save, at: number, after: bytes)
+            }
+        }
+    }
+
+    @Test func `DK-02 killed at any call of a compaction a reader sees the old journal or the new one`() async throws {
+        let calls = try await CrashScenario.compactingSave.calls()
+        #expect(calls.contains(FileCall(.rename, "00000001.jsonl")))
+
+        for number in 1...calls.count { try await self.kill(.compactingSave, at: number, after: 300) }
+    }
+
+    @Test func `RP-05 killed at any call of a sign-out the next process finishes it`() async throws {
+        let calls = try await CrashScenario.signOut.calls()
+
+        for number in 1...calls.count { try await self.kill(.signOut, at: number, after: 20) }
+    }
+
+    @Test(arguments: CrashScenario.allCases)
+    func `DK-02 stopped at any call and byte the folder is in order`(scenario: CrashScenario) async throws {
+        let calls = try await scenario.calls()
+
+        for number in 1...calls.count {
+            for bytes in calls[number - 1].operation == .write ? [0, 1, 37, 350, 1000, 1 << 20] : [0] {
+                let scratch = Scratch()
+                try await scenario.prepare(scratch)
+                // As if the process had ended there: no later call does anything, not even cleaning up.
+                let fileSystem = RecordingFileSystem { count, _ in count == number ? .fail(after: bytes, EIO) : nil }
+                try? await scenario.run(scratch, fileSystem)
+                try await scenario.verify(scratch, isDone: false, "\(scenario), call \(number) (\(calls[number - 1]))")
+            }
+        }
+    }
+
+    @Test(arguments: CrashScenario.allCases)
+    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario) async throws {
+        let calls = try await scenario.calls()
+
+        for number in 1...calls.count {
+            let scratch = Scratch()
+            try await scenario.prepare(scratch)
+            let fileSystem = RecordingFileSystem { count, _ in count == number ? .refuse(ENOSPC) : nil }
+            var isDone = false
+            do {
+                try await scenario.run(scratch, fileSystem)
+                isDone = true
+            } catch {
+                guard case MuxStoreError.fileSystem(_, ENOSPC) = error else {
+                    Issue.record("\(error)")
+                    continue
+                }
+            }
+            try await scenario.verify(scratch, isDone: isDone, "\(scenario), call \(number) (\(calls[number - 1]))")
+        }
+    }
+}

@@ -1,0 +1,75 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct DurableFileTests {
+    private func file(_ scratch: Scratch, _ fileSystem: any FileSystem = POSIXFileSystem()) -> DurableFile {
+        DurableFile("token", in: scratch.root.path, fileSystem: fileSystem)
+    }
+
+    @Test func `DK-11 a durable file is the owners alone, whatever was there before`() throws {
+        let scratch = Scratch()
+        try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
+        let url = scratch.root.appending(component: "token")
+        try Data("old".utf8).write(to: url)
+        try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: url.path)
+
+        try self.file(scratch).write(Data("new".utf8))
+
+        #expect(try scratch.mode(url) == 0o600)
+        #expect(try self.file(scratch).read() == Data("new".utf8))
+        #expect(scratch.listing == ["token"])
+    }
+
+    @Test func `DK-02 a durable file is absent, there, or unreadable, and these are different`() throws {
+        let scratch = Scratch()
+        #expect(try self.file(scratch).read() == nil)
+        try self.file(scratch).write(Data())
+        #expect(try self.file(scratch).read() == Data())
+
+        let broken = RecordingFileSystem { _, call in call.operation == .open ? .refuse(EACCES) : nil }
+        #expect(throws: MuxStoreError.fileSystem(.open, code: EACCES)) { try self.file(scratch, broken).read() }
+        try self.file(scratch).remove()
+        try self.file(scratch).remove()
+        #expect(try self.file(scratch).read() == nil)
+    }
+
+    @Test func `DK-02 stopped at any call a durable file is old or new and leftovers can go`() throws {
+        let recorder = RecordingFileSystem()
+        let first = Scratch()
+        try self.file(first).write(Data("old".utf8))
+        try self.file(first, recorder).write(Data("new".utf8))
+        #expect(recorder.calls.map(\.operation) == [.open, .write, .synchronize, .rename, .synchronizeFolder])
+
+        for number in 1...recorder.calls.count {
+            let scratch = Scratch()
+            try self.file(scratch).write(Data("old".utf8))
+            let dying = RecordingFileSystem { count, _ in count == number ? .fail(after: 1, EIO) : nil }
+            #expect(throws: MuxStoreError.self) { try self.file(scratch, dying).write(Data("new".utf8)) }
+            #expect(try self.file(scratch).read() == Data((number < 5 ? "old" : "new").utf8))
+            try self.file(scratch).removeLeftovers()
+            #expect(scratch.listing == ["token"])
+        }
+    }
+
+    @Test func `DK-02 a relaxed write leaves the syncs out`() throws {
+        let scratch = Scratch()
+        try self.file(scratch).write(Data("old".utf8))
+        let recorder = RecordingFileSystem()
+
+        try self.file(scratch, recorder).write(Data("new".utf8), durability: .relaxed)
+
+        #expect(recorder.calls.map(\.operation) == [.open, .write, .rename])
+    }
+
+    @Test func `DK-04 a path with a zero byte is refused, not cut off`() {
+        let fileSystem = POSIXFileSystem()
+        let path = FileManager.default.temporaryDirectory.path + "/a\u{0}b"
+
+        #expect(throws: MuxStoreError.fileSystem(.open, code: EINVAL)) { try fileSystem.openFile(path, for: .append) }
+        #expect(throws: MuxStoreError.fileSystem(.makeFolder, code: EINVAL)) { try fileSystem.makeFolder(path) }
+        #expect(MuxStoreError.fileSystem(.open, code: ENOSPC).localizedDescription.contains("No space left"))
+    }
+}
