@@ -200,6 +200,11 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         package var answer: [Waiter] = []
         /// Flights to cancel: nobody waits for them any more.
         package var cancel: [FlightID] = []
+
+        package init(answer: [Waiter] = [], cancel: [FlightID] = []) {
+            self.answer = answer
+            self.cancel = cancel
+        }
     }
 
     /// From now on no flight that began before may have its outcome kept; its callers wait on and get it nevertheless.
@@ -223,7 +228,6 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return action
     }
 
-    #if DEBUG
     /// What contradicts the machine's own rules; `nil` if nothing does.
     package func violation() -> String? {
         let flights = self.detached + [self.current].compactMap(\.self)
@@ -234,7 +238,6 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         }
         return flights.lazy.compactMap { $0.waiters.violation() }.first
     }
-    #endif
 }
 
 extension FlightStateMachine.LeaveAction: Equatable where Waiter: Equatable {}

@@ -3,7 +3,7 @@
 /// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
 /// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
 package struct Parking<Waiter: Sendable>: Sendable {
-    /// One place: whose it is, and who waits in it. `nil` once the waiter has left.
+    /// One place: whose it is, and who waits in it until the waiter has left.
     private struct Place: Sendable {
         let ticket: UInt64
         var waiter: Waiter?
@@ -48,7 +48,9 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return waiters
     }
 
-    #if DEBUG
+    /// How many places there are, empty ones included.
+    package var placeCount: Int { self.places.count }
+
     /// What is wrong with the order or the count; `nil` if nothing is.
     package func violation() -> String? {
         guard self.places.count(where: { $0.waiter != nil }) == self.count else { return "the count is wrong" }
@@ -57,5 +59,4 @@ package struct Parking<Waiter: Sendable>: Sendable {
         }
         return nil
     }
-    #endif
 }

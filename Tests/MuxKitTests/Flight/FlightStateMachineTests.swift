@@ -1,0 +1,200 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct FlightStateMachineTests {
+    typealias Machine = FlightStateMachine<String>
+
+    @Test func `Q-01 callers join one flight and its end answers them in order`() {
+        var machine = Machine()
+        #expect(machine.requested(by: "a", ticket: 1) == .start(1))
+        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.requested(by: "c", ticket: 3) == .join(1))
+        #expect(machine.ended(1, failed: false, next: 4) == .commit(["a", "b", "c"]))
+        #expect(machine.isIdle)
+        #expect(machine.ended(1, failed: false, next: 5) == .ignore)
+    }
+
+    @Test func `Q-01 who leaves is answered once, and the last one decides about the flight`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: "b", ticket: 2)
+        #expect(machine.left(1, abandonment: .cancel) == .resume("a"))
+        #expect(machine.left(1, abandonment: .cancel) == .ignore)
+        #expect(machine.left(2, abandonment: .cancel) == .resumeAndCancel("b", 1))
+        #expect(!machine.isIdle, "it has not ended yet")
+        #expect(machine.ended(1, failed: true, next: 3) == .answer([]))
+        #expect(machine.isIdle)
+    }
+
+    @Test func `Q-01 a linger that was broken off does not cancel`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        #expect(machine.left(1, abandonment: .linger) == .resumeAndLinger("a", 1))
+        #expect(machine.requested(by: "b", ticket: 2) == .adopt(1))
+        #expect(machine.lingerPassed(since: 1) == nil)
+        #expect(machine.left(2, abandonment: .linger) == .resumeAndLinger("b", 1))
+        #expect(machine.lingerPassed(since: 1) == nil, "that was the other one")
+        #expect(machine.lingerPassed(since: 2) == 1)
+        #expect(machine.lingerPassed(since: 2) == nil)
+    }
+
+    @Test func `Q-01 callers after a cancellation wait for its end and get another flight if it failed`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.left(1, abandonment: .cancel)
+        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
+        #expect(machine.ended(1, failed: true, next: 4) == .ignore)
+        #expect(machine.ended(3, failed: true, next: 5) == .commit(["b"]))
+    }
+
+    @Test func `Q-01 a fence moves the flight aside`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        #expect(machine.detachedByFence() == .init())
+        #expect(machine.requested(by: "b", ticket: 2) == .start(2))
+        #expect(machine.ended(2, failed: false, next: 3) == .commit(["b"]))
+        #expect(machine.ended(1, failed: false, next: 4) == .answer(["a"]))
+        #expect(machine.isIdle)
+    }
+
+    @Test func `Q-01 a fenced flight that nobody waits for is cancelled`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.left(1, abandonment: .linger)
+        #expect(machine.detachedByFence() == .init(cancel: [1]))
+        #expect(machine.ended(1, failed: false, next: 2) == .ignore)
+
+        _ = machine.requested(by: "b", ticket: 3)
+        _ = machine.detachedByFence()
+        #expect(machine.left(3, abandonment: .finish) == .resumeAndCancel("b", 3))
+        #expect(machine.isIdle)
+    }
+
+    @Test func `Q-01 dismissing answers everybody at once, also those of fenced flights`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.detachedByFence()
+        _ = machine.requested(by: "b", ticket: 2)
+        #expect(machine.dismissedByFence() == .init(answer: ["a", "b"], cancel: [1, 2]))
+        #expect(machine.isIdle)
+        #expect(machine.ended(2, failed: false, next: 3) == .ignore)
+    }
+
+    @Test func `Q-01 a led flight is joined like any other`() {
+        var machine = Machine()
+        let leads = [machine.led(by: 1), machine.led(by: 2)]
+        #expect(leads == [true, false])
+        #expect(machine.requested(by: "b", ticket: 3) == .join(1))
+        #expect(machine.left(3, abandonment: .finish) == .resume("b"))
+        #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
+    }
+
+    @Test func `Q-01 a deadline frees the slot and tells the callers`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        #expect(machine.deadlinePassed(1) == ["a"])
+        #expect(machine.deadlinePassed(1) == nil)
+        #expect(machine.requested(by: "b", ticket: 2) == .start(2))
+        #expect(machine.ended(1, failed: false, next: 3) == .ignore)
+        _ = machine.detachedByFence()
+        #expect(machine.deadlinePassed(2) == ["b"])
+        #expect(machine.isIdle)
+    }
+
+    /// Random scripts: every caller is answered exactly once, and the machine never contradicts itself.
+    @Test func `Q-02 in ten thousand random scripts every caller is answered exactly once`() {
+        for seed in UInt64(0)..<10_000 {
+            if let violation = Script(seed: seed).play() {
+                Issue.record("seed \(seed): \(violation)")
+                return
+            }
+        }
+    }
+
+    /// One random script, and the bookkeeping of who is owed an answer.
+    private struct Script {
+        var random: SeededGenerator
+        var machine = FlightStateMachine<UInt64>()
+        var owed: Set<UInt64> = []
+        var flights: Set<UInt64> = []
+        var lingers: [UInt64] = []
+        var lastID: UInt64 = 0
+
+        init(seed: UInt64) { self.random = SeededGenerator(seed: seed) }
+
+        mutating func nextID() -> UInt64 {
+            self.lastID += 1
+            return self.lastID
+        }
+
+        consuming func play() -> String? {
+            for _ in 0..<24 {
+                if let violation = self.step() ?? self.machine.violation() { return violation }
+                if self.machine.waiterCount != self.owed.count { return "waiters are lost or invented" }
+            }
+            for flight in self.flights.sorted() where self.end(flight, failed: true) { return "answered twice" }
+            while let flight = self.flights.first { if self.end(flight, failed: false) { return "answered twice" } }
+            if !self.owed.isEmpty { return "\(self.owed) were never answered" }
+            return self.machine.isIdle ? nil : "the machine is not idle though nothing runs"
+        }
+
+        private mutating func step() -> String? {
+            switch Int.random(in: 0..<10, using: &self.random) {
+            case 0..<4:
+                let ticket = self.nextID()
+                self.owed.insert(ticket)
+                if case .start(let flight) = self.machine.requested(by: ticket, ticket: ticket) {
+                    guard flight == ticket else { return "a flight has somebody else's name" }
+                    self.flights.insert(flight)
+                }
+            case 4..<6:
+                guard let ticket = self.owed.randomElement(using: &self.random) else { return nil }
+                return self.leave(ticket)
+            case 6:
+                guard let ticket = self.lingers.popLast() else { return nil }
+                _ = self.machine.lingerPassed(since: ticket)
+            case 7..<9:
+                guard let flight = self.flights.sorted().randomElement(using: &self.random) else { return nil }
+                return self.end(flight, failed: Bool.random(using: &self.random)) ? "answered twice" : nil
+            default:
+                return self.fence(dismisses: Int.random(in: 0..<4, using: &self.random) == 0) ? "answered twice" : nil
+            }
+            return nil
+        }
+
+        private mutating func leave(_ ticket: UInt64) -> String? {
+            let how = [FlightStateMachine<UInt64>.Abandonment.cancel, .linger, .finish]
+            switch self.machine.left(ticket, abandonment: how.randomElement(using: &self.random) ?? .cancel) {
+            case .ignore: return "somebody who waits is not known"
+            case .resume(let waiter), .resumeAndCancel(let waiter, _): return self.answered([waiter]) ? "wrong" : nil
+            case .resumeAndLinger(let waiter, _):
+                self.lingers.append(ticket)
+                return self.answered([waiter]) ? "wrong" : nil
+            }
+        }
+
+        private mutating func end(_ flight: UInt64, failed: Bool) -> Bool {
+            self.flights.remove(flight)
+            switch self.machine.ended(flight, failed: failed, next: self.nextID()) {
+            case .ignore: return false
+            case .commit(let waiters), .answer(let waiters): return self.answered(waiters)
+            case .restart(let next):
+                self.flights.insert(next)
+                return false
+            }
+        }
+
+        private mutating func fence(dismisses: Bool) -> Bool {
+            let action = dismisses ? self.machine.dismissedByFence() : self.machine.detachedByFence()
+            return self.answered(action.answer)
+        }
+
+        /// Notes that these were answered; says whether one of them was not owed an answer.
+        private mutating func answered(_ waiters: [UInt64]) -> Bool {
+            waiters.contains { self.owed.remove($0) == nil }
+        }
+    }
+}
