@@ -1,0 +1,13 @@
+import Foundation
+
+/// `swift run -c release benchmarks`: what things cost, beside the cheapest code that could do them and what a user would
+/// write instead. Contestants take turns in one process; figures are medians, and the ratios are what counts.
+@main
+struct Benchmarks {
+    static func main() async throws {
+        #if DEBUG
+        print("This is a debug build; for figures that mean something: swift run -c release benchmarks\n")
+        #endif
+        try await HitBenchmark.run()
+    }
+}
