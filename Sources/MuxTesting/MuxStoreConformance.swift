@@ -133,7 +133,8 @@ extension MuxStoreConformance {
 
     private static func names(_ store: any MuxStore) async throws {
         let texts = [
-            "", " ", "a", "A", "é", "e\u{301}", "a/b", "../a", "..", ".", "a\u{0}", "a\u{0}b", "a\nb", "\"", "\\", "👩‍🚀",
+            "", "domain", " ", "a", "A", "é", "e\u{301}", "a/b", "../a", "..", ".", "a\u{0}", "a\u{0}b", "a\nb", "\"",
+            "\\", "👩‍🚀",
             "Å", "\u{212b}", String(repeating: "n", count: 10_000), "null", "%2F", "\u{feff}", "\u{200d}",
         ]
         var entries: [MuxStoredEntry] = []

@@ -7,7 +7,7 @@ extension Journal {
     /// Rewrites the file if that is due; under the lock.
     ///
     /// The store is in order without it, so a failure is counted and the next occasion tries again.
-    mutating func compactIfDue() {
+    func compactIfDue() {
         guard let segment = self.segment, segment.isCompactionDue, let session = self.session else { return }
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {

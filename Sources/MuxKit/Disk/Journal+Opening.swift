@@ -6,7 +6,7 @@ extension Journal {
     typealias Present = (session: Session, segment: JournalSegment)
 
     /// Looks without the lock whether a sibling changed something, and takes that in if so.
-    mutating func refreshIfChanged() throws(MuxStoreError) -> Present {
+    func refreshIfChanged() throws(MuxStoreError) -> Present {
         if let session, let segment = self.segment, try self.isInPlace(session),
             let status = try self.fileSystem.status(at: self.layout.segment),
             status.identity == segment.identity, status.size == segment.end
@@ -19,7 +19,7 @@ extension Journal {
     }
 
     /// Brings everything up to date; under the lock.
-    mutating func refresh() throws(MuxStoreError) -> Present {
+    func refresh() throws(MuxStoreError) -> Present {
         let session = try self.openSession()
         if let segment = self.segment {
             let status = try self.fileSystem.status(at: self.layout.segment)
@@ -40,7 +40,7 @@ extension Journal {
     }
 
     /// The session as the file has it now, which is made if there is none.
-    private mutating func openSession() throws(MuxStoreError) -> Session {
+    private func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         (self.session, self.segment) = (nil, nil)
         let opened = try self.sessionFile.open()
@@ -59,7 +59,7 @@ extension Journal {
     /// Starts with a new identity, so that no record there may still be is taken for one of this store.
     ///
     /// A number that was lost is replaced by a greater one: the time in units of which no user signs out more than one.
-    private mutating func makeSession(isLost: Bool) throws(MuxStoreError) -> Session {
+    private func makeSession(isLost: Bool) throws(MuxStoreError) -> Session {
         var epoch = self.lastEpoch
         if isLost { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
         let content = SessionFile(epoch: epoch, store: .random(in: .min ... .max))
@@ -71,7 +71,7 @@ extension Journal {
         return self.adopt(file, content)
     }
 
-    private mutating func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
+    private func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
         let session = Session(file: file, content: content)
         self.session = session
         self.lastEpoch = max(self.lastEpoch, content.epoch)
@@ -81,7 +81,7 @@ extension Journal {
     // MARK: - The segment
 
     /// Opens the file of records, made if there is none, and reads it from the beginning.
-    private mutating func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
+    private func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
         self.segment = nil
         try self.removeLeftovers()
         let file: OpenFile
@@ -100,7 +100,7 @@ extension Journal {
     }
 
     /// Takes in what stands behind the part that was read, and cuts off a record that was never finished.
-    private mutating func readOn(
+    private func readOn(
         _ segment: JournalSegment,
         to size: Int64,
         _ session: Session

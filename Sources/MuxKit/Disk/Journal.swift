@@ -4,7 +4,10 @@ import Foundation
 ///
 /// Several processes share a folder: whoever changes or takes in something holds the lock of one file meanwhile, and
 /// looks first whether the files it has open are still the ones that the names stand for.
-struct Journal {
+///
+/// A class, because the optimizer of Swift 6.3.1 breaks on a struct with mutating members that throw typed errors inside
+/// an actor ("Instruction does not dominate all uses!").
+final class Journal {
     /// The session file as last read.
     struct Session {
         /// Held open: its link count drops to 0 when a sibling replaces the file.
@@ -33,11 +36,11 @@ struct Journal {
 
     // MARK: - Reading
 
-    mutating func sessionEpoch() throws(MuxStoreError) -> UInt64 {
+    func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         try self.refreshIfChanged().session.content.epoch
     }
 
-    mutating func load(_ name: MuxStoreKey) throws(MuxStoreError) -> MuxStoredEntry? {
+    func load(_ name: MuxStoreKey) throws(MuxStoreError) -> MuxStoredEntry? {
         let (session, segment) = try self.refreshIfChanged()
         let digest = self.digest(name)
         guard let location = segment.index[digest] else { return nil }
@@ -60,7 +63,7 @@ struct Journal {
 
     // MARK: - Writing
 
-    mutating func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
+    func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
         for entry in entries { try EntryFormat.check(entry) }
         guard !entries.isEmpty else { return }
         try self.lock()
@@ -74,7 +77,7 @@ struct Journal {
         try self.append(records, durability)
     }
 
-    mutating func remove(
+    func remove(
         _ kind: EntryFrame.Kind,
         _ names: [MuxStoreKey],
         _ durability: MuxDurability
@@ -89,7 +92,7 @@ struct Journal {
         try self.append(records, durability)
     }
 
-    mutating func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
+    func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
         try self.lock()
         defer { self.unlock() }
         let (session, _) = try self.refresh()
@@ -100,7 +103,7 @@ struct Journal {
         try self.sessionFile.write(content.encoded)
     }
 
-    mutating func removeEverything() throws(MuxStoreError) {
+    func removeEverything() throws(MuxStoreError) {
         try self.lock()
         defer { self.unlock() }
         self.segment = nil
@@ -116,7 +119,7 @@ struct Journal {
     }
 
     /// Writes the records in one go, and takes them in.
-    private mutating func append(_ records: [[UInt8]], _ durability: MuxDurability) throws(MuxStoreError) {
+    private func append(_ records: [[UInt8]], _ durability: MuxDurability) throws(MuxStoreError) {
         guard !records.isEmpty, let segment = self.segment else { return }
         let start = segment.end
         let prefix: [UInt8] = segment.needsLineBreak ? [0x0a] : []
@@ -150,7 +153,7 @@ struct Journal {
     }
 
     /// Keeps other processes out until ``unlock()``; the calls in between do not wait for anybody.
-    mutating func lock() throws(MuxStoreError) {
+    func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
             let file = try self.openLockFile()
             try self.fileSystem.lock(file)
@@ -169,12 +172,12 @@ struct Journal {
     }
 
     /// Lets others in; if even that fails, by closing the file.
-    mutating func unlock() {
+    func unlock() {
         guard let file = self.lockFile else { return }
         do { try self.fileSystem.unlock(file) } catch { self.lockFile = nil }
     }
 
-    private mutating func openLockFile() throws(MuxStoreError) -> OpenFile {
+    private func openLockFile() throws(MuxStoreError) -> OpenFile {
         if let file = self.lockFile { return file }
         let file: OpenFile
         do {
@@ -187,3 +190,6 @@ struct Journal {
         return file
     }
 }
+
+@available(*, unavailable)
+extension Journal: Sendable {}

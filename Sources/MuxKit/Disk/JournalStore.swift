@@ -14,7 +14,7 @@ public import Foundation
 /// **After a failure** nothing of the failed call counts as saved, and the next call starts afresh.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
-    private var journal: Journal
+    private let journal: Journal
 
     /// The executor of the store's blocking calls.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {

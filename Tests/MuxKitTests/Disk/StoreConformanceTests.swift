@@ -17,4 +17,24 @@ struct StoreConformanceTests {
     @Test func `DK-08 the memory keeps the rules of a store`() async throws {
         try await MuxStoreConformance.run { MemoryStore() }
     }
+
+    @Test(arguments: BrokenStore.Flaw.allCases)
+    func `DK-08 a store with a flaw breaks the rule that forbids it`(flaw: BrokenStore.Flaw) async throws {
+        let error = await #expect(throws: MuxStoreConformanceError.self) {
+            try await MuxStoreConformance.run { BrokenStore(flaw) }
+        }
+
+        let expected =
+            switch flaw {
+            case .forgetsValidator: "What was saved is loaded whole"
+            case .keepsFirst: "A later save replaces an earlier one"
+            case .mixesNoKeyWithEmpty, .foldsCase: "Names that differ in any byte name different entries"
+            case .ignoresRemoval, .removesTooMuch: "A removed entry is gone, and no other"
+            case .domainStays: "Removing a domain leaves the others"
+            case .everythingStays: "Removing everything keeps the session"
+            case .sessionFalls: "The session number never falls"
+            case .sessionLingers: "Entries of an earlier session do not exist"
+            }
+        #expect(error?.rule == expected)
+    }
 }
