@@ -1,7 +1,8 @@
 import Foundation
 
-/// `swift run -c release benchmarks`: what things cost, beside the cheapest code that could do them and what a user would
-/// write instead. Contestants take turns in one process; figures are medians, and the ratios are what counts.
+/// What things cost, beside the cheapest code that could do them and what a user would write instead.
+///
+/// `swift run -c release benchmarks`. Contestants take turns in one process; figures are medians, and the ratios are what counts.
 @main
 struct Benchmarks {
     static func main() async throws {

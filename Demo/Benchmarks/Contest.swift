@@ -43,7 +43,9 @@ struct Contest {
         print(self.title)
         for (contestant, median) in zip(self.contestants, medians) {
             let name = contestant.name.padding(toLength: 44, withPad: " ", startingAt: 0)
-            print("  \(name) \(Self.text(median, 9, decimals: 1)) ns  \(Self.text(median / medians[0], 7, decimals: 2)) ×")
+            print(
+                "  \(name) \(Self.text(median, 9, decimals: 1)) ns  \(Self.text(median / medians[0], 7, decimals: 2)) ×"
+            )
         }
         print("")
     }

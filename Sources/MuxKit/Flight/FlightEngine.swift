@@ -68,9 +68,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     private let time: TimeSource
     private let linger: Duration?
 
-    /// - Parameters:
-    ///   - state: The owner's part of what the lock guards.
-    ///   - linger: How long a flight that nobody waits for is left running, in case somebody comes; `nil` to let it finish.
+    /// Makes an engine around the owner's `state`, which its lock guards.
+    ///
+    /// A flight that nobody waits for is left running for `linger`, in case somebody comes; with `nil`, it may finish.
     package init(_ state: State, linger: Duration?, time: TimeSource, spawn: Spawn) {
         self.board = Guarded(Board(state: state))
         self.linger = linger
@@ -102,6 +102,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - decide: Called under the lock, once.
     ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
+    /// - Returns: The answer or the outcome, or that the caller has to do the work.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
     ///   cancelled while it waits.
     package nonisolated(nonsending) func enter(
@@ -259,10 +260,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// Ends a flight: keeps its outcome if no fence has passed it, and wakes its callers.
     ///
-    /// - Parameters:
-    ///   - failed: Whether the work brought no new outcome.
-    ///   - settle: Called under the lock if somebody has a use for the outcome: changes the owner's state, if the flag
-    ///     says that the outcome may be kept, and returns what the callers get.
+    /// `settle` is called under the lock if somebody has a use for the outcome: it changes the owner's state, if the flag says
+    /// that the outcome may be kept, and returns what the callers get. `failed` says whether there is a new outcome at all.
     package func land(
         _ flight: FlightID,
         of key: Key,

@@ -10,7 +10,7 @@ public struct Fetched<Value: Sendable>: Sendable {
     /// The value.
     public var value: Value
 
-    /// How long it counts as fresh; `nil` for ``MuxPolicy/timeToLive``. Jitter does not apply to it.
+    /// How long it counts as fresh, without jitter; `nil` for ``MuxPolicy/timeToLive``.
     public var timeToLive: Duration?
 
     /// What the server calls this version of the value, such as an entity tag; kept beside the value on disk.

@@ -24,7 +24,9 @@ public struct MuxPolicy: Sendable {
     /// What happens to a fetch that nobody waits for any more; cancelled after a second.
     public var whenAbandoned: WhenAbandoned
 
-    /// The version of the value's own format on disk; 1. An entry of another version is a miss.
+    /// The version of the value's own format on disk; 1.
+    ///
+    /// An entry of another version is a miss.
     public var schemaVersion: Int
 
     /// What happens to a fetch that nobody waits for any more.

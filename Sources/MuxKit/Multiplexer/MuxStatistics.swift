@@ -28,7 +28,9 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Statistics of nothing.
     public init() {}
 
-    /// Requests in all: each is a hit, a join or a miss. One that was cancelled before it began is none.
+    /// Requests in all: each is a hit, a join or a miss.
+    ///
+    /// One that was cancelled before it began is none.
     public var requests: Int { self.hits + self.joins + self.misses }
 
     /// Adds up what two multiplexers counted.

@@ -1,4 +1,6 @@
-/// The state of one key: what is cached, and what was demanded of it. Flights are kept beside it.
+/// The state of one key: what is cached, and what was demanded of it.
+///
+/// Flights are kept beside it.
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its facts.
     package struct Entry: Sendable {
@@ -64,7 +66,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.heldUntil = .distantPast
     }
 
-    /// The disk had a value. It is taken only where nothing newer is known.
+    /// The disk had a value, which is taken only where nothing newer is known.
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry

@@ -40,7 +40,7 @@ public struct MuxEvent: Sendable, Equatable {
     /// The multiplexer's `cacheKey`, if it has one.
     public let cacheKey: String?
 
-    /// The entry's key as text, if there is one. Never a value, a token or an error's text.
+    /// The entry's key as text, if there is one; never a value, a token or an error's text.
     public let key: String?
 
     /// Describes an event.

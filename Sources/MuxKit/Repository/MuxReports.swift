@@ -14,7 +14,9 @@ public struct MuxSaveReport: Sendable {
     /// How many entries the disk had already.
     public var unchanged = 0
 
-    /// Entries that could not be encoded or written. They stay in memory, and the next save tries them again.
+    /// Entries that could not be encoded or written.
+    ///
+    /// They stay in memory, and the next save tries them again.
     public var failed: [Failure] = []
 
     /// How many entries were not written because the time was up, or because they changed meanwhile.
@@ -26,8 +28,10 @@ public struct MuxSaveReport: Sendable {
 
 /// What a removal, or a sign-out, could not do.
 public struct MuxClearReport: Sendable {
-    /// What went wrong on disk. Memory is cleared in any case, what is left on disk is not read again by this process,
-    /// and the next save or sign-out tries again.
+    /// What went wrong on disk.
+    ///
+    /// Memory is cleared in any case, what is left on disk is not read again by this process, and the next save or sign-out
+    /// tries again.
     public var failures: [any Error] = []
 
     /// Everything was removed.

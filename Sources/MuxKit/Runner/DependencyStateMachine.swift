@@ -1,4 +1,6 @@
-/// Decides what a call gets: the dependency, an update, or an error. Pure; flights are kept beside it.
+/// Decides what a call gets: the dependency, an update, or an error.
+///
+/// Pure; flights are kept beside it.
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// A dependency with the epochs that tell it from others.
     package struct Held: Sendable {
@@ -119,7 +121,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// The value of `held` was exchanged for one that continues it.
     ///
-    /// - Parameter raisesEpoch: Whether what was made with the value before is void.
+    /// What was made with the value before is void if `raisesEpoch` says so.
+    ///
     /// - Returns: The value with its epochs; `nil`, and nothing has changed, if `held` is not the present one any more.
     package mutating func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
         guard let present = self.held, present.epoch == held.epoch, self.session == held.session else { return nil }

@@ -34,7 +34,9 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     private nonisolated let session: OAuthSession<AccessToken, RefreshToken>
     private nonisolated let repository: MuxRepository
 
-    /// Makes a runner. Nothing is read, and nobody is signed in, before the first call.
+    /// Makes a runner.
+    ///
+    /// Nothing is read, and nobody is signed in, before the first call.
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.

@@ -1,4 +1,6 @@
-/// Obtains, renews and stores the tokens of an OAuth session. Holds no layer itself: both layers' updates use it.
+/// Obtains, renews and stores the tokens of an OAuth session.
+///
+/// It holds no layer itself: both layers' updates use it.
 final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -12,7 +14,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         var storedSession: UInt64?
         /// Whether stored tokens may be taken up: not after a sign-out in this process.
         var mayRestore = true
-        /// Where uses of the refresh token wait for each other; a session waits for no other's. Also names the session.
+        /// Where uses of the refresh token wait for each other; a session has its own, which also names it.
         var refreshLane = SerialLane()
     }
 
@@ -72,6 +74,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     ///   - upper: The layer that holds it.
     ///   - refused: The access token that was refused; `nil` if none was made with this grant yet.
     /// - Returns: The token, or that the grant is no good.
+    /// - Throws: ``RunnerError``, or what the refresh threw.
     func access(
         with held: Upper.Held,
         of upper: Upper,

@@ -25,7 +25,11 @@ struct DependentRunnerTests {
         let updates = Updates()
         let runner = DependentRunner<Int>(observer: events)
 
-        let output = try await runner.run { .output("got \($0)") } update: { updates.next($0) }
+        let output = try await runner.run {
+            .output("got \($0)")
+        } update: {
+            updates.next($0)
+        }
 
         #expect(output == "got 1")
         #expect(updates.count == 1)
@@ -36,7 +40,11 @@ struct DependentRunnerTests {
         let updates = Updates()
         let runner = DependentRunner<Int>(observer: events)
 
-        let three = try await runner.run { $0 == 3 ? .output($0) : .badDependency } update: { updates.next($0) }
+        let three = try await runner.run {
+            $0 == 3 ? .output($0) : .badDependency
+        } update: {
+            updates.next($0)
+        }
 
         #expect(three == 3)
         #expect(updates.count == 3)
@@ -44,8 +52,10 @@ struct DependentRunnerTests {
 
     @Test func `A02 the example of the documentation reaches three`() async throws {
         let runner = DependentRunner<Int>(observer: events)
-        let three = try await runner.run { value in value == 3 ? .output(value) : .badDependency
-        } update: { failed in .updatedDependency((failed ?? 0) + 1)
+        let three = try await runner.run { value in
+            value == 3 ? .output(value) : .badDependency
+        } update: { failed in
+            .updatedDependency((failed ?? 0) + 1)
         }
         #expect(three == 3)
     }
@@ -54,7 +64,13 @@ struct DependentRunnerTests {
         let updates = Updates()
         let runner = DependentRunner<Int>(observer: events)
         for _ in 0..<100 {
-            #expect(try await runner.run { .output($0) } update: { updates.next($0) } == 1)
+            #expect(
+                try await runner.run {
+                    .output($0)
+                } update: {
+                    updates.next($0)
+                } == 1
+            )
         }
         #expect(updates.count == 1)
     }
@@ -85,7 +101,11 @@ struct DependentRunnerTests {
         let outputs = try await withThrowingTaskGroup { group in
             for _ in 0..<1_000 {
                 group.addTask {
-                    try await runner.run { .output($0) } update: { _ in .updatedDependency(try await update()) }
+                    try await runner.run {
+                        .output($0)
+                    } update: { _ in
+                        .updatedDependency(try await update())
+                    }
                 }
             }
             await events.wait(for: .dependencyAwaited, count: 999)
@@ -173,14 +193,24 @@ struct DependentRunnerTests {
     @Test func `A09 the update sees nothing first and then the refused value`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(observer: events)
-        _ = try await runner.run { $0 == 3 ? .output($0) : .badDependency } update: { updates.next($0) }
+        _ = try await runner.run {
+            $0 == 3 ? .output($0) : .badDependency
+        } update: {
+            updates.next($0)
+        }
         #expect(updates.failed == [nil, 1, 2])
     }
 
     @Test func `A11 a preset value is used without an update`() async throws {
         let updates = Updates()
         let runner = DependentRunner<Int>(5)
-        #expect(try await runner.run { .output($0) } update: { updates.next($0) } == 5)
+        #expect(
+            try await runner.run {
+                .output($0)
+            } update: {
+                updates.next($0)
+            } == 5
+        )
         #expect(updates.count == 0)
     }
 
@@ -228,7 +258,9 @@ struct DependentRunnerTests {
         #expect(three == 3)
         #expect(runner.value == 3)
         await #expect(throws: FetchFailed.self) {
-            try await Task.inject(dependency: runner) { _ -> RunResult<Int> in throw FetchFailed() } refresh: { _ in
+            try await Task.inject(dependency: runner) { _ -> RunResult<Int> in
+                throw FetchFailed()
+            } refresh: { _ in
                 .updateFailed
             }
         }

@@ -68,14 +68,22 @@ struct RunnerCancellationTests {
         let runner = DependentRunner<Int>(observer: events)
         let wasCancelled = Guarded<Bool?>(nil)
         let first = Task {
-            try await runner.run { .output($0) } update: { _ in
+            try await runner.run {
+                .output($0)
+            } update: { _ in
                 let value = try await gate.pass()
                 wasCancelled.withLock { $0 = Task.isCancelled }
                 return .updatedDependency(value)
             }
         }
         await gate.waitForCall(1)
-        let second = Task { try await runner.run { .output($0) } update: { _ in .updateFailed } }
+        let second = Task {
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updateFailed
+            }
+        }
         await events.wait(for: .dependencyAwaited, count: 1)
 
         first.cancel()
@@ -148,7 +156,11 @@ struct RunnerCancellationTests {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events)
         let leader = Task {
-            try await runner.run { .output($0) } update: { _ in .updatedDependency(try await gate.pass()) }
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(try await gate.pass())
+            }
         }
         await gate.waitForCall(1)
         runner.reset()

@@ -65,9 +65,19 @@ struct RunnerFailureTests {
     @Test func `C02 in the form with closures, too`() async throws {
         let runner = DependentRunner<Int>(observer: events)
         await #expect(throws: FetchFailed.self) {
-            try await runner.run { .output($0) } update: { _ in throw FetchFailed() }
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                throw FetchFailed()
+            }
         }
-        #expect(try await runner.run { .output($0) } update: { _ in .updatedDependency(2) } == 2)
+        #expect(
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(2)
+            } == 2
+        )
     }
 
     @Test func `C03 a transient failure does not stick, a refusal sticks until a reset`() async throws {
@@ -132,7 +142,12 @@ struct RunnerFailureTests {
         let updates = Guarded(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: limit), clock: clock) { _ in
             clock.advance(by: .seconds(10))
-            return .updatedDependency(updates.withLock { $0 += 1; return $0 })
+            return .updatedDependency(
+                updates.withLock {
+                    $0 += 1
+                    return $0
+                }
+            )
         }
 
         let error = await #expect(throws: RunnerError.self) {
