@@ -27,10 +27,13 @@ public final class InMemoryTokenStore: TokenStore {
     /// Makes an empty store.
     public init() {}
 
+    /// What was saved last; `nil` if there is nothing.
+    package var peek: Data? { self.data.withLock { $0 } }
+
     /// Returns what was saved last.
     ///
     /// - Returns: The data; `nil` if there is nothing.
-    public func load() async -> Data? { self.data.withLock { $0 } }
+    public func load() async -> Data? { self.peek }
 
     /// Keeps `data`.
     public func save(_ data: Data) async { self.data.withLock { $0 = data } }

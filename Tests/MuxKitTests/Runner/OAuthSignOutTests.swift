@@ -1,0 +1,231 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct OAuthSignOutTests {
+    private func expectSignedOut<Success>(
+        _ task: Task<Success, any Error>,
+        _ location: SourceLocation = #_sourceLocation
+    ) async {
+        let error = await #expect(throws: RunnerError.self, sourceLocation: location) { try await task.value }
+        guard case .signedOut? = error else {
+            return #expect(Bool(false), "\(String(describing: error))", sourceLocation: location)
+        }
+    }
+
+    @Test func `D05 a sign-out during a refresh takes effect at once`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
+        let callers = (0..<10).map { _ in Task { try await oauth.call(runner) } }
+        await gate.waitForCall(1)
+        await oauth.world.events.wait(for: .dependencyAwaited, count: 10)
+
+        let report = await runner.signOut()
+
+        #expect(report.isComplete)
+        #expect(gate.heldCount == 1, "the refresh has not ended")
+        for caller in callers { await self.expectSignedOut(caller) }
+        gate.openForGood(returning: ())
+    }
+
+    @Test func `D06 the late tokens of an old session are dropped and the new session's stay`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
+        let old = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        await runner.signOut()
+        await self.expectSignedOut(old)
+
+        let new = Task { try await oauth.call(runner) }
+        await gate.waitForCall(2)
+        gate.open(2)
+        #expect(try await new.value == "alice")
+        let record = tokens.peek
+        gate.open(1)
+        // The old refresh ends with its tokens in hand; a call that goes through the same lanes comes after it.
+        oauth.server.expireAllAccessTokens()
+        gate.openForGood(returning: ())
+        #expect(try await oauth.call(runner) == "alice")
+
+        #expect(record != nil)
+        #expect(oauth.statistics.signIns == 2)
+        #expect(oauth.statistics.reusesDetected == 0)
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+    }
+
+    @Test func `D06 a sign-in that ends after a sign-out is dropped`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        oauth.beforeSignInReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
+        let old = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        await runner.signOut()
+        await self.expectSignedOut(old)
+        gate.open(1)
+        gate.openForGood(returning: ())
+
+        #expect(tokens.peek == nil)
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.signIns == 2)
+    }
+
+    @Test func `D07 a late refusal after a sign-out starts no sign-in`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        let reply = Gate<Void>()
+        let late = Task {
+            try await runner.run { _ in
+                try await reply.pass()
+                return RunResult<Int>.badDependency
+            }
+        }
+        await reply.waitForCall(1)
+
+        await runner.signOut()
+        reply.open()
+
+        await self.expectSignedOut(late)
+        #expect(oauth.signIns.withLock { $0 } == 1)
+        #expect(oauth.refreshes.withLock { $0 } == 1)
+    }
+
+    @Test func `D11 a sign-out clears the cached resources too and removes the tokens`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: oauth.world.repository) {
+            oauth.server.authorize($0) ?? "nobody"
+        }
+        #expect(try await name.request() == "alice")
+        await oauth.world.repository.saveAll()
+        #expect(tokens.peek != nil)
+
+        await runner.signOut()
+
+        #expect(name.cachedValue == nil)
+        #expect(try await oauth.world.store.load(.init(domain: "Name")) == nil)
+        #expect(tokens.peek == nil)
+        #expect(oauth.world.events.count(of: .sessionEnded) == 1, "once")
+    }
+
+    @Test func `D11 clearing the repository signs the runner out`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+
+        await oauth.world.repository.clearAll()
+
+        #expect(tokens.peek == nil)
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.signIns == 2)
+    }
+
+    @Test func `D11 user B never sees anything of user A`() async throws {
+        let oauth = OAuthWorld()
+        let user = Guarded("alice")
+        let runner = OAuthDependentRunner<String, String>(
+            repository: oauth.world.repository,
+            refreshAccess: { refresh in
+                let tokens = try await oauth.server.refresh(refresh)
+                return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+            },
+            signIn: {
+                let name = user.withLock { $0 }
+                let tokens = try await oauth.server.signIn(user: name, password: String(name.prefix(1)))
+                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+            }
+        )
+        let gate = Gate<Void>()
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: oauth.world.repository) {
+            let name = oauth.server.authorize($0) ?? "nobody"
+            try await gate.pass(ignoringCancellation: true)
+            return name
+        }
+        let alice = Task { try await name.request() }
+        await gate.waitForCall(1)
+
+        await runner.signOut()
+        user.withLock { $0 = "bob" }
+        gate.openForGood(returning: ())
+
+        await #expect(throws: MuxError.sessionEnded) { try await alice.value }
+        #expect(try await name.request() == "bob")
+        await oauth.world.repository.saveAll()
+        let stored = try await oauth.world.store.load(.init(domain: "Name"))
+        #expect(stored?.payload == Data("\"bob\"".utf8))
+    }
+
+    @Test func `D05 tokens that could not be removed are not taken up again`() async throws {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        tokens.failsDeletes.withLock { $0 = true }
+
+        #expect(await runner.signOut().failures.count == 1)
+
+        #expect(tokens.memory.peek != nil)
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 1, "the record is of an earlier session")
+    }
+
+    @Test func `D11 a dependency makes token and resource fetches single-flight, and both are cached`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let fetches = Guarded(0)
+        let places = MultiplexerMap<Int, String>(
+            cacheKey: "Places",
+            dependency: runner,
+            repository: oauth.world.repository
+        ) { id, access in
+            fetches.withLock { $0 += 1 }
+            guard let user = oauth.server.authorize(access) else { throw BadDependency() }
+            return "\(user) \(id)"
+        }
+
+        try await withThrowingTaskGroup { group in
+            for caller in 0..<500 { group.addTask { _ = try await places.request(key: caller % 50) } }
+            try await group.waitForAll()
+        }
+        #expect(fetches.withLock { $0 } == 50)
+        #expect(oauth.statistics.signIns == 1)
+        #expect(oauth.statistics.refreshes == 1)
+
+        // All tokens die at once: one refresh.
+        oauth.server.expireAllAccessTokens()
+        places.refresh()
+        try await withThrowingTaskGroup { group in
+            for caller in 0..<500 { group.addTask { _ = try await places.request(key: caller % 50) } }
+            try await group.waitForAll()
+        }
+        #expect(oauth.statistics.refreshes == 2)
+        #expect(oauth.statistics.signIns == 1)
+        places.expectAtRest()
+    }
+
+    @Test func `D10 a runner that is let go of is gone`() async throws {
+        let oauth = OAuthWorld()
+        weak var weakly: OAuthDependentRunner<String, String>?
+        do {
+            let runner = oauth.runner()
+            _ = try await oauth.call(runner)
+            weakly = runner
+        }
+        #expect(weakly == nil)
+        await oauth.world.repository.clearAll()
+    }
+}

@@ -1,0 +1,264 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct OAuthTests {
+    @Test func `B01 cold, one sign-in and one refresh lead to the task`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.signIns == 1)
+        #expect(oauth.statistics.refreshes == 1)
+    }
+
+    @Test func `B02 S7 a dead refresh token costs one sign-in and one refresh for fifty callers`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        oauth.server.revokeAllRefreshTokens()
+        let before = oauth.statistics
+
+        let users = try await withThrowingTaskGroup { group in
+            for _ in 0..<50 { group.addTask { try await oauth.call(runner) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+
+        #expect(users == Array(repeating: "alice", count: 50))
+        #expect(oauth.statistics.signIns - before.signIns == 1)
+        #expect(oauth.statistics.refreshes - before.refreshes == 1)
+        #expect(oauth.statistics.refreshRequests - before.refreshRequests == 2, "the dead token was tried once")
+        #expect(oauth.statistics.reusesDetected == 0)
+    }
+
+    @Test func `B03 the access token is made again when the refresh token is replaced`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        let bob = try await oauth.server.signIn(user: "bob", password: "b")
+
+        try await runner.set(refresh: bob.refresh)
+
+        #expect(try await oauth.call(runner) == "bob")
+        #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `B04 a sign-in that gives an access token needs no refresh`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner(signInGivesAccess: true)
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.signIns == 1)
+        #expect(oauth.refreshes.withLock { $0 } == 0)
+    }
+
+    @Test func `B05 while the refresh token changes nobody uses the old one`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        oauth.server.revokeAllRefreshTokens()
+        let before = oauth.statistics
+        let gate = Gate<Void>()
+        oauth.beforeSignInReply.withLock { $0 = { try await gate.pass() } }
+
+        // One caller finds the refresh token dead and signs in; the others come while that is under way.
+        let callers = (0..<20).map { _ in Task { try await oauth.call(runner) } }
+        await gate.waitForCall(1)
+        let late = (0..<20).map { _ in Task { try await oauth.call(runner) } }
+        gate.openForGood(returning: ())
+        for caller in callers + late { #expect(try await caller.value == "alice") }
+
+        #expect(oauth.statistics.signIns == 2, "two in all")
+        #expect(oauth.statistics.refreshRequests - before.refreshRequests == 2, "the dead token was used once")
+        #expect(oauth.statistics.reusesDetected == 0)
+    }
+
+    @Test func `B06 a preset refresh token leaves the sign-in alone`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let tokens = try await oauth.server.signIn(user: "bob", password: "b")
+        try await runner.set(refresh: tokens.refresh)
+        #expect(try await oauth.call(runner) == "bob")
+        #expect(oauth.signIns.withLock { $0 } == 0)
+        #expect(oauth.refreshes.withLock { $0 } == 1)
+    }
+
+    @Test func `B06 a preset access token leaves both alone until it is refused`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let tokens = try await oauth.server.signIn(user: "bob", password: "b")
+        runner.set(access: tokens.access)
+        #expect(try await oauth.call(runner) == "bob")
+        #expect(oauth.signIns.withLock { $0 } == 0)
+        #expect(oauth.refreshes.withLock { $0 } == 0)
+        oauth.server.expireAllAccessTokens()
+        #expect(try await oauth.call(runner) == "alice", "now somebody has to sign in")
+        #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `B08 two hundred calls over ten virtual seconds all succeed`() async throws {
+        var options = FakeOAuthOptions()
+        options.accessLifetime = .seconds(1)
+        options.refreshLifetime = .seconds(4)
+        let oauth = OAuthWorld(options)
+        let runner = oauth.runner()
+        var successes = 0
+        for step in 0..<100 {
+            async let first = oauth.call(runner)
+            async let second = oauth.call(runner)
+            if try await (first, second) == ("alice", "alice") { successes += 2 }
+            // Now and then nothing happens for so long that the refresh token dies, too.
+            oauth.world.clock.advance(by: step.isMultiple(of: 33) ? .seconds(5) : .milliseconds(60))
+        }
+        #expect(successes == 200)
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.signIns > 1)
+        #expect(oauth.statistics.refreshes > 5)
+    }
+
+    @Test func `C03 no network and no service never lead to a sign-in`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        oauth.server.failNextRefreshes(3, with: .unavailable)
+
+        for _ in 0..<3 {
+            await #expect(throws: FakeOAuthError.unavailable) { try await oauth.call(runner) }
+        }
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.signIns == 1)
+    }
+
+    @Test func `C03 a sign-in that is refused does not stick`() async throws {
+        let attempts = Guarded(0)
+        let runner = OAuthDependentRunner<String, String>(
+            repository: World().repository,
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: {
+                // A wrong password, reported as the HTTP layer would.
+                if attempts.withLock({ $0 += 1; return $0 }) == 1 { throw BadDependency() }
+                return OAuthSignIn(refresh: "refresh")
+            }
+        )
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        guard case .signInFailed? = error else { return #expect(Bool(false), "\(error)") }
+        #expect(try await runner.run { .output($0) } == "access of refresh")
+    }
+
+    @Test func `C08 S6 a server that refuses every token ends the call after one update in each layer`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let error = await #expect(throws: RunnerError.self) {
+            try await runner.run { _ in RunResult<Int>.badDependency }
+        }
+        guard case .tooManyUpdates(1, _, _)? = error else { return #expect(Bool(false), "\(error)") }
+        #expect(oauth.signIns.withLock { $0 } == 1)
+        #expect(oauth.refreshes.withLock { $0 } == 2)
+    }
+
+    @Test func `D03 cancelling all callers leaves the refresh to be used by the next`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let caller = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        caller.cancel()
+        await #expect(throws: CancellationError.self) { try await caller.value }
+        gate.openForGood(returning: ())
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.refreshRequests == 1)
+    }
+
+    @Test func `B11 a rotated refresh token is stored before anyone sees the access token`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let stored = Guarded<[String]>([])
+
+        _ = try await runner.run { access in
+            // Whatever the task sees, a process that died here would find it in the store.
+            stored.withLock { $0.append(String(decoding: (tokens.peek ?? Data()), as: UTF8.self)) }
+            #expect(stored.withLock { $0.last?.contains(access) } == true)
+            return oauth.server.authorize(access) == nil ? .badDependency : .output(access)
+        }
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+        #expect(oauth.statistics.reusesDetected == 0)
+    }
+
+    @Test func `B11 a rotated token that could not be stored is an error, and not used twice`() async throws {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        tokens.failsSaves.withLock { $0 = true }
+
+        for _ in 0..<3 {
+            let error = await #expect(throws: RunnerError.self) { try await oauth.call(runner) }
+            guard case .tokensNotStored? = error else { return #expect(Bool(false), "\(error)") }
+        }
+        let requests = oauth.statistics.refreshRequests
+        tokens.failsSaves.withLock { $0 = false }
+
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.refreshRequests == requests, "what was there was stored and used")
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.signIns == 1)
+    }
+
+    @Test func `D09 a relaunch restores the session without a request`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let tokens = ProtectedFileTokenStore.protectedFile(named: "../session", directory: folder.url)
+        let oauth = OAuthWorld(tokens: tokens)
+        _ = try await oauth.call(oauth.runner())
+        let before = oauth.statistics
+
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(oauth.statistics.signIns == before.signIns)
+        #expect(oauth.statistics.refreshRequests == before.refreshRequests)
+
+        let files = folder.contents().keys
+        #expect(files.count == 1)
+        for file in files {
+            let path = folder.url.appending(path: file).path
+            let mode = try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int
+            #expect(mode == 0o600)
+        }
+        let mode = try FileManager.default.attributesOfItem(atPath: folder.url.path)[.posixPermissions] as? Int
+        #expect(mode == 0o700)
+    }
+
+    @Test func `D09 tokens that cannot be read now are not absent`() async throws {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        _ = try await oauth.call(oauth.runner())
+
+        let next = oauth.relaunched()
+        let runner = next.runner()
+        tokens.failsLoads.withLock { $0 = true }
+        let error = await #expect(throws: RunnerError.self) { try await next.call(runner) }
+        guard case .tokensUnreadable? = error else { return #expect(Bool(false), "\(error)") }
+        tokens.failsLoads.withLock { $0 = false }
+        #expect(try await next.call(runner) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+    }
+
+    @Test(arguments: ["", "garbage", "{}", "{\"session\":-1}", "{\"session\":0,\"refresh\":5}", "\u{0}"])
+    func `D09 a token file that makes no sense leads to a sign-in`(content: String) async throws {
+        let tokens = InMemoryTokenStore()
+        await tokens.save(Data(content.utf8))
+        let oauth = OAuthWorld(tokens: tokens)
+        #expect(try await oauth.call(oauth.runner()) == "alice")
+        #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+}

@@ -1,0 +1,79 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// A fake authorisation server, and what an app with one account puts around it.
+struct OAuthWorld: Sendable {
+    let world: World
+    let server: FakeOAuthServer
+    let tokens: any TokenStore
+    /// The number of sign-ins and refreshes that the app has begun.
+    let signIns = Guarded(0)
+    let refreshes = Guarded(0)
+    /// Run before the reply to a refresh reaches the app.
+    let beforeRefreshReply = Guarded<@Sendable () async throws -> Void>({})
+    let beforeSignInReply = Guarded<@Sendable () async throws -> Void>({})
+
+    init(
+        _ options: FakeOAuthOptions = .init(),
+        tokens: any TokenStore = InMemoryTokenStore(),
+        store: any MuxStore = MemoryStore()
+    ) {
+        let world = World(store: store)
+        self.init(
+            world: world,
+            server: FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: world.clock),
+            tokens: tokens
+        )
+    }
+
+    private init(world: World, server: FakeOAuthServer, tokens: any TokenStore) {
+        self.world = world
+        self.server = server
+        self.tokens = tokens
+    }
+
+    /// The next process of the same app, with the same server.
+    func relaunched() -> OAuthWorld {
+        OAuthWorld(world: self.world.relaunched(), server: self.server, tokens: self.tokens)
+    }
+
+    /// The app's runner.
+    func runner(
+        user: String = "alice",
+        policy: RunnerPolicy = .onePerCall,
+        signInGivesAccess: Bool = false
+    ) -> OAuthDependentRunner<String, String> {
+        OAuthDependentRunner(
+            store: self.tokens,
+            repository: self.world.repository,
+            policy: policy,
+            refreshAccess: { refresh in
+                self.refreshes.withLock { $0 += 1 }
+                do {
+                    let tokens = try await self.server.refresh(refresh)
+                    try await self.beforeRefreshReply.withLock { $0 }()
+                    return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+                } catch FakeOAuthError.invalidGrant {
+                    throw BadDependency()
+                }
+            },
+            signIn: {
+                self.signIns.withLock { $0 += 1 }
+                let tokens = try await self.server.signIn(user: user, password: String(user.prefix(1)))
+                try await self.beforeSignInReply.withLock { $0 }()
+                return OAuthSignIn(refresh: tokens.refresh, access: signInGivesAccess ? tokens.access : nil)
+            }
+        )
+    }
+
+    /// Asks for something that needs a token; returns whose it was.
+    func call(_ runner: OAuthDependentRunner<String, String>) async throws -> String {
+        try await runner.run { access in
+            guard let user = self.server.authorize(access) else { return .badDependency }
+            return .output(user)
+        }
+    }
+
+    var statistics: FakeOAuthStatistics { self.server.statistics }
+}
