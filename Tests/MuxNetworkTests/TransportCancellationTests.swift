@@ -62,6 +62,24 @@ struct TransportCancellationTests {
         #expect(server.connectionCount == 0)
     }
 
+    @Test func `K13 a call cancelled while it is being started leaves at once`() async throws {
+        let gate = self.gate
+        let server = LoopbackServer { _ in
+            try? await gate.pass()
+            return .text("late")
+        }
+        let url = try server.start()
+        let clock = CancellingClock()
+        let transport = URLSessionTransport(clock: clock)
+        clock.isArmed.withLock { $0 = true }
+
+        let call = Task { try await transport.send(HTTPCall(url: url)) }
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        #expect(transport.pendingCount == 0)
+        await server.stop()
+    }
+
     /// When the call with a number in its path is cancelled.
     private enum Moment: String, CaseIterable {
         case start, arrival, body, end, never, short
