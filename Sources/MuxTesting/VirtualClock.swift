@@ -80,7 +80,6 @@ public final class VirtualClock: Clock, Sendable {
     ///
     /// - Throws: `CancellationError` if the task is cancelled first.
     public func sleep(until deadline: Instant, tolerance: Duration? = nil) async throws {
-        try Task.checkCancellation()
         let id = self.state.withLock { state -> UInt64 in
             state.nextID += 1
             return state.nextID
@@ -93,7 +92,9 @@ public final class VirtualClock: Clock, Sendable {
                     state.sleepers.insert(Sleeper(id: id, deadline: deadline, continuation: continuation), at: index)
                     return true
                 }
-                guard parked else { return continuation.resume() }
+                guard parked else {
+                    return continuation.resume(with: Task.isCancelled ? .failure(CancellationError()) : .success(()))
+                }
                 self.sleeping.add()
                 if Task.isCancelled { self.leave(id) }
             }

@@ -66,6 +66,11 @@ struct VirtualClockTests {
 
         await #expect(throws: CancellationError.self) { try await task.value }
         #expect(clock.sleeperCount == 0)
+        let over = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            try await clock.sleep(until: clock.now)
+        }
+        await #expect(throws: CancellationError.self) { try await over.value }
     }
 
     @Test func `P-04 the virtual clock's arithmetic saturates`() {

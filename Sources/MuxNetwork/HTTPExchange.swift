@@ -1,0 +1,71 @@
+package import Foundation
+
+/// What is known of an answer while it arrives: the pure part of the bridge to `URLSession`.
+package struct HTTPExchange: Sendable {
+    private let method: String
+    private let limit: Int
+    package var redirects: HTTPRedirects
+    /// A challenge was turned down, so the cancellation that follows is none: the refusal itself is the answer.
+    private var isChallenged = false
+    private var reply: HTTPReply?
+
+    package init(method: String, limit: Int, redirects: HTTPRedirects) {
+        self.method = method
+        self.limit = limit
+        self.redirects = redirects
+    }
+
+    /// The head of an answer has arrived.
+    ///
+    /// - Returns: Why to give up, if the answer is already known to be too large.
+    package mutating func received(_ reply: HTTPReply) -> HTTPError? {
+        self.reply = reply
+        guard let expected = self.expectedLength, expected > self.limit else { return nil }
+        return .bodyTooLarge(limit: self.limit)
+    }
+
+    /// A part of the body has arrived.
+    ///
+    /// - Returns: Why to give up, if that is too much.
+    package mutating func received(_ data: Data) -> HTTPError? {
+        guard (self.reply?.body.count ?? 0) + data.count <= self.limit else { return .bodyTooLarge(limit: self.limit) }
+        self.reply?.body.append(data)
+        return nil
+    }
+
+    /// The server asked for credentials and gets none.
+    ///
+    /// - Parameter refusal: The head of the answer that asked, in case it is not delivered by itself.
+    package mutating func challenged(_ refusal: HTTPReply?) {
+        self.isChallenged = true
+        self.reply = self.reply ?? refusal
+    }
+
+    /// The exchange has ended, with an error or without.
+    package func ended(_ failure: HTTPFailure?) -> Result<HTTPReply, any Error> {
+        switch failure {
+        case .cancelled? where self.isChallenged, nil: break
+        case .cancelled?: return .failure(CancellationError())
+        case .timedOut(let time)?: return .failure(HTTPError.timedOut(after: time))
+        case .other(let error)?:
+            // Linux reports a short body as an unknown error; the lengths say what it was.
+            if let reply, let expected = self.expectedLength, reply.body.count < expected {
+                return .failure(HTTPError.truncated(expected: expected, received: reply.body.count))
+            }
+            return .failure(HTTPError.transport(error))
+        }
+        guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
+        if failure == nil, let expected = self.expectedLength, reply.body.count < expected {
+            return .failure(HTTPError.truncated(expected: expected, received: reply.body.count))
+        }
+        return .success(reply)
+    }
+
+    /// The body's length as announced; `nil` if nobody said, or the body arrives decoded, or there is none.
+    private var expectedLength: Int? {
+        guard let reply, self.method != "HEAD", reply.status != 204, reply.status != 304,
+            ["", "identity"].contains(reply.header("Content-Encoding")?.lowercased() ?? "")
+        else { return nil }
+        return reply.header("Content-Length").flatMap { Int($0) }
+    }
+}

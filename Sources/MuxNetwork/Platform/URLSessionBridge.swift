@@ -1,0 +1,245 @@
+import Dispatch
+import Foundation
+import MuxKit
+
+#if canImport(FoundationNetworking)
+import FoundationNetworking
+#endif
+
+/// Runs tasks of one `URLSession` as asynchronous calls, on Linux and on Apple's platforms by the same path.
+///
+/// Cancelling `data(for:)` and its kin crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So
+/// the caller is resumed by this object at once, and the session's task is cancelled later, on another thread, after
+/// it was resumed; whatever it reports from then on finds no entry here and is dropped.
+final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
+    typealias Continuation = CheckedContinuation<HTTPReply, any Error>
+
+    private struct Running: Sendable {
+        var exchange: HTTPExchange
+        /// How long the server may be silent.
+        var timeout: Duration
+        /// When the call has to be over.
+        var deadline: Moment
+        var lastSign: Moment
+        var task: URLSessionTask
+        var continuation: Continuation
+        var timer: Task<Void, Never>?
+    }
+
+    private enum Verdict: Sendable {
+        /// The caller has left.
+        case isGone
+        case goesOn
+        case fails(HTTPError)
+    }
+
+    private let time: TimeSource
+    private let options: HTTPTransportOptions
+    /// By the tasks' identifiers, which are unique within a session.
+    ///
+    /// An entry is removed when its caller is resumed.
+    private let running = Guarded<[Int: Running]>([:])
+
+    init(time: TimeSource, options: HTTPTransportOptions) {
+        self.time = time
+        self.options = options
+    }
+
+    /// How many callers wait for an answer.
+    var pendingCount: Int { self.running.withLock { $0.count } }
+
+    /// Runs a request in `session`, whose delegate this object has to be.
+    func run(
+        _ request: URLRequest,
+        timeout: Duration,
+        exchange: HTTPExchange,
+        in session: URLSession
+    ) async throws -> HTTPReply {
+        let ticket = Guarded<Int?>(nil)
+        return try await withTaskCancellationHandler {
+            try Task.checkCancellation()
+            return try await withCheckedThrowingContinuation { continuation in
+                let now = self.time.now
+                let task = session.dataTask(with: request)
+                let id = task.taskIdentifier
+                self.running.withLock { running in
+                    running[id] = Running(
+                        exchange: exchange,
+                        timeout: timeout,
+                        deadline: self.options.deadline.map { now.advanced(by: $0) } ?? .distantFuture,
+                        lastSign: now,
+                        task: task,
+                        continuation: continuation
+                    )
+                }
+                task.resume()
+                self.startTimer(for: id)
+                // From here on the task may be cancelled: it is running. A cancellation before found no ticket.
+                ticket.withLock { $0 = id }
+                if Task.isCancelled { self.abandon(id, CancellationError()) }
+            }
+        } onCancel: {
+            if let id = ticket.withLock({ $0 }) { self.abandon(id, CancellationError()) }
+        }
+    }
+
+    private func startTimer(for id: Int) {
+        let timer = Spawn()(name: "mux.http.deadline") { [weak self, time] in
+            while let pause = self?.timeLeft(for: id) {
+                guard (try? await time.sleep(for: pause)) != nil else { return }
+            }
+        }
+        let isNeeded = self.running.withLock { running -> Bool in
+            running[id]?.timer = timer
+            return running[id] != nil
+        }
+        if !isNeeded { timer.cancel() }
+    }
+
+    /// How long the call may go on if nothing happens; gives up and returns `nil` if that is no time at all.
+    private func timeLeft(for id: Int) -> Duration? {
+        guard let running = self.running.withLock({ $0[id] }) else { return nil }
+        let now = self.time.now
+        let silence = running.lastSign.advanced(by: running.timeout)
+        let left = min(silence, running.deadline).duration(since: now)
+        guard left <= .zero else { return left }
+        let limit = running.deadline <= now ? self.options.deadline : nil
+        self.abandon(id, HTTPError.timedOut(after: limit ?? running.timeout))
+        return nil
+    }
+
+    /// Lets the caller go with an error and stops the session's task.
+    private func abandon(_ id: Int, _ error: any Error) {
+        guard let running = self.finish(id, .failure(error)) else { return }
+        DispatchQueue.global().async { running.task.cancel() }  // never on the cancelling thread
+    }
+
+    @discardableResult
+    private func finish(_ id: Int, _ result: Result<HTTPReply, any Error>) -> Running? {
+        guard let running = self.running.withLock({ $0.removeValue(forKey: id) }) else { return nil }
+        running.timer?.cancel()
+        running.continuation.resume(with: result)
+        return running
+    }
+
+    /// Hands an event to the exchange; gives up if the exchange says so.
+    ///
+    /// - Returns: Whether the exchange goes on.
+    private func report(_ id: Int, _ event: (inout HTTPExchange) -> HTTPError? = { _ in nil }) -> Bool {
+        let now = self.time.now
+        let verdict = self.running.withLock { running -> Verdict in
+            guard let index = running.index(forKey: id) else { return .isGone }
+            running.values[index].lastSign = now
+            return event(&running.values[index].exchange).map { .fails($0) } ?? .goesOn
+        }
+        switch verdict {
+        case .isGone: return false
+        case .goesOn: return true
+        case .fails(let error):
+            self.abandon(id, error)
+            return false
+        }
+    }
+
+    // MARK: - URLSessionDataDelegate
+
+    func urlSession(
+        _ session: URLSession,
+        dataTask: URLSessionDataTask,
+        didReceive response: URLResponse,
+        completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
+    ) {
+        let goesOn = self.report(dataTask.taskIdentifier) { exchange in
+            guard let reply = HTTPReply(response) else { return .notHTTP }
+            return exchange.received(reply)
+        }
+        completionHandler(goesOn ? .allow : .cancel)
+    }
+
+    func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+        _ = self.report(dataTask.taskIdentifier) { $0.received(data) }
+    }
+
+    func urlSession(
+        _ session: URLSession,
+        task: URLSessionTask,
+        didSendBodyData bytesSent: Int64,
+        totalBytesSent: Int64,
+        totalBytesExpectedToSend: Int64
+    ) {
+        _ = self.report(task.taskIdentifier)
+    }
+
+    func urlSession(
+        _ session: URLSession,
+        task: URLSessionTask,
+        willPerformHTTPRedirection response: HTTPURLResponse,
+        newRequest request: URLRequest,
+        completionHandler: @escaping (URLRequest?) -> Void
+    ) {
+        var request = request
+        let goesOn = self.report(task.taskIdentifier) { exchange in
+            // Linux takes only the path of a place that it cannot go to, and would ask this server for it.
+            let location = response.value(forHTTPHeaderField: "Location").flatMap { URL(string: $0) }
+            guard let url = request.url, location?.scheme == nil || location.flatMap({ HTTPOrigin($0) }) != nil else {
+                return .redirectRefused(.unknownScheme)
+            }
+            let carriesBody = request.httpBody != nil || request.httpBodyStream != nil
+            switch exchange.redirects.redirected(to: url, carriesBody: carriesBody) {
+            case .follow: return nil
+            case .refuse(let reason): return .redirectRefused(reason)
+            case .followWithoutCredentials:
+                // Linux sends them on to anybody; Apple is said to drop only `Authorization`.
+                for name in self.options.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
+                return nil
+            }
+        }
+        completionHandler(goesOn ? request : nil)
+    }
+
+    func urlSession(
+        _ session: URLSession,
+        task: URLSessionTask,
+        didReceive challenge: URLAuthenticationChallenge,
+        completionHandler: @escaping (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
+    ) {
+        #if !canImport(FoundationNetworking)
+        guard challenge.protectionSpace.authenticationMethod != NSURLAuthenticationMethodServerTrust else {
+            return completionHandler(.performDefaultHandling, nil)
+        }
+        #endif
+        // swift-corelibs-foundation#5456: a 401 with Basic never completes before 6.3.2, unless it is turned down.
+        let refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
+        _ = self.report(task.taskIdentifier) { exchange in
+            exchange.challenged(refusal)
+            return nil
+        }
+        completionHandler(.cancelAuthenticationChallenge, nil)
+    }
+
+    func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+        let id = task.taskIdentifier
+        guard let running = self.running.withLock({ $0[id] }) else { return }
+        let failure = error.map { error -> HTTPFailure in
+            switch (error as? URLError)?.code {
+            case .cancelled: .cancelled
+            case .timedOut: .timedOut(running.timeout)
+            default: .other(error)
+            }
+        }
+        self.finish(id, running.exchange.ended(failure))
+    }
+}
+
+extension HTTPReply {
+    /// The head of an answer; `nil` if it is not one of HTTP.
+    fileprivate init?(_ response: URLResponse) {
+        guard let response = response as? HTTPURLResponse else { return nil }
+        let headers = response.allHeaderFields.map { ("\($0.key)", "\($0.value)") }
+        self.init(
+            status: response.statusCode,
+            headers: Dictionary(headers) { "\($0), \($1)" },
+            url: response.url
+        )
+    }
+}

@@ -1,0 +1,137 @@
+public import Foundation
+
+/// A test double: a web service with sign-in, tokens and resources, which only this machine can reach.
+///
+/// | request | answer |
+/// | --- | --- |
+/// | `POST /sign-in` with `user`, `password` | tokens, or 401 with `invalid_credentials` |
+/// | `POST /token` with `grant_type=refresh_token`, `refresh_token` | tokens, or 400 with `invalid_grant` (RFC 6749) |
+/// | `GET /me` with a bearer token | `{"user": …}` of the token's user, or 401 |
+/// | `GET /places/{id}` with a bearer token | one of the places, 404, or 401 |
+///
+/// Bodies may be JSON or a submitted form. Tokens come as `access_token`, `refresh_token`, `token_type` and
+/// `expires_in` (whole seconds).
+public final class LoopbackBackend: Sendable {
+    private struct TokenReply: Encodable, Sendable {
+        enum CodingKeys: String, CodingKey {
+            case access = "access_token"
+            case refresh = "refresh_token"
+            case type = "token_type"
+            case lifetime = "expires_in"
+        }
+
+        var access: String
+        var refresh: String
+        var type = "Bearer"
+        var lifetime: Int64
+    }
+
+    /// The authorisation server behind it: counts, and can be told to misbehave.
+    public let oauth: FakeOAuthServer
+
+    /// The server in front of it: counts requests by method and path.
+    public let server: LoopbackServer
+
+    /// A service that is not online yet.
+    ///
+    /// - Parameters:
+    ///   - oauth: The authorisation server.
+    ///   - places: The places, each found by its id.
+    ///   - hook: Looks at every request first; if it answers, that is the answer.
+    /// - Throws: What encoding the places threw.
+    public init<Place: Encodable & Identifiable & Sendable>(
+        oauth: FakeOAuthServer,
+        places: [Place],
+        hook: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
+    ) throws where Place.ID: CustomStringConvertible {
+        let bodies = try places.map { ($0.id.description, try JSONEncoder().encode($0)) }
+        let places = Dictionary(bodies) { $1 }
+        self.oauth = oauth
+        self.server = LoopbackServer { request in
+            if let response = await hook(request) { return response }
+            return await Self.answer(request, oauth, places)
+        }
+    }
+
+    /// The service's URL, without a path.
+    public var url: URL { self.server.url }
+
+    /// Begins to serve, on the same port every time.
+    ///
+    /// - Returns: The service's URL.
+    /// - Throws: ``LoopbackError``.
+    @discardableResult
+    public func goOnline() throws(LoopbackError) -> URL { try self.server.start() }
+
+    /// Stops serving: connections break off and new ones are refused.
+    ///
+    /// Returns when that is so.
+    public func goOffline() async { await self.server.stop() }
+
+    private static func answer(
+        _ request: LoopbackRequest,
+        _ oauth: FakeOAuthServer,
+        _ places: [String: Data]
+    ) async -> LoopbackResponse {
+        let segments = request.segments
+        switch (request.method, segments.first, segments.count) {
+        case ("POST", "sign-in", 1):
+            let fields = request.fields
+            return await self.tokens {
+                try await oauth.signIn(user: fields["user"] ?? "", password: fields["password"] ?? "")
+            }
+        case ("POST", "token", 1):
+            let fields = request.fields
+            guard fields["grant_type"] == "refresh_token" else {
+                return self.problem("unsupported_grant_type", status: 400)
+            }
+            guard let token = fields["refresh_token"] else { return self.problem("invalid_request", status: 400) }
+            return await self.tokens { try await oauth.refresh(token) }
+        case ("GET", "me", 1):
+            guard let user = self.user(of: request, oauth) else { return self.unauthorized() }
+            return .json(["user": user])
+        case ("GET", "places", 2):
+            guard self.user(of: request, oauth) != nil else { return self.unauthorized() }
+            guard let place = places[segments[1]] else { return self.problem("not_found", status: 404) }
+            return LoopbackResponse(headers: ["Content-Type": "application/json"], body: place)
+        default:
+            return self.problem("not_found", status: 404)
+        }
+    }
+
+    private static func user(of request: LoopbackRequest, _ oauth: FakeOAuthServer) -> String? {
+        oauth.authorize(request.bearerToken ?? "")
+    }
+
+    private static func tokens(_ grant: () async throws -> FakeTokens) async -> LoopbackResponse {
+        do {
+            let tokens = try await grant()
+            return .json(
+                TokenReply(
+                    access: tokens.access,
+                    refresh: tokens.refresh,
+                    lifetime: tokens.expiresIn.components.seconds
+                ),
+                headers: ["Cache-Control": "no-store"]
+            )
+        } catch FakeOAuthError.invalidCredentials {
+            return self.problem("invalid_credentials", status: 401)
+        } catch FakeOAuthError.invalidGrant {
+            return self.problem("invalid_grant", status: 400)
+        } catch {
+            return self.problem("temporarily_unavailable", status: 503)
+        }
+    }
+
+    private static func unauthorized() -> LoopbackResponse {
+        .json(
+            ["error": "invalid_token"],
+            status: 401,
+            headers: ["WWW-Authenticate": #"Bearer error="invalid_token""#]
+        )
+    }
+
+    private static func problem(_ code: String, status: Int) -> LoopbackResponse {
+        .json(["error": code], status: status)
+    }
+}

@@ -1,0 +1,108 @@
+import Foundation
+
+/// Cuts what a connection received into requests: the part of HTTP/1.1 that the tests' clients use.
+package struct LoopbackRequestParser: Sendable {
+    /// What the bytes so far amount to.
+    package enum Step: Sendable {
+        /// More bytes are needed.
+        case needsMore
+        /// The client waits for leave to send the body (RFC 9110, section 10.1.1).
+        case sendContinue
+        /// A whole request; its bytes are taken.
+        case request(LoopbackRequest)
+        /// The bytes are not a request that can be answered in any other way than with this status.
+        case refuse(status: Int)
+    }
+
+    private struct Head: Sendable {
+        var request: LoopbackRequest
+        var bodyLength: Int
+    }
+
+    private let headerLimit: Int
+    private let bodyLimit: Int
+    private var buffer: [UInt8] = []
+    private var head: Head?
+
+    package init(headerLimit: Int, bodyLimit: Int) {
+        self.headerLimit = headerLimit
+        self.bodyLimit = bodyLimit
+    }
+
+    /// Whether bytes of an unfinished request are there.
+    package var isInRequest: Bool { self.head != nil || !self.buffer.isEmpty }
+
+    package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }
+
+    package mutating func next() -> Step {
+        if self.head == nil {
+            guard let end = self.endOfHead() else {
+                return self.buffer.count > self.headerLimit ? .refuse(status: 431) : .needsMore
+            }
+            guard end <= self.headerLimit else { return .refuse(status: 431) }
+            switch self.parseHead(self.buffer.prefix(end)) {
+            case .failure(let refusal): return .refuse(status: refusal.status)
+            case .success(let head):
+                self.buffer.removeFirst(end)
+                self.head = head
+                let expects = head.request.header("Expect")?.lowercased() == "100-continue"
+                if expects, self.buffer.count < head.bodyLength { return .sendContinue }
+            }
+        }
+        guard var head = self.head, self.buffer.count >= head.bodyLength else { return .needsMore }
+        head.request.body = Data(self.buffer.prefix(head.bodyLength))
+        self.buffer.removeFirst(head.bodyLength)
+        self.head = nil
+        return .request(head.request)
+    }
+
+    private struct Refusal: Error {
+        var status: Int
+    }
+
+    private func endOfHead() -> Int? {
+        let bytes = self.buffer
+        guard bytes.count >= 4 else { return nil }
+        return (4...bytes.count).first { end in
+            bytes[end - 1] == 10 && bytes[end - 2] == 13 && bytes[end - 3] == 10 && bytes[end - 4] == 13
+        }
+    }
+
+    private func parseHead(_ bytes: ArraySlice<UInt8>) -> Result<Head, Refusal> {
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .failure(Refusal(status: 400)) }
+        let lines = text.split(separator: "\r\n", omittingEmptySubsequences: true)
+        let start = (lines.first ?? "").split(separator: " ", omittingEmptySubsequences: false)
+        guard start.count == 3, start[0].allSatisfy(\.isHTTPToken), !start[0].isEmpty, start[1].hasPrefix("/"),
+            start[2] == "HTTP/1.1" || start[2] == "HTTP/1.0"
+        else { return .failure(Refusal(status: 400)) }
+
+        var headers: [(name: String, value: String)] = []
+        for line in lines.dropFirst() {
+            let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+            guard parts.count == 2, !parts[0].isEmpty, parts[0].allSatisfy(\.isHTTPToken) else {
+                return .failure(Refusal(status: 400))
+            }
+            headers.append((String(parts[0]), parts[1].trimmingCharacters(in: .whitespaces)))
+        }
+        let request = LoopbackRequest(
+            method: String(start[0]),
+            target: String(start[1]),
+            headers: headers,
+            body: Data()
+        )
+        guard request.header("Transfer-Encoding") == nil else { return .failure(Refusal(status: 411)) }
+        let length = request.header("Content-Length") ?? "0"
+        guard length.utf8.allSatisfy({ (48...57).contains($0) }), let bodyLength = Int(length) else {
+            return .failure(Refusal(status: 400))
+        }
+        guard bodyLength <= self.bodyLimit else { return .failure(Refusal(status: 413)) }
+        return .success(Head(request: request, bodyLength: bodyLength))
+    }
+}
+
+extension Character {
+    /// RFC 9110, section 5.6.2.
+    fileprivate var isHTTPToken: Bool {
+        self.isASCII && (self.isLetter || self.isNumber || "!#$%&'*+-.^_`|~".contains(self))
+    }
+}

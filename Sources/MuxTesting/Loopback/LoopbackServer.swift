@@ -1,0 +1,187 @@
+public import Foundation
+import MuxKit
+
+/// A test double: a small HTTP/1.1 server that only this machine can reach, with a closure that answers.
+///
+/// ```swift
+/// let server = LoopbackServer { request in .text("You asked for \(request.path)") }
+/// let url = try server.start()
+/// …
+/// await server.stop()
+/// ```
+///
+/// It speaks over real sockets, on threads of its own, keeps connections alive, and can be told to behave badly:
+/// see ``LoopbackResponse``. It is made for tests, not for production.
+///
+/// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops.
+public final class LoopbackServer: Sendable {
+    /// What answers a request.
+    public typealias Handler = @Sendable (LoopbackRequest) async -> LoopbackResponse
+
+    private struct State: Sendable {
+        /// Present while the server listens: what wakes its accepting thread.
+        var wake: Int32?
+        var isStopping = false
+        /// How often the server began to listen.
+        var starts = 0
+        /// The port of the first start, kept from others until the server is gone.
+        var port: UInt16?
+        var reservation: Int32?
+        var nextID: UInt64 = 0
+        var connections: [UInt64: LoopbackConnection] = [:]
+        var tallies: [String: Tally] = [:]
+    }
+
+    private let handler: Handler
+    private let headerLimit: Int
+    private let bodyLimit: Int
+    private let state = Guarded(State())
+    private let requests = Tally()
+    private let opened = Tally()
+    private let closed = Tally()
+    private let listenersClosed = Tally()
+
+    /// A server that does not run yet.
+    ///
+    /// - Parameters:
+    ///   - headerLimit: The greatest size of a request without its body, in bytes.
+    ///   - bodyLimit: The greatest size of a request's body, in bytes.
+    ///   - handler: Answers the requests, several at a time.
+    public init(headerLimit: Int = 16_384, bodyLimit: Int = 4_194_304, handler: @escaping Handler) {
+        self.headerLimit = headerLimit
+        self.bodyLimit = bodyLimit
+        self.handler = handler
+    }
+
+    deinit {
+        let connections = self.state.withLock { state -> [LoopbackConnection] in
+            if let wake = state.wake { Socket.wake(wake) }
+            if let reservation = state.reservation { Socket.close(reservation) }
+            return Array(state.connections.values)
+        }
+        for connection in connections { connection.stop() }
+    }
+
+    /// Starts to listen on 127.0.0.1: on a free port, or again on the port of the first start.
+    ///
+    /// - Returns: The server's URL, without a path.
+    /// - Throws: ``LoopbackError``.
+    @discardableResult
+    public func start() throws(LoopbackError) -> URL {
+        let wakeUp = try Socket.wakePipe()
+        let listener: Result<Int32, LoopbackError> = self.state.withLock { state in
+            guard state.wake == nil, !state.isStopping else { return .failure(.alreadyRunning) }
+            do throws(LoopbackError) {
+                if state.port == nil { (state.reservation, state.port) = try Socket.reservePort() }
+                let descriptor = try Socket.listen(port: state.port ?? 0)
+                state.wake = wakeUp.wake
+                state.starts += 1
+                return .success(descriptor)
+            } catch {
+                return .failure(error)
+            }
+        }
+        switch listener {
+        case .success(let descriptor):
+            Thread.detachNewThread { [weak self, listenersClosed] in
+                while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
+                    if let connection = Socket.accept(descriptor) { self.open(connection) }
+                }
+                Socket.close(descriptor)
+                Socket.close(wakeUp.wait)
+                Socket.close(wakeUp.wake)
+                listenersClosed.add()
+            }
+            return self.url
+        case .failure(let error):
+            Socket.close(wakeUp.wait)
+            Socket.close(wakeUp.wake)
+            throw error
+        }
+    }
+
+    /// Stops listening and breaks off every connection; returns when all their sockets are closed.
+    public func stop() async {
+        let (wake, connections, listeners) = self.state.withLock { state -> (Int32?, [LoopbackConnection], Int) in
+            guard let wake = state.wake else { return (nil, [], 0) }
+            state.wake = nil
+            state.isStopping = true
+            Socket.wake(wake)
+            return (wake, Array(state.connections.values), state.starts)
+        }
+        guard wake != nil else { return }
+        for connection in connections { connection.stop() }
+        await self.listenersClosed.reached(listeners)
+        await self.closed.reached(self.opened.value)
+        self.state.withLock { $0.isStopping = false }
+    }
+
+    /// The URL of the server, without a path; without a port as long as it was never started.
+    public var url: URL {
+        var components = URLComponents()
+        components.scheme = "http"
+        components.host = "127.0.0.1"
+        components.port = self.state.withLock { $0.port.map { Int($0) } }
+        return components.url ?? URL(filePath: "/")
+    }
+
+    /// How many requests were received.
+    public var requestCount: Int { self.requests.value }
+
+    /// How many connections were accepted.
+    public var connectionCount: Int { self.opened.value }
+
+    /// How many connections are open.
+    public var openConnectionCount: Int { self.state.withLock { $0.connections.count } }
+
+    /// How many requests were received for a method and path, such as `"GET /me"`.
+    public func requestCount(_ methodAndPath: String) -> Int { self.tally(methodAndPath).value }
+
+    /// Suspends until `count` requests were received; returns early if the task is cancelled.
+    public func waitForRequest(_ count: Int = 1) async { await self.requests.reached(count) }
+
+    /// Suspends until `count` requests for a method and path, such as `"GET /me"`, were received.
+    public func waitForRequest(_ methodAndPath: String, count: Int = 1) async {
+        await self.tally(methodAndPath).reached(count)
+    }
+
+    /// Suspends until `count` connections were closed, by either side; returns early if the task is cancelled.
+    public func waitForClosedConnection(_ count: Int = 1) async { await self.closed.reached(count) }
+
+    private func tally(_ methodAndPath: String) -> Tally {
+        self.state.withLock { state in
+            if let tally = state.tallies[methodAndPath] { return tally }
+            let tally = Tally()
+            state.tallies[methodAndPath] = tally
+            return tally
+        }
+    }
+
+    private func answer(_ request: LoopbackRequest) async -> LoopbackResponse {
+        self.tally("\(request.method) \(request.path)").add()
+        self.requests.add()
+        return await self.handler(request)
+    }
+
+    private func open(_ descriptor: Int32) {
+        guard let connection = try? LoopbackConnection(descriptor) else { return Socket.close(descriptor) }
+        let id = self.state.withLock { state -> UInt64? in
+            guard state.wake != nil else { return nil }
+            state.nextID += 1
+            state.connections[state.nextID] = connection
+            return state.nextID
+        }
+        if id != nil { self.opened.add() }
+        let parser = LoopbackRequestParser(headerLimit: self.headerLimit, bodyLimit: self.bodyLimit)
+        let handler: Handler = { [weak self] request in
+            await self?.answer(request) ?? LoopbackResponse(steps: [.close])
+        }
+        Thread.detachNewThread { [state, closed] in
+            if id == nil { connection.stop() }
+            connection.serve(parser, handler)
+            guard let id else { return }
+            state.withLock { _ = $0.connections.removeValue(forKey: id) }
+            closed.add()
+        }
+    }
+}

@@ -1,0 +1,135 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct TransportCancellationTests {
+    let transport = URLSessionTransport()
+    let gate = Gate<Void>()
+
+    @Test func `K13 a cancelled call leaves at once and its connection is closed`() async throws {
+        let gate = self.gate
+        let server = LoopbackServer { _ in
+            try? await gate.pass()
+            return .text("late")
+        }
+        let url = try server.start()
+        let call = Task { try await self.transport.send(HTTPCall(url: url)) }
+        await gate.waitForCall()
+
+        call.cancel()
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        #expect(self.transport.pendingCount == 0)
+        await server.waitForClosedConnection()
+        #expect(gate.heldCount == 0)
+        await server.stop()
+    }
+
+    @Test func `K13 a call cancelled in the middle of the body leaves at once`() async throws {
+        let gate = self.gate
+        let server = LoopbackServer { _ in
+            .held(body: Data(count: 1_000_000), after: 500_000) { try? await gate.pass() }
+        }
+        let url = try server.start()
+        let call = Task { try await self.transport.send(HTTPCall(url: url)) }
+        await gate.waitForCall()
+
+        call.cancel()
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        await server.waitForClosedConnection()
+        await server.stop()
+    }
+
+    @Test func `K13 a call in a cancelled task sends nothing`() async throws {
+        let gate = self.gate
+        let server = LoopbackServer { _ in .text("") }
+        let url = try server.start()
+        let call = Task {
+            try await gate.pass(ignoringCancellation: true)
+            return try await self.transport.send(HTTPCall(url: url))
+        }
+        await gate.waitForCall()
+
+        call.cancel()
+        gate.open()
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        await server.stop()
+        #expect(server.connectionCount == 0)
+    }
+
+    @Test func `K13 a call cancelled while it is being started leaves at once`() async throws {
+        let gate = self.gate
+        let server = LoopbackServer { _ in
+            try? await gate.pass()
+            return .text("late")
+        }
+        let url = try server.start()
+        let clock = CancellingClock()
+        let transport = URLSessionTransport(clock: clock)
+        clock.isArmed.withLock { $0 = true }
+
+        let call = Task { try await transport.send(HTTPCall(url: url)) }
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        #expect(transport.pendingCount == 0)
+        await server.stop()
+    }
+
+    /// When the call with a number in its path is cancelled.
+    private enum Moment: String, CaseIterable {
+        case start, arrival, body, end, never, short
+    }
+
+    @Test func `K13 two thousand calls with random cancellation neither crash nor hang nor leak`() async throws {
+        let calls = Guarded<[String: Task<HTTPReply, any Error>]>([:])
+        let server = LoopbackServer { request in
+            let call = calls.withLock { $0[request.path] }
+            switch Moment(rawValue: request.segments.first ?? "") {
+            case .arrival:
+                call?.cancel()
+                return LoopbackResponse(body: Data(count: 2000))
+            case .body: return .held(body: Data(count: 2000), after: 1000) { call?.cancel() }
+            case .end: return .held(body: Data(count: 2000), after: 2000) { call?.cancel() }
+            case .short: return LoopbackResponse(body: Data(count: 10), claimedLength: 20)
+            case .start, .never, nil: return LoopbackResponse(body: Data(count: 2000))
+            }
+        }
+        let url = try server.start()
+        let transport = self.transport
+        let counts = await withTaskGroup(of: [Int].self) { group in
+            for worker in 0..<20 {
+                group.addTask {
+                    var random = SplitMix64(state: UInt64(worker))
+                    var counts = [0, 0, 0]
+                    for number in 0..<100 {
+                        let moment = Moment.allCases.randomElement(using: &random) ?? .never
+                        let target = url.appending(path: "\(moment.rawValue)/\(worker)/\(number)")
+                        let call = Task { try await transport.send(HTTPCall(url: target)) }
+                        calls.withLock { $0[target.path()] = call }
+                        if moment == .start { call.cancel() }
+                        switch await call.result {
+                        case .success: counts[0] += 1
+                        case .failure(is CancellationError): counts[1] += 1
+                        case .failure: counts[2] += 1
+                        }
+                    }
+                    return counts
+                }
+            }
+            return await group.reduce(into: [0, 0, 0]) { sum, part in
+                for (index, count) in part.enumerated() { sum[index] += count }
+            }
+        }
+
+        #expect(counts.reduce(0, +) == 2000)
+        #expect(counts.allSatisfy { $0 > 100 }, "\(counts)")
+        #expect(transport.pendingCount == 0)
+        await server.stop()
+        #expect(server.openConnectionCount == 0)
+    }
+}

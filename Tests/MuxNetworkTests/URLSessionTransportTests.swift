@@ -1,0 +1,218 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct URLSessionTransportTests {
+    let transport = URLSessionTransport()
+
+    /// Runs `body` against a server that answers with `handler`, and stops the server afterwards.
+    private func serving(
+        _ handler: @escaping LoopbackServer.Handler,
+        _ body: (LoopbackServer, URL) async throws -> Void
+    ) async throws {
+        let server = LoopbackServer(handler: handler)
+        let url = try server.start()
+        let result: Result<Void, any Error>
+        do { result = .success(try await body(server, url)) } catch { result = .failure(error) }
+        await server.stop()
+        try result.get()
+    }
+
+    @Test func `Q-07 a plain GET brings back status, headers and body`() async throws {
+        try await self.serving { request in
+            LoopbackResponse(
+                status: 203,
+                headers: ["X-Case-Test": "yes"],
+                body: Data("\(request.method) \(request.target) \(request.header("x-ask") ?? "")".utf8)
+            )
+        } _: { server, url in
+            let reply = try await self.transport.send(
+                HTTPCall(url: url.appending(path: "a"), headers: ["X-Ask": "please"])
+            )
+
+            #expect(reply.status == 203)
+            #expect(reply.header("x-case-TEST") == "yes")
+            #expect(String(decoding: reply.body, as: UTF8.self) == "GET /a please")
+            #expect(self.transport.pendingCount == 0)
+        }
+    }
+
+    @Test func `Q-07 a POST arrives with its body`() async throws {
+        let body = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0) })
+        try await self.serving { request in
+            LoopbackResponse(body: Data("\(request.method) ".utf8) + request.body)
+        } _: { _, url in
+            let reply = try await self.transport.send(HTTPCall(method: "POST", url: url, body: body))
+
+            #expect(reply.body == Data("POST ".utf8) + body)
+        }
+    }
+
+    @Test(arguments: [#"Basic realm="x""#, "Bearer", #"Digest realm="x", nonce="y""#, "Basic"])
+    func `Q-07 a 401 is a reply with a body whatever it asks for`(challenge: String) async throws {
+        try await self.serving { _ in
+            LoopbackResponse(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
+        } _: { server, url in
+            let reply = try await self.transport.send(HTTPCall(url: url))
+
+            #expect(reply.status == 401)
+            #expect(reply.body == Data("no".utf8))
+            #expect(server.requestCount == 1)
+        }
+    }
+
+    @Test(arguments: [302, 307])
+    func `Q-07 a redirect to another port leaves credentials behind`(status: Int) async throws {
+        let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Harmless"]
+        let seen = Guarded<[[String]]>([])
+        let record: @Sendable (LoopbackRequest) -> Void = { request in
+            seen.withLock { $0.append(names.filter { request.header($0) != nil }) }
+        }
+        try await self.serving { request in
+            record(request)
+            return .text("arrived")
+        } _: { _, other in
+            try await self.serving { request in
+                record(request)
+                if request.path == "/start" { return .redirect(to: other, status: status) }
+                return .redirect(to: URL(filePath: "/start"), status: status)
+            } _: { _, url in
+                let call = HTTPCall(
+                    url: url.appending(path: "start"),
+                    headers: Dictionary(uniqueKeysWithValues: names.map { ($0, "secret") })
+                )
+                let reply = try await self.transport.send(call)
+
+                #expect(reply.status == 200)
+                #expect(reply.body == Data("arrived".utf8))
+                #expect(seen.withLock { $0 } == [names, ["X-Harmless"]])
+            }
+        }
+    }
+
+    @Test func `Q-07 a redirect within the server keeps credentials`() async throws {
+        try await self.serving { request in
+            guard request.path == "/start" else { return .text(request.bearerToken ?? "none") }
+            return LoopbackResponse(status: 302, headers: ["Location": "/end"])
+        } _: { _, url in
+            let reply = try await self.transport.send(
+                HTTPCall(url: url.appending(path: "start"), headers: ["Authorization": "Bearer t"])
+            )
+
+            #expect(reply.body == Data("t".utf8))
+            #expect(reply.url?.path() == "/end")
+        }
+    }
+
+    @Test func `Q-07 redirects that never end are refused at the limit`() async throws {
+        try await self.serving { _ in
+            LoopbackResponse(status: 302, headers: ["Location": "/again"])
+        } _: { server, url in
+            await #expect(throws: HTTPError.redirectRefused(.tooMany(limit: 10))) {
+                try await self.transport.send(HTTPCall(url: url))
+            }
+            #expect(server.requestCount == 11)
+        }
+    }
+
+    @Test func `Q-07 a redirect to a file is refused`() async throws {
+        try await self.serving { _ in
+            LoopbackResponse(status: 302, headers: ["Location": "file:///etc/hostname"])
+        } _: { _, url in
+            await #expect(throws: HTTPError.redirectRefused(.unknownScheme)) {
+                try await self.transport.send(HTTPCall(url: url))
+            }
+        }
+    }
+
+    @Test func `Q-07 a truncated body is an error`() async throws {
+        try await self.serving { _ in
+            LoopbackResponse(body: Data("0123456789".utf8), claimedLength: 1000)
+        } _: { _, url in
+            await #expect(throws: HTTPError.truncated(expected: 1000, received: 10)) {
+                try await self.transport.send(HTTPCall(url: url))
+            }
+        }
+    }
+
+    @Test(arguments: ["garbage\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", "\0\0\0", ""])
+    func `Q-07 a garbage reply is a typed error`(garbage: String) async throws {
+        try await self.serving { _ in
+            LoopbackResponse(steps: [.send(Data(garbage.utf8)), .close])
+        } _: { _, url in
+            let error = await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+            #expect(error?.isBadDependency == false)
+        }
+    }
+
+    @Test func `Q-07 a connection that is reset is a typed error`() async throws {
+        try await self.serving { _ in
+            LoopbackResponse(steps: [.reset])
+        } _: { _, url in
+            await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+        }
+    }
+
+    @Test func `Q-07 a refused port is a typed error`() async throws {
+        let server = LoopbackServer { _ in .text("") }
+        let url = try server.start()
+        await server.stop()
+
+        await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+        #expect(server.requestCount == 0)
+    }
+
+    @Test(arguments: [true, false])
+    func `Q-07 a body beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
+        var options = HTTPTransportOptions()
+        options.maximumBodySize = 1000
+        let transport = URLSessionTransport(options)
+        try await self.serving { _ in
+            guard !isAnnounced else { return LoopbackResponse(body: Data(count: 1001)) }
+            return LoopbackResponse(steps: [.send(Data("HTTP/1.1 200 OK\r\n\r\n".utf8) + Data(count: 1001)), .close])
+        } _: { _, url in
+            await #expect(throws: HTTPError.bodyTooLarge(limit: 1000)) {
+                try await transport.send(HTTPCall(url: url))
+            }
+            #expect(transport.pendingCount == 0)
+        }
+    }
+
+    @Test func `Q-07 the deadline is measured with the given clock`() async throws {
+        let clock = VirtualClock()
+        let transport = URLSessionTransport(clock: clock)
+        let gate = Gate<Void>()
+        try await self.serving { _ in
+            .held(body: Data(count: 100), after: 50) { try? await gate.pass() }
+        } _: { _, url in
+            let call = Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(3600))) }
+            await gate.waitForCall()
+            await clock.waitForSleepers()
+
+            clock.advance(by: .seconds(40))
+
+            await #expect(throws: HTTPError.timedOut(after: .seconds(40))) { try await call.value }
+        }
+    }
+
+    @Test func `Q-07 a silent server is a time-out`() async throws {
+        let clock = VirtualClock()
+        let transport = URLSessionTransport(clock: clock)
+        let gate = Gate<Void>()
+        try await self.serving { _ in
+            try? await gate.pass()
+            return .text("")
+        } _: { _, url in
+            let call = Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(5))) }
+            await gate.waitForCall()
+            await clock.waitForSleepers()
+
+            clock.advance(by: .seconds(5))
+
+            await #expect(throws: HTTPError.timedOut(after: .seconds(5))) { try await call.value }
+        }
+    }
+}

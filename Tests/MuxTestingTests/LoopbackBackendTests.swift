@@ -1,0 +1,113 @@
+import Foundation
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct LoopbackBackendTests {
+    private struct Place: Codable, Identifiable, Equatable {
+        var id: String
+        var name: String
+    }
+
+    private struct Profile: Decodable {
+        var user: String
+    }
+
+    private struct Tokens: Decodable {
+        enum CodingKeys: String, CodingKey {
+            case access = "access_token"
+            case refresh = "refresh_token"
+            case lifetime = "expires_in"
+        }
+
+        var access: String
+        var refresh: String
+        var lifetime: Int
+    }
+
+    private let places = [Place(id: "1", name: "Oslo"), Place(id: "a/b?c", name: "Nowhere")]
+
+    private func backend() throws -> LoopbackBackend {
+        try LoopbackBackend(oauth: FakeOAuthServer(users: ["alice": "a"]), places: self.places)
+    }
+
+    @Test func `P-04 the backend signs in and serves the resources of the token's user`() async throws {
+        let backend = try self.backend()
+        let client = HTTPClient(baseURL: try backend.goOnline())
+
+        let tokens = try await client.post("sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
+        let profile = try await client.get("/me", bearer: tokens.access, as: Profile.self)
+        let place = try await client.get("places/\("a/b?c")", bearer: tokens.access, as: Place.self)
+
+        #expect(profile.user == "alice")
+        #expect(place == self.places[1])
+        #expect(tokens.lifetime == 300)
+        #expect(backend.server.requestCount("GET /me") == 1)
+        #expect(backend.server.requestCount("GET /places/a%2Fb%3Fc") == 1)
+        #expect(backend.server.connectionCount == 1)
+        await #expect(throws: HTTPError.self) {
+            try await client.get("places/2", bearer: tokens.access, as: Place.self)
+        }
+        await backend.goOffline()
+    }
+
+    @Test func `P-04 the backend refuses a bad token in a way that names the dependency`() async throws {
+        let backend = try self.backend()
+        let client = HTTPClient(baseURL: try backend.goOnline())
+
+        for token in [nil, "bad"] {
+            let error = await #expect(throws: HTTPError.self) {
+                try await client.get("me", bearer: token, as: Profile.self)
+            }
+            #expect(error?.isBadDependency == true)
+        }
+        #expect(backend.oauth.statistics.refusals == 2)
+        await backend.goOffline()
+    }
+
+    @Test func `P-04 the backend refreshes as RFC 6749 says with JSON and with a form`() async throws {
+        let backend = try self.backend()
+        let transport = URLSessionTransport()
+        let url = try backend.goOnline()
+        let client = HTTPClient(baseURL: url, transport: transport)
+        let first = try await client.post("sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
+
+        let second = try await client.post(
+            "token",
+            json: ["grant_type": "refresh_token", "refresh_token": first.refresh],
+            as: Tokens.self
+        )
+        var form = HTTPCall(method: "POST", url: url.appending(path: "token"))
+        form.headers["Content-Type"] = "application/x-www-form-urlencoded"
+        form.body = Data("grant_type=refresh_token&refresh_token=\(second.refresh)".utf8)
+        let granted = try await transport.send(form)
+        let refused = try await transport.send(form)
+
+        #expect(granted.status == 200)
+        #expect(refused.status == 400)
+        #expect(String(decoding: refused.body, as: UTF8.self) == #"{"error":"invalid_grant"}"#)
+        #expect(backend.oauth.statistics.reusesDetected == 1)
+
+        backend.oauth.failNextRefreshes(with: .unavailable)
+        #expect(try await transport.send(form).status == 503)
+        await backend.goOffline()
+    }
+
+    @Test func `P-04 the backend goes offline and comes back at the same place`() async throws {
+        let backend = try self.backend()
+        let url = try backend.goOnline()
+        let client = HTTPClient(baseURL: url)
+        let ask = { try await client.get("me", as: Profile.self) }
+        #expect((await #expect(throws: HTTPError.self) { try await ask() })?.isBadDependency == true)
+
+        await backend.goOffline()
+        #expect((await #expect(throws: HTTPError.self) { try await ask() })?.isBadDependency == false)
+
+        #expect(try backend.goOnline() == url)
+        #expect((await #expect(throws: HTTPError.self) { try await ask() })?.isBadDependency == true)
+        #expect(throws: LoopbackError.alreadyRunning) { try backend.goOnline() }
+        await backend.goOffline()
+        #expect(backend.server.requestCount("GET /me") == 2)
+    }
+}
