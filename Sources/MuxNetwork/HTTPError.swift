@@ -49,6 +49,17 @@ extension HTTPError: BadDependencyError {
     }
 }
 
+extension HTTPError: ConnectivityError {
+    /// Whether the server was not reached, or did not answer in time.
+    public var isConnectivityFailure: Bool {
+        switch self {
+        case .timedOut: true
+        case .transport(let error): SilenceableError.isSilenceable(error)
+        default: false
+        }
+    }
+}
+
 extension HTTPError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     /// A text for people, without anything secret.
     public var errorDescription: String? {

@@ -13,13 +13,14 @@ public struct SilenceableError: Error {
         self.underlying = underlying
     }
 
-    /// Whether `error` is of this type, or says that a server could not be reached.
+    /// Whether `error` is of this type, a ``ConnectivityError`` that says so, or an error of the URL loading system that does.
     ///
-    /// The test of ``MuxPolicy`` unless it is given another. Connectivity is judged by the code of an error of the URL
-    /// loading system: timed out, no such host, cannot connect, connection lost, offline, roaming off, call active,
+    /// The test of ``MuxPolicy`` unless it is given another. An error of the URL loading system is judged by its code: timed
+    /// out, no such host, cannot connect, connection lost, offline, roaming off, call active,
     /// data not allowed. A failed TLS handshake is not connectivity.
     @Sendable public static func isSilenceable(_ error: any Error) -> Bool {
         if error is SilenceableError { return true }
+        if let error = error as? any ConnectivityError { return error.isConnectivityFailure }
         let error = error as NSError
         return error.domain == "NSURLErrorDomain" && Self.connectivityCodes.contains(error.code)
     }

@@ -1,0 +1,37 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+/// The backend's requests, as the app sees them.
+struct API: Sendable {
+    private struct Tokens: Decodable, Sendable {
+        var access_token: String
+        var refresh_token: String
+    }
+
+    private let client: HTTPClient
+
+    init(_ url: URL) { self.client = HTTPClient(baseURL: url) }
+
+    func signIn(_ user: (name: String, password: String)) async throws -> OAuthSignIn<String, String> {
+        let fields = ["user": user.name, "password": user.password]
+        let tokens: Tokens = try await self.client.post("sign-in", json: fields)
+        return OAuthSignIn(refresh: tokens.refresh_token, access: tokens.access_token)
+    }
+
+    func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
+        let fields = ["grant_type": "refresh_token", "refresh_token": token]
+        do {
+            let tokens: Tokens = try await self.client.post("token", json: fields)
+            return OAuthRenewal(access: tokens.access_token, refresh: tokens.refresh_token)
+        } catch HTTPError.status(code: 400, body: _) {
+            throw BadDependency()  // invalid_grant (RFC 6749, section 5.2): only a person can help
+        }
+    }
+
+    func me(_ token: String) async throws -> App.Profile { try await self.client.get("me", bearer: token) }
+
+    func place(_ id: Int, _ token: String) async throws -> Place {
+        try await self.client.get("places/\(id)", bearer: token)
+    }
+}

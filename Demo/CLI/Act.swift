@@ -1,0 +1,93 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// What one act showed: figures of the app and of the server, and whether they are what the library promises.
+struct Act {
+    /// The figures that the table shows.
+    struct Figures {
+        var app = MuxStatistics()
+        var oauth = FakeOAuthStatistics()
+        var requests = 0
+
+        static func - (now: Figures, before: Figures) -> Figures {
+            var change = Figures()
+            change.app.hits = now.app.hits - before.app.hits
+            change.app.joins = now.app.joins - before.app.joins
+            change.app.misses = now.app.misses - before.app.misses
+            change.app.diskHits = now.app.diskHits - before.app.diskHits
+            change.app.fetches = now.app.fetches - before.app.fetches
+            change.app.staleServed = now.app.staleServed - before.app.staleServed
+            change.oauth.signIns = now.oauth.signIns - before.oauth.signIns
+            change.oauth.refreshes = now.oauth.refreshes - before.oauth.refreshes
+            change.oauth.reusesDetected = now.oauth.reusesDetected - before.oauth.reusesDetected
+            change.requests = now.requests - before.requests
+            return change
+        }
+    }
+
+    let name: String
+    private(set) var figures = Figures()
+    private(set) var checks: [(expected: String, holds: Bool)] = []
+    private(set) var elapsed = Duration.zero
+    /// What another process counted that played along.
+    var elsewhere = MuxStatistics()
+
+    /// Whether everything is as expected.
+    var holds: Bool { !self.checks.isEmpty && self.checks.allSatisfy(\.holds) }
+
+    /// Plays an act on a stage.
+    init(
+        _ name: String,
+        on stage: Stage,
+        _ play: (inout Act) async throws -> Void
+    ) async {
+        self.name = name
+        let before = Self.figures(of: stage)
+        let clock = ContinuousClock()
+        let start = clock.now
+        do {
+            try await play(&self)
+        } catch {
+            self.expect("no error, but: \(error)", false)
+        }
+        self.elapsed = start.duration(to: clock.now)
+        self.figures = Self.figures(of: stage) - before
+    }
+
+    static func figures(of stage: Stage) -> Figures {
+        Figures(
+            app: stage.app.statistics,
+            oauth: stage.backend.oauth.statistics,
+            requests: stage.backend.server.requestCount
+        )
+    }
+
+    /// Notes what the library promises, and whether it holds.
+    mutating func expect(_ expected: String, _ holds: Bool) {
+        self.checks.append((expected, holds))
+    }
+
+    static let header =
+        "act                              asked  network  memory   disk  joined   sign-ins  refreshes       time"
+
+    /// The act's row, and a line for each promise.
+    var text: String {
+        let app = self.figures.app + self.elsewhere
+        let milliseconds =
+            self.elapsed.components.seconds * 1_000 + self.elapsed.components.attoseconds / 1_000_000_000_000_000
+        let columns = [
+            (app.requests, 7), (app.fetches, 9), (app.hits, 8), (app.diskHits, 7), (app.joins, 8),
+            (self.figures.oauth.signIns, 11), (self.figures.oauth.refreshes, 11),
+        ]
+        var text = self.name.padding(toLength: 31, withPad: " ", startingAt: 0)
+        for (number, width) in columns { text += Self.right(String(number), width) }
+        text += Self.right("\(milliseconds) ms", 11) + "   " + (self.holds ? "ok" : "FAILED")
+        for check in self.checks { text += "\n    \(check.holds ? "✓" : "✗") \(check.expected)" }
+        return text
+    }
+
+    private static func right(_ text: String, _ width: Int) -> String {
+        String(repeating: " ", count: max(0, width - text.count)) + text
+    }
+}

@@ -1,0 +1,58 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+/// An app that uses the library as the README shows. It knows the backend's URL and a folder, and nothing of the demo.
+struct App: Sendable {
+    struct Profile: Codable, Sendable {
+        var user: String
+    }
+
+    let repository: MuxRepository
+    let oauth: OAuthDependentRunner<String, String>
+    let profile: Multiplexer<Profile>
+    let places: MultiplexerMap<Int, Place>
+
+    /// Launches the app; `user` is asked for name and password when a sign-in is needed.
+    init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) {
+        let api = API(backend)
+        let repository = MuxRepository(directory: folder.appending(component: "caches"))
+        let oauth = OAuthDependentRunner<String, String>(
+            store: .protectedFile(named: "session", directory: folder.appending(component: "tokens")),
+            repository: repository,
+            refreshAccess: { refresh in try await api.refresh(refresh) },
+            signIn: { try await api.signIn(user()) }
+        )
+        let policy = MuxPolicy(errorBackoff: .zero)
+        self.repository = repository
+        self.oauth = oauth
+        self.profile = Multiplexer(cacheKey: "Me", dependency: oauth, policy: policy, repository: repository) { token in
+            try await api.me(token)
+        }
+        self.places = MultiplexerMap(cacheKey: "Places", dependency: oauth, policy: policy, repository: repository) {
+            id,
+            token in try await api.place(id, token)
+        }
+    }
+
+    var statistics: MuxStatistics { self.profile.statistics + self.places.statistics }
+}
+
+/// A place as the backend describes it; from GeoNames.
+struct Place: Codable, Sendable, Identifiable {
+    var id: Int
+    var name: String
+    var country: String
+    var latitude: Double
+    var longitude: Double
+    var population: Int
+    var timezone: String
+    var aliases: [String]
+
+    /// The thousand most populous places, shipped with the demo.
+    static func all() throws -> [Place] {
+        guard let file = Bundle.module.url(forResource: "places", withExtension: "json", subdirectory: "Resources")
+        else { throw CocoaError(.fileNoSuchFile) }
+        return try JSONDecoder().decode([Place].self, from: Data(contentsOf: file))
+    }
+}

@@ -1,0 +1,78 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// Where the acts are played: a backend on loopback, an app in front of it, and a folder for both launches.
+final class Stage: Sendable {
+    let backend: LoopbackBackend
+    let folder: URL
+    let app: App
+    let placeIDs: [Int]
+    /// Who sits at the device.
+    let user = Guarded("alice")
+    /// While set, the backend holds requests for resources.
+    let gate = Guarded<Gate<Void>?>(nil)
+
+    init() throws {
+        let gate = self.gate
+        let user = self.user
+        let places = try Place.all()
+        let oauth = FakeOAuthServer(users: ["alice": "a secret", "bob": "another"])
+        self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
+            if request.method == "GET", let gate = gate.withLock({ $0 }) { try? await gate.pass() }
+            return nil
+        }
+        let url = try self.backend.goOnline()
+        self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-demo-\(UUID().uuidString)")
+        self.placeIDs = places.prefix(50).map(\.id)
+        self.app = App(backend: url, folder: self.folder) { Self.credentials(user.withLock { $0 }) }
+    }
+
+    static func credentials(_ name: String) -> (name: String, password: String) {
+        (name, name == "alice" ? "a secret" : "another")
+    }
+
+    func close() async {
+        await self.backend.goOffline()
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    /// Every file that the app has left, in one piece.
+    func everythingOnDisk() -> Data {
+        let files = FileManager.default.enumerator(at: self.folder, includingPropertiesForKeys: nil)
+        return (files?.compactMap { $0 as? URL } ?? []).reduce(into: Data()) { all, file in
+            all += (try? Data(contentsOf: file)) ?? Data()
+        }
+    }
+
+    /// `callers` tasks at once, each of which asks for the profile and for every place.
+    ///
+    /// - Returns: How many requests succeeded, and how many ended with the session.
+    func storm(callers: Int) async -> (succeeded: Int, ended: Int, failed: Int) {
+        await withTaskGroup(of: (Int, Int, Int).self) { group in
+            for _ in 0..<callers {
+                group.addTask {
+                    var counts = (0, 0, 0)
+                    do {
+                        _ = try await self.app.profile.request()
+                        counts.0 += 1
+                        for id in self.placeIDs {
+                            _ = try await self.app.places.request(key: id)
+                            counts.0 += 1
+                        }
+                    } catch MuxError.sessionEnded {
+                        counts.1 += 1
+                    } catch RunnerError.signedOut {
+                        counts.1 += 1
+                    } catch {
+                        counts.2 += 1
+                    }
+                    return counts
+                }
+            }
+            return await group.reduce(into: (0, 0, 0)) { sum, counts in
+                sum = (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2)
+            }
+        }
+    }
+}
