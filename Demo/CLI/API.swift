@@ -5,8 +5,13 @@ import MuxNetwork
 /// The backend's requests, as the app sees them.
 struct API: Sendable {
     private struct Tokens: Decodable, Sendable {
-        var access_token: String
-        var refresh_token: String
+        enum CodingKeys: String, CodingKey {
+            case access = "access_token"
+            case refresh = "refresh_token"
+        }
+
+        var access: String
+        var refresh: String
     }
 
     private let client: HTTPClient
@@ -16,14 +21,14 @@ struct API: Sendable {
     func signIn(_ user: (name: String, password: String)) async throws -> OAuthSignIn<String, String> {
         let fields = ["user": user.name, "password": user.password]
         let tokens: Tokens = try await self.client.post("sign-in", json: fields)
-        return OAuthSignIn(refresh: tokens.refresh_token, access: tokens.access_token)
+        return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
     }
 
     func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
         let fields = ["grant_type": "refresh_token", "refresh_token": token]
         do {
             let tokens: Tokens = try await self.client.post("token", json: fields)
-            return OAuthRenewal(access: tokens.access_token, refresh: tokens.refresh_token)
+            return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
         } catch HTTPError.status(code: 400, body: _) {
             throw BadDependency()  // invalid_grant (RFC 6749, section 5.2): only a person can help
         }

@@ -2,7 +2,9 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// An app that uses the library as the README shows. It knows the backend's URL and a folder, and nothing of the demo.
+/// An app that uses the library as the README shows.
+///
+/// It knows the backend's URL and a folder, and nothing of the demo.
 struct App: Sendable {
     struct Profile: Codable, Sendable {
         var user: String

@@ -139,7 +139,7 @@ struct OAuthTests {
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
             signIn: {
                 // A wrong password, reported as the HTTP layer would.
-                if attempts.withLock({ $0 += 1; return $0 }) == 1 { throw BadDependency() }
+                if attempts.next() == 1 { throw BadDependency() }
                 return OAuthSignIn(refresh: "refresh")
             }
         )

@@ -143,10 +143,7 @@ struct RunnerFailureTests {
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: limit), clock: clock) { _ in
             clock.advance(by: .seconds(10))
             return .updatedDependency(
-                updates.withLock {
-                    $0 += 1
-                    return $0
-                }
+                updates.next()
             )
         }
 

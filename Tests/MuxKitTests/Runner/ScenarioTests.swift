@@ -2,7 +2,9 @@ import MuxKit
 import MuxTesting
 import Testing
 
-/// Alice and Bob share one client. Each new access token kills the previous one at the server.
+/// Alice and Bob share one client.
+///
+/// Each new access token kills the previous one at the server.
 @Suite(.timeLimit(.minutes(1)))
 struct ScenarioTests {
     /// A server that accepts the newest token only.
@@ -125,7 +127,7 @@ struct ScenarioTests {
         let updates = Guarded(0)
         let stop = Gate<Void>()
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: .max)) { failed in
-            if updates.withLock({ $0 += 1; return $0 }) == 10_000 { try await stop.pass() }
+            if updates.next() == 10_000 { try await stop.pass() }
             return .updatedDependency((failed ?? 0) + 1)
         }
         let caller = Task { try await runner.run { _ in RunResult<Int>.badDependency } }

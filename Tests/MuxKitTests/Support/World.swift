@@ -68,3 +68,13 @@ extension MultiplexerMap {
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
     }
 }
+
+extension Guarded<Int> {
+    /// Counts one more; returns the new count.
+    func next() -> Int {
+        self.withLock { count in
+            count += 1
+            return count
+        }
+    }
+}
