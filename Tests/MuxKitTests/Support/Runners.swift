@@ -12,8 +12,12 @@ extension DependentRunner {
     }
 }
 
-/// An actor whose jobs run in the order in which they were enqueued.
+/// An actor whose jobs run in the order in which they were enqueued, which a default actor does not promise.
 actor OrderedActor {
+    private let executor = DiskExecutor(label: "OrderedActor")
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor { self.executor.asUnownedSerialExecutor() }
+
     func run(_ runner: DependentRunner<Int>, _ body: @Sendable () -> Void) async {
         _ = try? await runner.run { value in
             body()
