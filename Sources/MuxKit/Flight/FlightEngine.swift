@@ -105,7 +105,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// - Returns: The answer or the outcome, or that the caller has to do the work.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
     ///   cancelled while it waits.
-    package nonisolated(nonsending) func enter(
+    package func enter(
+        isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
         launch: Launch,
         decide: (inout State) -> Decision,
@@ -114,7 +115,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) async throws -> Landing {
         let place = Guarded<Ticket?>(nil)
         return try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { (continuation: Waiter) in
+            // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
+            _ = isolation
+            return try await withCheckedThrowingContinuation { (continuation: Waiter) in
                 switch self.arrive(continuation, at: key, launch: launch, decide: decide, joined: joined) {
                 case .resume(let result):
                     arrived()

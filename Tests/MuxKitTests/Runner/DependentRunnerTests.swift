@@ -122,16 +122,21 @@ struct DependentRunnerTests {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }
         let order = Guarded<[Int]>([])
-        let actor = OrderedActor()
+        let executor = OrderedExecutor()
 
         let callers = await withTaskGroup { group in
             for caller in 0..<200 {
                 // One after another, so that the order of arrival is known; all on one executor, so that of resuming is.
-                group.addTask {
-                    await actor.run(runner) { order.withLock { $0.append(caller) } }
+                group.addTask(executorPreference: executor) {
+                    _ = try? await runner.run { value in
+                        order.withLock { $0.append(caller) }
+                        return .output(value)
+                    }
                 }
                 await events.wait(for: .dependencyAwaited, count: caller + 1)
             }
+            // The executor gets to this when the last one has suspended.
+            await Task(executorPreference: executor) {}.value
             gate.open(returning: 1)
             return await group.reduce(0) { count, _ in count + 1 }
         }

@@ -1,3 +1,4 @@
+import Dispatch
 import MuxKit
 import MuxTesting
 import Testing
@@ -12,17 +13,16 @@ extension DependentRunner {
     }
 }
 
-/// An actor whose jobs run in the order in which they were enqueued, which a default actor does not promise.
-actor OrderedActor {
-    private let executor = DiskExecutor(label: "OrderedActor")
+/// Runs the jobs of tasks one after another, in the order in which they were enqueued.
+///
+/// An actor would not do: a task that is resumed comes back to it by way of the pool (Swift 6.3.1), where two jobs may pass
+/// each other.
+final class OrderedExecutor: TaskExecutor {
+    private let queue = DispatchQueue(label: "OrderedExecutor")
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor { self.executor.asUnownedSerialExecutor() }
-
-    func run(_ runner: DependentRunner<Int>, _ body: @Sendable () -> Void) async {
-        _ = try? await runner.run { value in
-            body()
-            return .output(value)
-        }
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        self.queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
     }
 }
 
