@@ -97,6 +97,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// Returns what `decide` answers, or else the outcome of the flight of `key`, started if none runs.
     ///
     /// - Parameters:
+    ///   - isolation: Where the caller runs, and goes on running.
     ///   - key: What the flight is about.
     ///   - launch: Who does the work if a flight has to start.
     ///   - decide: Called under the lock, once.
