@@ -210,7 +210,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             self?.lingerPassed(key, since: ticket)
         }
         let former = self.board.withLock { board -> Task<Void, Never>? in
-            guard let running = board.running[flight] else { return timer }
+            // Somebody may have come, and even left again, since: then this timer is not the one that counts.
+            guard let running = board.running[flight], board.machines[key]?.isLingering(since: ticket) ?? false
+            else { return timer }
             board.running[flight]?.linger = timer
             return running.linger
         }

@@ -142,6 +142,9 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         }
     }
 
+    /// Whether nobody has come since the caller with this ticket left.
+    package func isLingering(since ticket: Ticket) -> Bool { self.current?.phase == .lingering(since: ticket) }
+
     /// The linger that began when the caller with this ticket left has passed.
     ///
     /// - Returns: The flight to cancel, or `nil` if somebody joined it in the meantime or it is over.

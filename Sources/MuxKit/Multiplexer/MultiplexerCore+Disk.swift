@@ -197,7 +197,7 @@ extension MultiplexerCore: SessionParticipant {
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
                     fetchedAt: fetchedAt,
-                    timeToLive: entry.timeToLive,
+                    timeToLive: max(entry.timeToLive, .zero),
                     validator: entry.validator,
                     payload: try persistence.encode(entry.value)
                 )

@@ -124,6 +124,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             }
             return
         }
+        guard !Task.isCancelled else {  // nobody waits any more: no work begins
+            self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
+            return
+        }
         self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted, key)
         do {

@@ -146,8 +146,8 @@ public actor MuxRepository {
         _ participants: [any SessionParticipant],
         within budget: Duration? = nil
     ) async -> MuxSaveReport {
-        await self.lane.run {
-            let deadline = budget.map { self.time.now.advanced(by: $0) }
+        let deadline = budget.map { self.time.now.advanced(by: $0) }
+        return await self.lane.run {
             var report = MuxSaveReport()
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
@@ -155,7 +155,7 @@ public actor MuxRepository {
                 report.unchanged += unsaved.unchanged
                 dirty += unsaved.dirty
             }
-            guard !dirty.isEmpty else { return report }
+            guard !dirty.isEmpty || self.registry.withLock({ $0.owesSignOut }) else { return report }
             dirty.sort { $0.fetchedAt > $1.fetchedAt }
             do {
                 let epoch = try await self.settledEpoch()
@@ -164,7 +164,7 @@ public actor MuxRepository {
                 var rest = dirty[...]
                 while !rest.isEmpty {
                     if let deadline, self.time.now >= deadline { break }
-                    await self.write(Array(rest.prefix(portion)), epoch, into: &report)
+                    await self.write(rest.prefix(portion).reversed(), epoch, into: &report)
                     rest = rest.dropFirst(portion)
                 }
                 report.leftOver += rest.count

@@ -42,8 +42,13 @@ package final class SerialLane: Sendable {
                 lane = Lane()
                 return nil
             }
-            defer { lane.next += 1 }
-            return lane.waiting[lane.next]
+            let next = lane.waiting[lane.next]
+            lane.next += 1
+            if lane.next > 32, lane.next * 2 > lane.waiting.count {
+                lane.waiting.removeFirst(lane.next)
+                lane.next = 0
+            }
+            return next
         }
         next?.resume()
     }
