@@ -66,7 +66,13 @@ package struct DurableFile: Sendable {
 
     /// Removes what a killed writer left; only while no other writes.
     package func removeLeftovers() throws(MuxStoreError) {
-        for name in try self.fileSystem.names(in: self.folder) where self.isLeftover(name) {
+        let names: [String]
+        do {
+            names = try self.fileSystem.names(in: self.folder)
+        } catch .fileSystem(.list, code: POSIXFileSystem.noSuchFile) {
+            return
+        }
+        for name in names where self.isLeftover(name) {
             try self.fileSystem.removeFile(FilePath.join(self.folder, name))
         }
     }

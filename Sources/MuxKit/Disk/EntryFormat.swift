@@ -50,6 +50,10 @@ package struct EntryFormat: Sendable {
             throw .lineBreakInPayload
         }
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
+        let texts = [entry.name.domain, entry.name.key ?? "", entry.validator ?? ""]
+        let length = texts.reduce(0) { $0 + $1.utf8.count }
+        // A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
+        guard length * 6 + 1_024 <= Self.maximumHeader else { throw .entryTooLarge(bytes: length) }
         guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
             entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero
         else { throw .timeOutOfRange }

@@ -55,6 +55,11 @@ public actor JournalStore: MuxStore {
     /// - Complexity: O(1); reads one record.
     public func load(_ name: MuxStoreKey) throws -> MuxStoredEntry? { try self.journal.load(name) }
 
+    /// Checks the limits of the format: a header of a megabyte, a payload of one line, a time that can be told.
+    ///
+    /// - Throws: ``MuxStoreError``.
+    public nonisolated func check(_ entry: MuxStoredEntry) throws { try EntryFormat.check(entry) }
+
     /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
     ///
     /// - Throws: ``MuxStoreError``; what was written of the entries is then taken back.

@@ -121,6 +121,11 @@ public protocol MuxStore: Sendable {
     /// - Throws: What went wrong reading; a missing or damaged entry is not an error.
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
 
+    /// Checks that the store can keep `entry` at all, so that one that it cannot keep fails alone.
+    ///
+    /// - Throws: Why it cannot.
+    func check(_ entry: MuxStoredEntry) throws
+
     /// Keeps `entries`, each in place of the one of the same name; returns when they are as safe as `durability` says.
     ///
     /// - Throws: What went wrong. None of the entries then counts as saved, though some may have been.
@@ -146,6 +151,9 @@ public protocol MuxStore: Sendable {
 }
 
 extension MuxStore {
+    /// Any entry can be kept: for stores without limits.
+    public func check(_ entry: MuxStoredEntry) throws {}
+
     /// Nothing counted: for stores that do not count.
     public func statistics() async -> MuxStoreStatistics { .init() }
 }

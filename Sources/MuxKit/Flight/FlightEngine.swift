@@ -34,25 +34,57 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case byCaller
     }
 
-    private typealias Waiter = CheckedContinuation<Landing, any Error>
+    typealias Waiter = CheckedContinuation<Landing, any Error>
+
+    /// What owners choose.
+    package struct Options: Sendable {
+        /// How long a flight that nobody waits for is left running, in case somebody comes; `nil` to let it finish.
+        package var linger: Duration?
+        /// How long a flight may take; `nil` for as long as it likes.
+        package var deadline: Duration?
+        /// What the callers of a flight get that took too long.
+        package var timedOut: any Error
+        /// What a caller gets whose wait would never end, because it works for what it would wait for.
+        package var wouldDeadlock: any Error
+
+        package init(
+            linger: Duration?,
+            deadline: Duration? = nil,
+            timedOut: any Error = CancellationError(),
+            wouldDeadlock: any Error
+        ) {
+            self.linger = linger
+            self.deadline = deadline
+            self.timedOut = timedOut
+            self.wouldDeadlock = wouldDeadlock
+        }
+    }
 
     /// What belongs to a flight that runs in a task of the engine's.
-    private struct Running: Sendable {
+    struct Running: Sendable {
         let launch: Launch
         var task: Task<Void, Never>?
         var linger: Task<Void, Never>?
+        var priority: TaskPriority
         var isCancelled = false
     }
 
-    private struct Board: Sendable {
+    struct Board: Sendable {
         var state: State
         var machines: [Key: FlightStateMachine<Waiter>] = [:]
         var running: [FlightID: Running] = [:]
+        var deadlines = Deadlines<Key>()
+        var watch: Task<Void, Never>?
         var lastID: UInt64 = 0
 
         mutating func nextID() -> UInt64 {
             self.lastID &+= 1
             return self.lastID
+        }
+
+        mutating func addDeadline(of flight: FlightID, _ key: Key, at moment: Moment) {
+            let running = self.running
+            self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
         }
 
         /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
@@ -63,29 +95,31 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    private let board: Guarded<Board>
-    private let spawn: Spawn
-    private let time: TimeSource
-    private let linger: Duration?
+    let board: Guarded<Board>
+    let spawn: Spawn
+    let time: TimeSource
+    let options: Options
 
     /// Makes an engine around the owner's `state`, which its lock guards.
-    ///
-    /// A flight that nobody waits for is left running for `linger`, in case somebody comes; with `nil`, it may finish.
-    package init(_ state: State, linger: Duration?, time: TimeSource, spawn: Spawn) {
+    package init(_ state: State, _ options: Options, time: TimeSource, spawn: Spawn) {
         self.board = Guarded(Board(state: state))
-        self.linger = linger
+        self.options = options
         self.time = time
         self.spawn = spawn
     }
 
     deinit {
-        // No caller can wait any more: each of them holds the engine. What still runs, runs for nobody.
-        let running = self.board.withLock { $0.running }
+        // No caller can wait any more: each of them holds the engine. Work that is never abandoned finishes nevertheless.
+        let (running, watch) = self.board.withLock { ($0.running, $0.watch) }
+        watch?.cancel()
         for flight in running.values {
-            flight.task?.cancel()
             flight.linger?.cancel()
+            if self.options.linger != nil { flight.task?.cancel() }
         }
     }
+
+    /// Names the flights of `key` among those of all engines.
+    package func node(_ key: Key) -> FlightNode { FlightNode(self, key) }
 
     /// Looks at or changes the owner's state, without touching flights.
     package func withState<R>(_ body: (inout State) -> sending R) -> sending R {
@@ -115,19 +149,27 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let place = Guarded<Ticket?>(nil)
+        var wait: (FlightNode, FlightNode)?
+        defer { if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) } }
         return try await withTaskCancellationHandler {
             // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
             _ = isolation
             return try await withCheckedThrowingContinuation { (continuation: Waiter) in
-                switch self.arrive(continuation, at: key, launch: launch, decide: decide, joined: joined) {
+                switch self.arrive(continuation, at: key, launch, &wait, decide: decide, joined: joined) {
                 case .resume(let result):
                     arrived()
                     continuation.resume(with: result)
-                case .wait(let ticket, let launched, let linger):
-                    linger?.cancel()
+                case .wait(let ticket, let effect):
                     place.withLock { $0 = ticket }
                     arrived()
-                    if launched { self.launch(ticket, of: key) }
+                    switch effect {
+                    case .launch:
+                        self.launch(ticket, of: key)
+                        self.watchDeadlines()
+                    case .joined(let slow, let linger):
+                        slow?.raisePriority(to: Task.currentPriority)
+                        linger?.cancel()
+                    }
                     if Task.isCancelled { self.leave(ticket, key) }
                 }
             }
@@ -137,19 +179,29 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    /// What is to be done for a caller that waits, once the lock is let go.
+    private enum Effect {
+        case launch
+        case joined(slow: Task<Void, Never>?, linger: Task<Void, Never>?)
+    }
+
     private enum Arrival {
         case resume(Result<Landing, any Error>)
-        case wait(Ticket, launched: Bool, linger: Task<Void, Never>?)
+        case wait(Ticket, Effect)
     }
 
     private func arrive(
         _ continuation: Waiter,
         at key: Key,
-        launch: Launch,
+        _ launch: Launch,
+        _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void
     ) -> Arrival {
         let isCancelled = Task.isCancelled
+        let priority = Task.currentPriority
+        let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
+        let caller = FlightNode.current
         return self.board.withLock { board -> Arrival in
             switch decide(&board.state) {
             case .answer(let output): return .resume(.success(.output(output)))
@@ -161,26 +213,40 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             if case .byCaller = launch, board.withMachine(of: key, { $0.led(by: ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
+            if let caller {
+                let awaited = self.node(key)
+                guard FlightGraph.begin(caller, waitsFor: awaited) else {
+                    return .resume(.failure(self.options.wouldDeadlock))
+                }
+                wait = (caller, awaited)
+            }
             switch board.withMachine(of: key, { $0.requested(by: continuation, ticket: ticket) }) {
             case .start(let flight):
-                board.running[flight] = Running(launch: launch)
+                board.running[flight] = Running(launch: launch, priority: priority)
+                if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 joined(&board.state, false)
-                return .wait(ticket, launched: true, linger: nil)
-            case .join:
+                return .wait(ticket, .launch)
+            case .join(let flight):
                 joined(&board.state, true)
-                return .wait(ticket, launched: false, linger: nil)
+                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil))
             case .adopt(let flight):
                 joined(&board.state, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
-                return .wait(ticket, launched: false, linger: linger)
+                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger))
             }
         }
     }
 
+    /// The task of a flight that runs at a lower priority than a caller has.
+    private static func slow(_ running: Running?, for priority: TaskPriority) -> Task<Void, Never>? {
+        guard let running, running.priority < priority else { return nil }
+        return running.task
+    }
+
     private func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =
-            switch self.linger {
+            switch self.options.linger {
             case nil: .finish
             case .some(let linger) where linger <= .zero: .cancel
             case .some: .linger
@@ -202,33 +268,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    private func startLinger(of flight: FlightID, _ key: Key, since ticket: Ticket) {
-        guard let linger = self.linger else { return }
-        let time = self.time
-        let timer = self.spawn(name: "mux.linger") { [weak self] in
-            guard (try? await time.sleep(for: linger)) != nil else { return }
-            self?.lingerPassed(key, since: ticket)
-        }
-        let former = self.board.withLock { board -> Task<Void, Never>? in
-            // Somebody may have come, and even left again, since: then this timer is not the one that counts.
-            guard let running = board.running[flight], board.machines[key]?.isLingering(since: ticket) ?? false
-            else { return timer }
-            board.running[flight]?.linger = timer
-            return running.linger
-        }
-        former?.cancel()
-    }
-
-    private func lingerPassed(_ key: Key, since ticket: Ticket) {
-        let flight = self.board.withLock { board in board.withMachine(of: key) { $0.lingerPassed(since: ticket) } }
-        if let flight { self.cancel([flight]) }
-    }
-
     // MARK: - Flying
 
-    private func launch(_ flight: FlightID, of key: Key) {
+    func launch(_ flight: FlightID, of key: Key) {
         guard case .spawned(let name, let work)? = self.board.withLock({ $0.running[flight]?.launch }) else { return }
-        let task = self.spawn(name: name) { await work(flight) }
+        let node = self.node(key)
+        let task = self.spawn(name: name) {
+            await FlightNode.$current.withValue(node) { await work(flight) }
+        }
         let isCancelled = self.board.withLock { board -> Bool in
             board.running[flight]?.task = task
             return board.running[flight]?.isCancelled ?? false
@@ -236,7 +283,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         if isCancelled { task.cancel() }
     }
 
-    private func cancel(_ flights: [FlightID]) {
+    func cancel(_ flights: [FlightID]) {
         let tasks = self.board.withLock { board in
             flights.compactMap { flight -> Task<Void, Never>? in
                 board.running[flight]?.isCancelled = true
@@ -244,6 +291,19 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
         }
         for task in tasks { task.cancel() }
+    }
+
+    /// The work of a flight is about to begin, after a look at the disk: from here on, fences count.
+    ///
+    /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
+    package func workBegins(_ flight: FlightID, of key: Key) -> Bool {
+        self.board.withLock { board in
+            guard board.withMachine(of: key, { $0.workBegins(flight) }) else {
+                board.running[flight] = nil
+                return false
+            }
+            return true
+        }
     }
 
     /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.
@@ -274,6 +334,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         failed: Bool,
         settle: (inout State, Bool) -> Result<Output, any Error>
     ) {
+        let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
             let running = board.running.removeValue(forKey: flight)
             let next = board.nextID()
@@ -285,67 +346,25 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 case .answer(let waiters): .wake(waiters, settle(&board.state, false))
                 case .restart(let next): .restart(next)
                 }
-            if case .restart = step { board.running[next] = running.map { Running(launch: $0.launch) } }
+            if case .restart = step, let running {
+                board.running[next] = Running(launch: running.launch, priority: running.priority)
+                if let deadline { board.addDeadline(of: next, key, at: deadline) }
+            }
             return (step, running?.linger)
         }
         linger?.cancel()
         switch step {
         case .nothing: break
         case .wake(let waiters, let result): Self.wake(waiters, with: result)
-        case .restart(let next): self.launch(next, of: key)
+        case .restart(let next):
+            self.launch(next, of: key)
+            self.watchDeadlines()
         }
     }
 
-    private static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
+    static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
         let landing = result.map(Landing.output)
         for waiter in waiters { waiter.resume(with: landing) }
-    }
-
-    // MARK: - Fencing
-
-    /// Changes the owner's state and fences off the flights of `key`; their callers wait on and get their outcome.
-    package func fence<R>(_ key: Key, _ change: (inout State) -> sending R) -> sending R {
-        let (result, action) = self.board.withLock { board in
-            (change(&board.state), board.withMachine(of: key) { $0.detachedByFence() })
-        }
-        self.cancel(action.cancel)
-        return result
-    }
-
-    /// Changes the owner's state and fences off the flights of `key`, unless `change` says that it changed nothing.
-    package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
-        let (hasChanged, action) = self.board.withLock { board in
-            guard change(&board.state) else { return (false, FlightStateMachine<Waiter>.FenceAction()) }
-            return (true, board.withMachine(of: key) { $0.detachedByFence() })
-        }
-        self.cancel(action.cancel)
-        return hasChanged
-    }
-
-    /// Changes the owner's state and fences off all flights; their callers wait on and get their outcome.
-    package func fenceAll<R>(_ change: (inout State) -> sending R) -> sending R {
-        let (result, flights) = self.board.withLock { board in
-            let result = change(&board.state)
-            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.detachedByFence() } }
-            return (result, actions.flatMap(\.cancel))
-        }
-        self.cancel(flights)
-        return result
-    }
-
-    /// Changes the owner's state, fences off all flights and answers their callers now.
-    ///
-    /// - Parameters:
-    ///   - cancelling: Whether the flights are also cancelled, or run on to no effect.
-    ///   - change: Called under the lock; returns the answer.
-    package func dismissAll(cancelling: Bool, _ change: (inout State) -> Result<Output, any Error>) {
-        let (waiters, flights, answer) = self.board.withLock { board in
-            let answer = change(&board.state)
-            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
-            return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
-        }
-        Self.wake(waiters, with: answer)
-        if cancelling { self.cancel(flights) }
     }
 
     // MARK: - Looking

@@ -154,11 +154,33 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return flight.id
     }
 
+    // MARK: - Beginning
+
+    /// The work of a flight is about to begin, which is what fences are about, after a look at the disk.
+    ///
+    /// A flight that a fence has passed before that is as good as a new one: it is current again, or, if there is another
+    /// by now, its callers wait for that one.
+    ///
+    /// - Returns: Whether the work is to begin; otherwise the flight is over.
+    package mutating func workBegins(_ id: FlightID) -> Bool {
+        if self.current?.id == id { return true }
+        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return false }
+        let flight = self.detached.remove(at: index)
+        guard var current = self.current else {
+            self.current = flight
+            return true
+        }
+        current.waiters.putFirst(flight.waiters)
+        if case .lingering = current.phase { current.phase = .wanted }
+        self.current = current
+        return false
+    }
+
     // MARK: - Ending
 
     /// What to do with the outcome of a flight.
     package enum EndAction: Sendable {
-        /// The flight was fenced off and nobody waits for it.
+        /// The flight was fenced off or cancelled, and nobody waits for it.
         case ignore
         /// Keep the outcome, then give it to these callers.
         case commit([Waiter])
@@ -173,7 +195,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         if var flight = self.current, flight.id == id {
             self.current = nil
             guard failed, flight.phase == .cancelled else { return .commit(flight.waiters.drain()) }
-            guard !flight.waiters.isEmpty else { return .answer([]) }
+            guard !flight.waiters.isEmpty else { return .ignore }
             self.current = Flight(id: next, waiters: flight.waiters)
             return .restart(next)
         }

@@ -40,6 +40,12 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return waiter
     }
 
+    /// Lets those of `others` wait before the ones here, each under the ticket that it has.
+    package mutating func putFirst(_ others: Parking) {
+        self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
+        self.count = self.places.count
+    }
+
     /// Removes and returns all who still wait, in order of arrival.
     package mutating func drain() -> [Waiter] {
         let waiters = self.places.compactMap(\.waiter)

@@ -114,7 +114,8 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Forgets the value, in memory and on disk; the next request fetches, and throws if that fails.
     ///
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
+    ///   is left, and the next save tries again.
     @discardableResult
     public func clear() async -> MuxClearReport {
         await self.core.clear(.sole)

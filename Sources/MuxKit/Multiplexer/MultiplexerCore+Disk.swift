@@ -14,8 +14,8 @@ extension MultiplexerCore {
 
     /// Reads the entry of `key` from disk, without touching memory.
     ///
-    /// - Returns: The entry and when it was fetched, by the wall clock; `nil` if there is none that can be used.
-    func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> (Slot<Value>.Entry, Date)? {
+    /// - Returns: The entry; `nil` if there is none that can be used.
+    func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Slot<Value>.Entry? {
         let stored: MuxStoredEntry
         do {
             guard let found = try await self.repository.load(persistence.name(of: key)) else { return nil }
@@ -25,33 +25,33 @@ extension MultiplexerCore {
             return nil
         }
         guard stored.schemaVersion == self.policy.schemaVersion,
-            let value = try? persistence.decode(stored.payload)
+            let value = await OffPool.run({ try? persistence.decode(stored.payload) })
         else {
             self.tell(.loadFailed, key)
             return nil
         }
         self.tell(.loaded, key)
         let now = self.repository.time.now
-        let age = Duration.saturating(seconds: self.repository.wallTime().timeIntervalSince(stored.fetchedAt))
+        let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
         // A clock that was set back would make the entry immortal: its age is unknown, so it is just past its time.
-        let knownAge = age < .zero ? max(stored.timeToLive, .zero) : age
-        let entry = Slot<Value>.Entry(
+        let age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
+        return Slot<Value>.Entry(
             value: value,
-            fetchedAt: now.advanced(by: .zero - knownAge),
+            fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
             validator: stored.validator,
             revision: 0,
-            isDirty: false
+            isDirty: false,
+            isPersistent: true
         )
-        return (entry, stored.fetchedAt)
     }
 
     /// Takes over an entry from disk, where memory knows nothing newer.
-    func adopt(_ entry: Slot<Value>.Entry, fetchedAt: Date, of key: Key, in state: inout State) {
+    func adopt(_ entry: Slot<Value>.Entry, of key: Key, in state: inout State) {
         guard !state.isDomainRemovalPending else { return }
         var entry = entry
         entry.revision = state.nextRevision()
-        let isFromBefore = state.refreshedOnDisk.map { fetchedAt <= $0 } ?? false
+        let isFromBefore = state.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
         state.slots.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: isFromBefore) }
     }
 
@@ -60,10 +60,13 @@ extension MultiplexerCore {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
         guard let persistence, self.mayRead(key) else { return nil }
-        guard let (entry, _) = await self.load(key, persistence) else { return self.cachedEntry(key) }
+        let session = self.engine.withState { $0.session }
+        guard let entry = await self.load(key, persistence), self.engine.withState({ $0.session }) == session else {
+            return self.cachedEntry(key)
+        }
         // Not put into memory: only a flight, which a fence can stop, does that.
         var slot = Slot<Value>()
-        slot.committed(entry)
+        _ = slot.committed(entry)
         return slot.snapshot(at: self.repository.time.now, source: .disk)
     }
 
@@ -73,11 +76,13 @@ extension MultiplexerCore {
     func clear(_ key: Key) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
-            self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
             return MuxClearReport()
         }
-        return await self.repository.lane.run {
-            self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
+        let name = self.persistence?.name(of: key)
+        return await self.repository.inLane {
+            if let name { self.repository.tellOthers(.entries(domain: name.domain, keys: [name.key]), but: self) }
+            _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
             return await self.remove([key])
         }
     }
@@ -99,13 +104,14 @@ extension MultiplexerCore {
     /// Forgets every entry, in memory and on disk.
     func clearAll() async -> MuxClearReport {
         guard self.persistence != nil else {
-            self.engine.fenceAll { $0.slots.removeAll() }
+            _ = self.engine.fenceAll { $0.slots.removeAll() }
             return MuxClearReport()
         }
-        return await self.repository.lane.run {
-            self.engine.fenceAll { state in
-                state.slots.removeAll()
+        return await self.repository.inLane {
+            if let domain = self.persistence?.domain { self.repository.tellOthers(.domain(domain), but: self) }
+            _ = self.engine.fenceAll { state in
                 state.isDomainRemovalPending = true
+                return state.slots.removeAll()
             }
             return await self.removeDomain()
         }
@@ -117,8 +123,11 @@ extension MultiplexerCore {
         do {
             try await self.repository.removeAll(domain: persistence.domain)
             self.engine.withState { state in
+                guard state.isDomainRemovalPending else { return }
                 state.isDomainRemovalPending = false
                 state.refreshedOnDisk = nil
+                // What was saved since the first try has gone with the rest.
+                for key in state.slots.keys { state.slots.withSlot(of: key) { $0.lostOnDisk() } }
             }
             return MuxClearReport()
         } catch {
@@ -137,13 +146,30 @@ extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
     package func sessionEnded() {
-        self.engine.dismissAll(cancelling: true) { state in
-            state.slots.removeAll()
+        _ = self.engine.dismissAll(cancelling: true) { state in
+            state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
-            return .failure(MuxError.sessionEnded)
+            return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
         self.tell(.sessionEnded)
+    }
+
+    // MARK: - Others with the same name
+
+    package func cleared(_ cleared: ClearedEntries) {
+        guard let persistence else { return }
+        switch cleared {
+        case .domain(let domain):
+            guard domain == persistence.domain else { return }
+            _ = self.engine.fenceAll { $0.slots.removeAll() }
+        case .entries(let domain, let keys):
+            guard domain == persistence.domain else { return }
+            let gone = Set(keys)
+            for key in self.engine.withState({ $0.slots.keys }) where gone.contains(persistence.text(key)) {
+                _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            }
+        }
     }
 
     // MARK: - Saving
@@ -153,18 +179,21 @@ extension MultiplexerCore: SessionParticipant {
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
         let (entries, unchanged, owed) = self.engine.withState { state in
-            var dirty: [(Key, Slot<Value>.Entry)] = []
+            var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
             var unchanged = 0
             var owed: [Key] = []
             for key in state.slots.keys {
                 guard let slot = state.slots.slot(of: key) else { continue }
                 if slot.isRemovalPending { owed.append(key) }
                 guard let entry = slot.entry else { continue }
-                if entry.isDirty { dirty.append((key, entry)) } else { unchanged += 1 }
+                if entry.isDirty { dirty.append((key, entry, slot.isRefreshed)) } else { unchanged += 1 }
             }
             return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
         }
-        let dirty = entries.map { key, entry in
+        let dirty = entries.map { key, entry, isRefreshed in
+            var entry = entry
+            // What a refresh made stale is stale after a relaunch, too.
+            if isRefreshed { entry.timeToLive = .zero }
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
             return self.unsaved(entry, key, fetchedAt: fetchedAt, persistence)
         }

@@ -12,11 +12,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     struct State: Sendable {
         var slots: Slots
         var statistics = MuxStatistics()
-        var lastRevision: UInt64 = 0
-        /// Entries on disk that were fetched at this time or earlier are from before a refresh of everything.
-        var refreshedOnDisk: Date?
+        /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
+        var refreshedOnDisk: Moment?
+        /// Counts the sessions.
+        var session: UInt64 = 0
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
         var isDomainRemovalPending = false
+
+        private var lastRevision: UInt64 = 0
+
+        init(slots: Slots) { self.slots = slots }
 
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
@@ -49,12 +54,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             case .finish: nil
             case .cancel(let linger): linger
             }
-        self.engine = FlightEngine(
-            State(slots: slots),
+        let options = FlightEngine<Key, MuxEntry<Value>, State>.Options(
             linger: linger,
-            time: repository.time,
-            spawn: repository.spawn
+            deadline: policy.fetchTimeout,
+            timedOut: MuxError.timedOut(after: policy.fetchTimeout),
+            wouldDeadlock: MuxError.wouldDeadlock
         )
+        self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
         if persistence != nil { repository.attach(self) }
     }
 
@@ -118,12 +124,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The work of one flight: the disk first, where memory has nothing; then the fetch.
     private func fly(_ key: Key, _ flight: FlightID) async {
         if let entry = await self.freshEntryFromDisk(key, flight) {
-            self.engine.land(flight, of: key, failed: false) { state, isKept in
-                if isKept { state.statistics.diskHits += 1 }
-                return .success(entry)
-            }
+            self.engine.land(flight, of: key, failed: false) { _, _ in .success(entry) }
             return
         }
+        guard self.engine.workBegins(flight, of: key) else { return }
         guard !Task.isCancelled else {  // nobody waits any more: no work begins
             self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
             return
@@ -142,15 +146,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// - Returns: The entry, if it was loaded and is fresh.
     private func freshEntryFromDisk(_ key: Key, _ flight: FlightID) async -> MuxEntry<Value>? {
         guard let persistence, self.mayRead(key) else { return nil }
-        guard let (entry, fetchedAt) = await self.load(key, persistence) else { return nil }
+        guard let entry = await self.load(key, persistence) else { return nil }
         let now = self.repository.time.now
         var found: MuxEntry<Value>?
         self.engine.report(from: flight, of: key) { state in
-            self.adopt(entry, fetchedAt: fetchedAt, of: key, in: &state)
+            self.adopt(entry, of: key, in: &state)
             guard let slot = state.slots.slot(of: key),
                 slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
             else { return }
             found = slot.snapshot(at: now, source: .disk)
+            state.statistics.diskHits += 1
         }
         return found
     }
@@ -158,12 +163,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID) {
         let entry = self.entry(of: fetched)
         var isKept = false
+        var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             var entry = entry
             entry.revision = state.nextRevision()
             if mayKeep {
-                state.slots.withSlot(of: key) { $0.committed(entry) }
+                replaced = state.slots.withSlot(of: key) { $0.committed(entry) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -178,6 +184,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 )
             )
         }
+        withExtendedLifetime(replaced) {}
         self.tell(.fetched, key)
         if !isKept { self.tell(.fenceDropped, key) }
     }
@@ -194,8 +201,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 freshness != .unusable,
                 let entry = slot.snapshot(at: now, source: .memory)
             else { return .failure(error) }
-            servesStale = true
-            state.statistics.staleServed += 1
+            servesStale = entry.isStale
+            if servesStale { state.statistics.staleServed += 1 }
             let heldUntil = now.advanced(by: self.policy.errorBackoff)
             if isKept { state.slots.withSlot(of: key) { $0.silenced(until: heldUntil) } }
             return .success(entry)
@@ -224,10 +231,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// Makes every entry stale, in memory and on disk.
     func refreshAll() {
-        let wallTime = self.repository.wallTime()
+        let now = self.repository.time.now
         self.engine.fenceAll { state in
             for key in state.slots.keys { state.slots.withSlot(of: key) { $0.refreshed() } }
-            state.refreshedOnDisk = wallTime
+            state.refreshedOnDisk = now
         }
     }
 
@@ -238,11 +245,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
+        var replaced: Slot<Value>.Entry?
+        defer { withExtendedLifetime(replaced) {} }
         return self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
             var entry = entry
             entry.revision = state.nextRevision()
-            state.slots.withSlot(of: key) { $0.committed(entry) }
+            replaced = state.slots.withSlot(of: key) { $0.committed(entry) }
             return true
         }
     }
@@ -259,7 +268,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             timeToLive: timeToLive,
             validator: fetched.validator,
             revision: 0,
-            isDirty: self.persistence != nil
+            isDirty: self.persistence != nil,
+            isPersistent: self.persistence != nil
         )
     }
 

@@ -136,7 +136,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Forgets the value of `key`, in memory and on disk; the next request fetches, and throws if that fails.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
+    ///   is left, and the next save tries again.
     @discardableResult
     public func clear(key: Key) async -> MuxClearReport {
         await self.core.clear(ExactKey(key))
@@ -144,7 +145,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Forgets all values, in memory and on disk, also those that are on disk only.
     ///
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
+    ///   is left, and the next save tries again.
     @discardableResult
     public func clear() async -> MuxClearReport {
         await self.core.clearAll()

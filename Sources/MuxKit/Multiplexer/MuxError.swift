@@ -7,6 +7,15 @@ public import Foundation
     /// The session ended (sign-out) while the caller waited.
     case sessionEnded
 
+    /// The fetch did not end within ``MuxPolicy/fetchTimeout``.
+    case timedOut(after: Duration)
+
+    /// The request came from within a fetch that it would have to wait for, directly or through others.
+    case wouldDeadlock
+
+    /// The store has no number left for another session.
+    case tooManySessions
+
     /// The key is not equal to itself, as a floating-point not-a-number is, so nothing could be found under it.
     case unusableKey
 }
@@ -16,6 +25,9 @@ extension MuxError: LocalizedError {
     public var errorDescription: String? {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
+        case .timedOut(let time): "The value did not arrive within \(time)."
+        case .wouldDeadlock: "The fetch waits for itself."
+        case .tooManySessions: "The store has no number left for another session."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
         }
     }

@@ -9,7 +9,9 @@ public import Foundation
 /// extension UserID: MuxKey { var keyText: String { self.rawValue } }
 /// ```
 public protocol MuxKey: Hashable, Sendable {
-    /// The key as text: the same in every launch, and different for different keys. Any text will do.
+    /// The key as text: the same in every launch, equal for equal keys, and different for different ones.
+    ///
+    /// Any text will do.
     var keyText: String { get }
 }
 
@@ -35,8 +37,16 @@ extension UInt8: MuxKey {}
 extension UInt16: MuxKey {}
 extension UInt32: MuxKey {}
 extension UInt64: MuxKey {}
-extension Float: MuxKey {}
-extension Double: MuxKey {}
+
+extension Float: MuxKey {
+    /// The number's description; that of zero has no sign, for zeros are equal.
+    public var keyText: String { self == 0 ? "0.0" : self.description }
+}
+
+extension Double: MuxKey {
+    /// The number's description; that of zero has no sign, for zeros are equal.
+    public var keyText: String { self == 0 ? "0.0" : self.description }
+}
 
 extension UUID: MuxKey {
     /// The identifier in its usual form.
@@ -44,8 +54,11 @@ extension UUID: MuxKey {
 }
 
 extension URL: MuxKey {
-    /// The absolute form of the locator.
-    public var keyText: String { self.absoluteString }
+    /// The locator, followed by its base if it has one: locators with different bases are different.
+    public var keyText: String {
+        guard let base = self.baseURL else { return self.absoluteString }
+        return self.relativeString + " " + base.absoluteString  // a blank is in no locator
+    }
 }
 
 /// A key as the tables hold it: strings are told apart by their bytes.
@@ -58,8 +71,13 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
 
     package static func == (a: ExactKey, b: ExactKey) -> Bool {
         guard a.key == b.key else { return false }
-        guard Key.self == String.self, let a = a.key as? String, let b = b.key as? String else { return true }
-        return a.utf8.elementsEqual(b.utf8)
+        guard Self.isText else { return true }
+        return String(describing: a.key).utf8.elementsEqual(String(describing: b.key).utf8)
+    }
+
+    /// Whether keys are of a type of Swift's own for text.
+    private static var isText: Bool {
+        Key.self == String.self || Key.self == Substring.self || Key.self == Character.self
     }
 
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }

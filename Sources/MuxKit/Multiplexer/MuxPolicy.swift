@@ -24,6 +24,12 @@ public struct MuxPolicy: Sendable {
     /// What happens to a fetch that nobody waits for any more; cancelled after a second.
     public var whenAbandoned: WhenAbandoned
 
+    /// How long a fetch may take, the look at the disk included; 60 seconds.
+    ///
+    /// Then its callers get ``MuxError/timedOut(after:)``, it is cancelled, its late value is dropped, and the next request
+    /// starts another.
+    public var fetchTimeout: Duration
+
     /// The version of the value's own format on disk; 1.
     ///
     /// An entry of another version is a miss.
@@ -45,6 +51,7 @@ public struct MuxPolicy: Sendable {
         isSilenceable: @escaping @Sendable (any Error) -> Bool = SilenceableError.isSilenceable,
         errorBackoff: Duration = .seconds(1),
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
+        fetchTimeout: Duration = .seconds(60),
         schemaVersion: Int = 1
     ) {
         self.timeToLive = timeToLive
@@ -53,6 +60,7 @@ public struct MuxPolicy: Sendable {
         self.isSilenceable = isSilenceable
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
+        self.fetchTimeout = fetchTimeout
         self.schemaVersion = schemaVersion
     }
 

@@ -12,6 +12,8 @@ package struct Slot<Value: Sendable>: Sendable {
         package var revision: UInt64
         /// Whether the disk does not have this value yet.
         package var isDirty: Bool
+        /// Whether the disk is to have it at all.
+        package var isPersistent: Bool
     }
 
     /// What is cached.
@@ -60,10 +62,14 @@ package struct Slot<Value: Sendable>: Sendable {
     // MARK: - What happened
 
     /// A fetch brought a value, or one was stored by hand.
-    package mutating func committed(_ entry: Entry) {
+    ///
+    /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    package mutating func committed(_ entry: Entry) -> Entry? {
+        let former = self.entry
         self.entry = entry
         self.isRefreshed = false
         self.heldUntil = .distantPast
+        return former
     }
 
     /// The disk had a value, which is taken only where nothing newer is known.
@@ -71,6 +77,7 @@ package struct Slot<Value: Sendable>: Sendable {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
         if fromBeforeRefresh { self.isRefreshed = true }
+        if self.isRefreshed { self.entry?.isDirty = true }
     }
 
     /// A fetch failed in a way that permits to serve the entry until `moment`.
@@ -80,16 +87,27 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// The owner wants a new value, and keeps the old one as a safety net.
     package mutating func refreshed() {
+        if !self.isRefreshed { self.lostOnDisk() }
         self.isRefreshed = true
         self.heldUntil = .distantPast
     }
 
     /// The owner wants the entry gone.
-    package mutating func cleared(alsoOnDisk: Bool) {
+    ///
+    /// - Returns: The entry, for the caller to let go of outside its lock.
+    package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
+        let former = self.entry
+        defer { if alsoOnDisk { self.isRemovalPending = true } }
         self.entry = nil
         self.isRefreshed = false
         self.heldUntil = .distantPast
-        if alsoOnDisk { self.isRemovalPending = true }
+        return former
+    }
+
+    /// The disk does not have the entry any more.
+    package mutating func lostOnDisk() {
+        guard let entry, entry.isPersistent else { return }
+        self.entry?.isDirty = true
     }
 
     /// The disk has forgotten the entry.

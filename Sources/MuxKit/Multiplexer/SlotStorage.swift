@@ -15,7 +15,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     var keys: [Key] { get }
 
     /// Forgets all slots.
-    mutating func removeAll()
+    ///
+    /// - Returns: What was there, for the caller to let go of outside its lock.
+    mutating func removeAll() -> Self
 }
 
 /// The key of the one slot of a ``Multiplexer``.
@@ -36,7 +38,10 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
 
     package var keys: [SoleKey] { self.slot.isVacant ? [] : [.sole] }
 
-    package mutating func removeAll() { self.slot = Slot() }
+    package mutating func removeAll() -> SingleSlot {
+        defer { self = SingleSlot() }
+        return self
+    }
 }
 
 /// The slots of a ``MultiplexerMap``: values in one table, not an object per key.
@@ -55,5 +60,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     package var keys: [ExactKey<RawKey>] { Array(self.slots.keys) }
 
-    package mutating func removeAll() { self.slots = [:] }
+    package mutating func removeAll() -> SlotTable {
+        defer { self = SlotTable() }
+        return self
+    }
 }

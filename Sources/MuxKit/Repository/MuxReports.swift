@@ -19,11 +19,16 @@ public struct MuxSaveReport: Sendable {
     /// They stay in memory, and the next save tries them again.
     public var failed: [Failure] = []
 
+    /// What went wrong making good what failed earlier: a removal, or a sign-out.
+    ///
+    /// It is tried again at the next save.
+    public var repairFailures: [any Error] = []
+
     /// How many entries were not written because the time was up, or because they changed meanwhile.
     public var leftOver = 0
 
     /// Nothing failed and nothing is left over.
-    public var isComplete: Bool { self.failed.isEmpty && self.leftOver == 0 }
+    public var isComplete: Bool { self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOver == 0 }
 }
 
 /// What a removal, or a sign-out, could not do.

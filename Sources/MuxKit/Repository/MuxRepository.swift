@@ -40,6 +40,8 @@ public actor MuxRepository {
         var sessionEpoch: UInt64?
         /// Whether a sign-out could not raise the epoch on disk: what is there belongs to a session that has ended.
         var owesSignOut = false
+        /// Whether entries of ended sessions could not be removed from disk.
+        var owesRemoval = false
     }
 
     /// Makes a repository that keeps its entries in a folder.
@@ -110,15 +112,17 @@ public actor MuxRepository {
 
     /// Lets `participant` take part in saves and sign-outs for as long as it lives.
     nonisolated func attach(_ participant: any SessionParticipant) {
-        self.registry.withLock { $0.participants.insert(participant) }
+        let met = self.registry.withLock { $0.participants.insert(participant) }
+        withExtendedLifetime(met) {}
     }
 
     /// Keeps `owner` alive, and lets `participant` take part.
     nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
-        self.registry.withLock { registry in
+        let met = self.registry.withLock { registry in
             registry.retained[ObjectIdentifier(participant)] = owner
-            registry.participants.insert(participant)
+            return registry.participants.insert(participant)
         }
+        withExtendedLifetime(met) {}
     }
 
     /// Undoes ``retain(_:_:)``; the participant takes part as before while it lives.
@@ -147,37 +151,52 @@ public actor MuxRepository {
         within budget: Duration? = nil
     ) async -> MuxSaveReport {
         let deadline = budget.map { self.time.now.advanced(by: $0) }
-        return await self.lane.run {
+        return await self.inLane {
             var report = MuxSaveReport()
+            let epoch: UInt64
+            do {
+                epoch = try await self.settledEpoch(raisedBySibling: &report)
+            } catch {
+                let unsaved = participants.map { $0.unsaved() }
+                report.unchanged = unsaved.reduce(0) { $0 + $1.unchanged }
+                report.failed = unsaved.flatMap(\.dirty).map { .init(name: $0.name, error: error) }
+                report.repairFailures.append(error)
+                return report
+            }
+            // What a removal that is made good now takes with it has to be saved again: repairs come first.
+            for repair in participants.compactMap({ $0.unsaved().repair }) {
+                report.repairFailures += await repair().failures
+            }
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
-                _ = await unsaved.repair?()
                 report.unchanged += unsaved.unchanged
                 dirty += unsaved.dirty
             }
-            guard !dirty.isEmpty || self.registry.withLock({ $0.owesSignOut }) else { return report }
             dirty.sort { $0.fetchedAt > $1.fetchedAt }
-            do {
-                let epoch = try await self.settledEpoch()
-                // With a budget, in portions, so that there is a moment to stop at.
-                let portion = budget == nil ? dirty.count : 256
-                var rest = dirty[...]
-                while !rest.isEmpty {
-                    if let deadline, self.time.now >= deadline { break }
-                    await self.write(rest.prefix(portion).reversed(), epoch, into: &report)
-                    rest = rest.dropFirst(portion)
-                }
-                report.leftOver += rest.count
-            } catch {
-                report.failed += dirty.map { .init(name: $0.name, error: error) }
+            // With a budget, in portions, so that there is a moment to stop at.
+            let portion = budget == nil ? max(dirty.count, 1) : 256
+            var rest = dirty[...]
+            while !rest.isEmpty {
+                if let deadline, self.time.now >= deadline { break }
+                // Of two entries of one name the newer one is to stay: it goes last.
+                await self.write(rest.prefix(portion).reversed(), epoch, into: &report)
+                rest = rest.dropFirst(portion)
             }
+            report.leftOver += rest.count
             return report
         }
     }
 
     /// Encodes and writes `entries`; in the lane.
     private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64, into report: inout MuxSaveReport) async {
-        let encoded = await OffPool.map(entries) { entry in Result { try entry.encode(epoch) } }
+        let store = self.store
+        let encoded = await OffPool.map(entries) { entry in
+            Result {
+                let stored = try entry.encode(epoch)
+                try store.check(stored)
+                return stored
+            }
+        }
         var ready: [(UnsavedEntry, MuxStoredEntry)] = []
         for (entry, result) in zip(entries, encoded) {
             switch result {
@@ -202,7 +221,13 @@ public actor MuxRepository {
 
     /// Reads an entry of the present session; `nil` if there is none.
     nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        guard !self.registry.withLock({ $0.owesSignOut }) else { return nil }
+        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
+        guard !owes else { return nil }
+        if known == nil {
+            // Whatever is fetched from here on belongs to this session, even if another process ends it meanwhile.
+            let epoch = try await self.store.sessionEpoch()
+            self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
+        }
         guard let entry = try await self.store.load(name) else { return nil }
         // A sign-out may have come while the store was reading.
         let isOfThisSession = self.registry.withLock { registry in
@@ -225,11 +250,52 @@ public actor MuxRepository {
 
     // MARK: - Sessions
 
+    /// Raises the number of the session, which goes on, to one that was found elsewhere.
+    nonisolated func raiseEpoch(to epoch: UInt64) async throws {
+        try await self.lane.run {
+            guard try await self.settledEpoch() < epoch else { return }
+            try await self.store.raiseSessionEpoch(to: epoch)
+            self.registry.withLock { $0.sessionEpoch = epoch }
+        }
+    }
+
     /// The number of the present session, for those who are not in the lane.
     nonisolated func currentEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
         return try await self.lane.run { try await self.settledEpoch() }
+    }
+
+    /// Runs `operation` when all that came before have ended, and to its end, whatever becomes of the caller's task.
+    nonisolated(nonsending) func inLane<Success: Sendable>(_ operation: () async -> Success) async -> Success {
+        await self.lane.run { await finishing { await operation() } }
+    }
+
+    /// The number of the present session, after a look at the disk; in the lane.
+    ///
+    /// Where another process has signed out, the session ends in this one, too.
+    nonisolated func settledEpoch(raisedBySibling report: inout MuxSaveReport) async throws -> UInt64 {
+        let known = self.registry.withLock { $0.sessionEpoch }
+        let settled = try await self.settledEpoch()
+        let epoch = try await self.store.sessionEpoch()
+        guard let known, epoch > max(known, settled) else {
+            try await self.removeOwed(into: &report)
+            return settled
+        }
+        for participant in self.participants { participant.sessionEnded() }
+        self.registry.withLock { $0.sessionEpoch = epoch }
+        return epoch
+    }
+
+    /// Removes what an earlier sign-out could not remove; in the lane.
+    private nonisolated func removeOwed(into report: inout MuxSaveReport) async throws {
+        guard self.registry.withLock({ $0.owesRemoval }) else { return }
+        do {
+            try await self.store.removeEverything()
+            self.registry.withLock { $0.owesRemoval = false }
+        } catch {
+            report.repairFailures.append(error)
+        }
     }
 
     /// The number of the present session; in the lane.
@@ -240,9 +306,11 @@ public actor MuxRepository {
         if let known, !owes { return known }
         var epoch = try await self.store.sessionEpoch()
         if owes {
-            epoch += 1
+            epoch = try Self.next(after: epoch)
             try await self.store.raiseSessionEpoch(to: epoch)
-            try await self.store.removeEverything()
+            // What is left is void already.
+            let isRemoved = (try? await self.store.removeEverything()) != nil
+            self.registry.withLock { $0.owesRemoval = !isRemoved }
         }
         let settled = epoch
         self.registry.withLock { registry in
@@ -259,28 +327,36 @@ public actor MuxRepository {
     /// multiplexers that this process never touched; the tokens of runners are removed. If the process dies in between,
     /// the next one reads nothing of the old session and finishes the removal.
     ///
-    /// - Returns: What could not be removed. Ignoring it is fine: what is left is not read again.
+    /// - Returns: What could not be removed. Ignoring it is fine: this process does not read what is left, and the next save
+    ///   tries again.
     /// - Complexity: The time of a few file-system calls, however many entries there are.
     @discardableResult
     public nonisolated func clearAll() async -> MuxClearReport {
-        await self.lane.run {
+        await self.inLane {
             var report = MuxClearReport()
+            var raised: UInt64?
             self.registry.withLock { $0.owesSignOut = true }
             do {
-                let epoch = try await self.store.sessionEpoch() + 1
+                let epoch = try Self.next(after: await self.store.sessionEpoch())
                 try await self.store.raiseSessionEpoch(to: epoch)
-                self.registry.withLock { registry in
-                    registry.sessionEpoch = epoch
-                    registry.owesSignOut = false
-                }
+                raised = epoch
             } catch {
                 report.failures.append(error)
             }
             let participants = self.participants
             for participant in participants { participant.sessionEnded() }
+            // Not before: until then nobody outside the lane may learn the new session's number.
+            if let raised {
+                self.registry.withLock { registry in
+                    registry.sessionEpoch = raised
+                    registry.owesSignOut = false
+                }
+            }
             do {
                 try await self.store.removeEverything()
+                self.registry.withLock { $0.owesRemoval = false }
             } catch {
+                self.registry.withLock { $0.owesRemoval = true }
                 report.failures.append(error)
             }
             for participant in participants {
@@ -292,6 +368,17 @@ public actor MuxRepository {
             }
             return report
         }
+    }
+
+    /// Tells all participants but one what was cleared; in the lane.
+    nonisolated func tellOthers(_ cleared: ClearedEntries, but one: any SessionParticipant) {
+        for participant in self.participants where participant !== one { participant.cleared(cleared) }
+    }
+
+    private static func next(after epoch: UInt64) throws -> UInt64 {
+        let (next, overflow) = epoch.addingReportingOverflow(1)
+        guard !overflow else { throw MuxError.tooManySessions }
+        return next
     }
 
     private nonisolated var participants: [any SessionParticipant] {

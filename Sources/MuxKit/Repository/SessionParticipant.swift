@@ -8,13 +8,25 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// - Throws: What went wrong; the sign-out reports it.
     func removeTraces() async throws
 
+    /// Another participant cleared entries on disk which this one may have in memory: it lets go of them.
+    func cleared(_ cleared: ClearedEntries)
+
     /// What a save has to do for the participant.
     func unsaved() -> UnsavedEntries
 }
 
 extension SessionParticipant {
     package func removeTraces() async throws {}
+    package func cleared(_ cleared: ClearedEntries) {}
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
+}
+
+/// What was cleared on disk.
+package enum ClearedEntries: Sendable {
+    /// The entries of one domain that have these keys.
+    case entries(domain: String, keys: [String?])
+    /// All entries of one domain.
+    case domain(String)
 }
 
 /// What a save has to do for one participant.

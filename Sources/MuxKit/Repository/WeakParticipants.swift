@@ -8,15 +8,21 @@ struct WeakParticipants: Sendable {
     private var lastOrder: UInt64 = 0
 
     /// Adds `participant`; one that is there already stays where it is.
-    mutating func insert(_ participant: any SessionParticipant) {
+    ///
+    /// - Returns: Who was looked at, for the caller to let go of outside its lock: each may be the last reference.
+    mutating func insert(_ participant: any SessionParticipant) -> [any SessionParticipant] {
         let id = ObjectIdentifier(participant)
         // An object that is gone may have had the same address.
-        guard self.places[id]?.place.participant == nil else { return }
+        if let present = self.places[id]?.place.participant { return [present] }
+        var met: [any SessionParticipant] = []
         if self.places.count.isMultiple(of: 64) {
-            self.places = self.places.filter { $0.value.place.participant != nil }
+            met = self.living()
+            let living = Set(met.map { ObjectIdentifier($0) })
+            self.places = self.places.filter { living.contains($0.key) }
         }
         self.lastOrder &+= 1
         self.places[id] = (self.lastOrder, Place(participant: participant))
+        return met
     }
 
     /// Removes `participant`.

@@ -12,6 +12,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         package let parentEpoch: UInt64
         /// The session in which it was made.
         package let session: UInt64
+        /// Raised with every change of the value or of what is known about it.
+        package let revision: UInt64
     }
 
     /// How a session ends.
@@ -60,6 +62,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Raised when a session ends.
     package private(set) var session: UInt64 = 0
+
+    /// Raised with every change of the value or of what is known about it.
+    private var revision: UInt64 = 0
 
     /// How the last session ended.
     private var lastEnd = End.reset
@@ -113,9 +118,20 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// An update brought a value, or one was set: the epoch grows, and earlier refusals do not count any more.
     package mutating func changed(to value: Dependency, parentEpoch: UInt64) -> Held {
         self.epoch &+= 1
-        let held = Held(value: value, epoch: self.epoch, parentEpoch: parentEpoch, session: self.session)
-        self.held = held
         self.refusal = nil
+        return self.hold(value, parentEpoch: parentEpoch)
+    }
+
+    private mutating func hold(_ value: Dependency, parentEpoch: UInt64) -> Held {
+        self.revision &+= 1
+        let held = Held(
+            value: value,
+            epoch: self.epoch,
+            parentEpoch: parentEpoch,
+            session: self.session,
+            revision: self.revision
+        )
+        self.held = held
         return held
     }
 
@@ -127,13 +143,24 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package mutating func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
         guard let present = self.held, present.epoch == held.epoch, self.session == held.session else { return nil }
         if raisesEpoch { self.epoch &+= 1 }
-        let next = Held(value: value, epoch: self.epoch, parentEpoch: held.parentEpoch, session: self.session)
-        self.held = next
-        return next
+        return self.hold(value, parentEpoch: held.parentEpoch)
     }
 
-    /// An update was refused: later calls fail with `error`.
+    /// Something became known about the value of `held`; nothing changes if more has become known meanwhile.
+    package mutating func noted(_ held: Held, as value: Dependency) {
+        guard self.held?.revision == held.revision, self.session == held.session else { return }
+        _ = self.hold(value, parentEpoch: held.parentEpoch)
+    }
+
+    /// The parent's value was exchanged for one that continues it; a value that was set meanwhile stays good.
+    package mutating func parentContinued(epoch parentEpoch: UInt64) {
+        guard let held, held.parentEpoch < parentEpoch else { return }
+        _ = self.hold(held.value, parentEpoch: parentEpoch)
+    }
+
+    /// An update was refused: later calls fail with `error`, and the value that it was to replace is no good.
     package mutating func refused(_ error: RunnerError) {
+        self.held = nil
         self.refusal = error
     }
 

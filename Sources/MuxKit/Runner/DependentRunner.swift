@@ -69,7 +69,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: TimeSource(clock),
             spawn: Spawn(),
-            update: { RunnerCore.Updated(try await update($0)) }
+            update: { RunnerCore.Updated(try await update($0?.value)) }
         )
     }
 

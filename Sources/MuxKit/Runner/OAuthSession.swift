@@ -13,7 +13,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             observer: repository.observer,
             time: repository.time,
             spawn: repository.spawn,
-            update: { try await vault.grant(insteadOf: $0) }
+            update: { try await vault.grant(insteadOf: $0?.value) }
         )
         self.vault = vault
         self.upper = upper
@@ -38,10 +38,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Takes over tokens that were obtained elsewhere, and stores them.
     nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
-        self.upper.set(OAuthGrant(refresh: refresh, access: access, isRotated: false, isStored: false))
-        if let access { self.lower.set(access) }
-        guard let held = self.upper.held else { return }
-        try await self.vault.storeNow(held, of: self.upper)
+        try await self.vault.set(refresh: refresh, access: access, upper: self.upper, lower: self.lower)
     }
 
     /// Takes over an access token that was obtained elsewhere.

@@ -27,3 +27,19 @@ public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendab
         self.access = access
     }
 }
+
+extension OAuthRenewal: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    public var description: String { "OAuthRenewal(…)" }
+
+    /// Shows nothing of the tokens.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}
+
+extension OAuthSignIn: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    public var description: String { "OAuthSignIn(…)" }
+
+    /// Shows nothing of the tokens.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}

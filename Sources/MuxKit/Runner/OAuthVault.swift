@@ -14,8 +14,12 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         var storedSession: UInt64?
         /// Whether stored tokens may be taken up: not after a sign-out in this process.
         var mayRestore = true
-        /// Where uses of the refresh token wait for each other; a session has its own, which also names it.
+        /// Counts the runner's sessions.
+        var generation: UInt64 = 0
+        /// Where uses of the refresh token wait for each other; each line of tokens has its own.
         var refreshLane = SerialLane()
+        /// The epoch of the grant that the server refused last.
+        var refusedEpoch: UInt64?
     }
 
     private let memo = Guarded(Memo())
@@ -49,8 +53,8 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             let tokens = try await self.signIn()
             let grant = Grant(refresh: tokens.refresh, access: tokens.access, isRotated: false, isStored: false)
             return Upper.Updated(.updatedDependency(grant))
-        } catch  where error.saysBadDependency {
-            // Not a refusal for good: the person may type another password.
+        } catch  where error.saysBadDependency || error is CancellationError {
+            // Not a refusal for good: the person may type another password. And who waits was not cancelled.
             throw RunnerError.signInFailed(underlying: error)
         }
     }
@@ -62,7 +66,23 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         } catch {
             throw RunnerError.tokensUnreadable(underlying: error)
         }
-        return try await self.tokens.load(session: epoch)
+        switch try await self.tokens.load(session: epoch) {
+        case .nothing:
+            return nil
+        case .record(let record):
+            // The epoch may have been lost with the caches folder; it never goes back.
+            if record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
+                self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
+            }
+            return record
+        case .ended:
+            // A sign-out was cut short before it came to this.
+            await self.storeLane.run {
+                guard self.memo.withLock({ $0.storedSession }) == nil else { return }
+                try? await self.tokens.store.delete()
+            }
+            return nil
+        }
     }
 
     // MARK: - The lower layer's update
@@ -78,16 +98,17 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     func access(
         with held: Upper.Held,
         of upper: Upper,
-        insteadOf refused: AccessToken?
+        insteadOf refused: Lower.Held?
     ) async throws -> RunResult<Lower.Updated> {
         let lane = self.memo.withLock { $0.refreshLane }
         return try await lane.run {
             // While waiting for the lane, another use may have exchanged the refresh token, and left an access token.
             guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
-            if let access = present.value.access, refused == nil || present.epoch != held.epoch {
+            if let access = present.value.access, (refused?.parentEpoch ?? 0) < present.epoch {
                 try await self.store(present, of: upper)
                 return .output(Lower.Updated(.updatedDependency(access), parentEpoch: present.epoch))
             }
+            guard self.memo.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
             return try await self.renewedAccess(with: present, of: upper)
         }
     }
@@ -97,18 +118,22 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         do {
             renewal = try await self.refreshAccess(held.value.refresh)
         } catch  where error.saysBadDependency {
+            self.memo.withLock { $0.refusedEpoch = held.epoch }
             return .badDependency
+        } catch {
+            guard upper.held?.epoch != held.epoch, upper.session == held.session else { throw error }
+            return .badDependency  // other tokens were set meanwhile: their turn
         }
+        let isRotated = renewal.refresh.map { !self.tokens.areSame($0, held.value.refresh) } ?? false
         let grant = Grant(
             refresh: renewal.refresh ?? held.value.refresh,
             access: renewal.access,
-            isRotated: renewal.refresh != nil || held.value.isRotated && !held.value.isStored,
+            isRotated: isRotated || held.value.isRotated && !held.value.isStored,
             isStored: false
         )
-        guard let next = upper.continued(held, with: grant, raisesEpoch: renewal.refresh != nil) else {
+        guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
             guard upper.session == held.session else { throw RunnerError.signedOut }
-            // Other tokens were set meanwhile: this one is good, and belongs to the grant that they replaced.
-            return .output(Lower.Updated(.updatedDependency(renewal.access), parentEpoch: held.epoch))
+            return .badDependency  // other tokens were set meanwhile: their turn
         }
         try await self.store(next, of: upper)
         return .output(Lower.Updated(.updatedDependency(renewal.access), parentEpoch: next.epoch))
@@ -147,24 +172,44 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             self.memo.withLock { $0.storedSession = held.session }
             var stored = grant
             stored.isStored = true
-            _ = upper.continued(present, with: stored, raisesEpoch: false)
+            upper.note(present, as: stored)
         }
     }
 
     private func repositoryEpoch() async throws -> UInt64 {
-        let (known, lane) = self.memo.withLock { ($0.repositoryEpoch, $0.refreshLane) }
+        let (known, generation) = self.memo.withLock { ($0.repositoryEpoch, $0.generation) }
         if let known { return known }
         let epoch = try await self.repository.currentEpoch()
         // A sign-out may have come in between: then this is the epoch of the session before.
-        self.memo.withLock { if $0.refreshLane === lane, $0.repositoryEpoch == nil { $0.repositoryEpoch = epoch } }
+        self.memo.withLock { if $0.generation == generation, $0.repositoryEpoch == nil { $0.repositoryEpoch = epoch } }
         return epoch
+    }
+
+    // MARK: - Tokens from elsewhere
+
+    /// Puts the tokens in place of the grant of `upper`, and stores them.
+    ///
+    /// A token that is in use already is left to its use: its successor must not be lost.
+    func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
+        if let present = upper.held, self.tokens.areSame(present.value.refresh, refresh) {
+            if let access { lower.set(access) }
+            return try await self.storeNow(present, of: upper)
+        }
+        // Uses of the new token need not wait for those of the old one.
+        self.memo.withLock { $0.refreshLane = SerialLane() }
+        let grant = Grant(refresh: refresh, access: access, isRotated: false, isStored: false)
+        let held = upper.set(grant, cancellingUpdate: true)
+        lower.parentReplaced()
+        try await self.storeNow(held, of: upper)
     }
 
     // MARK: - Sign-out
 
     /// The session is over: what it left in the store is not taken up again.
     func sessionEnded() {
-        self.memo.withLock { $0 = Memo(storedSession: $0.storedSession, mayRestore: false) }
+        self.memo.withLock { memo in
+            memo = Memo(storedSession: memo.storedSession, mayRestore: false, generation: memo.generation &+ 1)
+        }
     }
 
     /// Removes the tokens of ended sessions; those of the session that is present stay.

@@ -16,7 +16,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Makes a value; receives the one that was refused, `nil` if there is none.
-    package typealias StoredUpdate = @Sendable (Dependency?) async throws -> Updated
+    package typealias StoredUpdate = @Sendable (Held?) async throws -> Updated
+
+    /// Answers a waiter whose update was called off because the parent's value was replaced: it looks again.
+    private struct LookAgain: Error {}
 
     private let engine: FlightEngine<SoleKey, Held, Machine>
     private let policy: RunnerPolicy
@@ -40,7 +43,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.storedUpdate = update
         self.observer = observer
         // No linger: an update is never cancelled because nobody waits.
-        self.engine = FlightEngine(Machine(value), linger: nil, time: time, spawn: spawn)
+        let options = FlightEngine<SoleKey, Held, Machine>.Options(
+            linger: nil,
+            wouldDeadlock: RunnerError.wouldDeadlock
+        )
+        self.engine = FlightEngine(Machine(value), options, time: time, spawn: spawn)
     }
 
     // MARK: - Running
@@ -52,12 +59,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(task) { call in
             let update = self.storedUpdate
             let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
-                guard let update else {
-                    self?.land(flight, .failure(RunnerError.noUpdate))
-                    return
-                }
+                guard let update else { return }  // no flight starts without one
                 self?.tell(.updateStarted)
-                let failed = self?.refusedValue
+                let failed = self?.held
                 let result: Result<Updated, any Error>
                 do {
                     result = .success(try await update(failed))
@@ -66,8 +70,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 }
                 self?.land(flight, result)
             }
-            guard case .output(let held) = try await self.enter(&call, launch) else { return nil }
-            return held
+            do {
+                guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else {
+                    return nil
+                }
+                return held
+            } catch is LookAgain {
+                return nil
+            }
         }
     }
 
@@ -78,7 +88,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ) async throws -> Output {
         try await self.loop(task) { call in
             let flight: FlightID
-            switch try await self.enter(&call, .byCaller) {
+            switch try await self.enter(&call, .byCaller, canUpdate: true) {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
@@ -86,7 +96,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let failed = self.refusedValue
             let result: Result<Updated, any Error>
             do {
-                result = .success(Updated(try await shieldedFromCancellation { try await update(failed) }))
+                // Whoever this call works for waits for the update, as it would for one in a task of its own.
+                let node = self.engine.node(.sole)
+                let caller = FlightNode.current
+                if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
+                defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
+                result = .success(Updated(try await shieldedFromCancellation(for: node) { try await update(failed) }))
             } catch {
                 result = .failure(error)
             }
@@ -118,7 +133,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     private nonisolated(nonsending) func enter(
         _ call: inout Machine.Call,
-        _ launch: FlightEngine<SoleKey, Held, Machine>.Launch
+        _ launch: FlightEngine<SoleKey, Held, Machine>.Launch,
+        canUpdate: Bool
     ) async throws -> FlightEngine<SoleKey, Held, Machine>.Landing {
         let parentEpoch = self.parentEpoch()
         let now = self.time.now
@@ -131,7 +147,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
                 case .use(let held): .answer(held)
                 case .fail(let error): .fail(error)
-                case .update: .fly
+                case .update: canUpdate ? .fly : .fail(RunnerError.noUpdate)
                 }
             },
             joined: { _, _ in waits = true },
@@ -169,6 +185,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 return .failure(refusal)
             }
         }
+        if !isKept, case .success(let updated) = result {
+            self.engine.withState { $0.parentContinued(epoch: updated.parentEpoch) }
+        }
         self.tell(hasValue ? .updated : .updateFailed)
         return isKept
     }
@@ -190,9 +209,25 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package var session: UInt64 { self.engine.withState { $0.session } }
 
     /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
-    package func set(_ value: Dependency) {
+    ///
+    /// - Returns: The value with its epochs.
+    @discardableResult
+    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
         let parentEpoch = self.parentEpoch()
-        self.engine.dismissAll(cancelling: false) { .success($0.changed(to: value, parentEpoch: parentEpoch)) }
+        return self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+            let held = state.changed(to: value, parentEpoch: parentEpoch)
+            return (.success(held), held)
+        }
+    }
+
+    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
+    package func parentReplaced() {
+        self.engine.dismissAll(cancelling: false) { _ in (.failure(LookAgain()), ()) }
+    }
+
+    /// Notes something about the value of `held`, unless more has become known meanwhile.
+    package func note(_ held: Held, as value: Dependency) {
+        self.engine.withState { $0.noted(held, as: value) }
     }
 
     /// Exchanges the value of `held` for one that continues it.
@@ -204,7 +239,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package func end(_ end: Machine.End) {
         self.engine.dismissAll(cancelling: true) { state in
             state.ended(end)
-            return .failure(end.error)
+            return (.failure(end.error), ())
         }
     }
 

@@ -16,6 +16,9 @@ public import Foundation
     /// The session ended (sign-out) while the call was under way.
     case signedOut
 
+    /// The call came from within an update that it would have to wait for, directly or through others.
+    case wouldDeadlock
+
     /// There is no dependency, and the runner was given no way of making one.
     case noUpdate
 
@@ -29,7 +32,7 @@ public import Foundation
     case tokensNotStored(underlying: any Error)
 }
 
-extension RunnerError: LocalizedError, CustomStringConvertible {
+extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectable {
     /// A sentence for a person.
     public var errorDescription: String? { self.description }
 
@@ -41,6 +44,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible {
             "The task refused the dependency again after \(count) updates in \(elapsed)."
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."
+        case .wouldDeadlock: "The update waits for itself."
         case .noUpdate: "There is no dependency, and no way of making one."
         case .signInFailed: "The sign-in was refused."
         case .tokensUnreadable: "The stored tokens cannot be read now."
@@ -48,12 +52,15 @@ extension RunnerError: LocalizedError, CustomStringConvertible {
         }
     }
 
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+
     /// What was thrown to the runner, where something was.
     public var underlying: (any Error)? {
         switch self {
         case .updateFailed(let error), .tooManyUpdates(_, _, let error): error
         case .signInFailed(let error), .tokensUnreadable(let error), .tokensNotStored(let error): error
-        case .reset, .signedOut, .noUpdate: nil
+        case .reset, .signedOut, .wouldDeadlock, .noUpdate: nil
         }
     }
 }

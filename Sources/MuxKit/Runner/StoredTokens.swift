@@ -10,22 +10,36 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         let access: AccessToken?
     }
 
+    /// What a store has.
+    enum Found: Sendable {
+        /// Nothing, or nothing that makes sense.
+        case nothing
+        /// Tokens of a session that has ended.
+        case ended
+        /// Tokens that may be used.
+        case record(Record)
+    }
+
     let store: any TokenStore
 
-    /// Returns the tokens of session `epoch` or later; `nil` if there are none, or none that make sense.
+    /// Reads what the store has, given that sessions before `epoch` have ended.
     ///
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
-    func load(session epoch: UInt64) async throws -> Record? {
+    func load(session epoch: UInt64) async throws -> Found {
         let data: Data?
         do {
             data = try await self.store.load()
         } catch {
             throw RunnerError.tokensUnreadable(underlying: error)
         }
-        guard let data, let record = try? JSONDecoder().decode(Record.self, from: data), record.session >= epoch else {
-            return nil
-        }
-        return record
+        guard let data, let record = try? JSONDecoder().decode(Record.self, from: data) else { return .nothing }
+        return record.session >= epoch ? .record(record) : .ended
+    }
+
+    /// Whether two refresh tokens are the same to a server.
+    func areSame(_ a: RefreshToken, _ b: RefreshToken) -> Bool {
+        guard let a = try? JSONEncoder.stable.encode(a), let b = try? JSONEncoder.stable.encode(b) else { return false }
+        return a == b
     }
 
     /// Stores `record`; returns when it is durable.
@@ -37,5 +51,14 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         } catch {
             throw RunnerError.tokensNotStored(underlying: error)
         }
+    }
+}
+
+extension JSONEncoder {
+    /// Encodes equal values to equal bytes.
+    fileprivate static var stable: JSONEncoder {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys]
+        return encoder
     }
 }

@@ -7,7 +7,7 @@ public enum UpdateResult<Dependency: Sendable>: Sendable {
 
     /// The update was refused, and would be again.
     ///
-    /// Calls fail at once from now on, until a value is set or the runner is reset. Throwing a ``BadDependencyError`` that
+    /// The dependency that was to be replaced is no good any more, and calls fail at once from now on, until a value is set or the runner is reset. Throwing a ``BadDependencyError`` that
     /// says so means the same.
     case updateFailed
 }

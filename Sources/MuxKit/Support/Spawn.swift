@@ -23,15 +23,42 @@ package struct Spawn: Sendable {
 /// Runs `operation` in a task that the caller's cancellation does not reach, and waits until it has ended.
 ///
 /// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
+///
+/// If a flight is named, the operation is the work of that flight.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
+    for flight: FlightNode? = nil,
     _ operation: () async throws -> Success
 ) async throws -> Success {
     try await withoutActuallyEscaping(operation) { operation in
         let task = Task {
             _ = isolation
-            return try await operation()
+            return try await FlightNode.$current.withValue(flight ?? FlightNode.current) {
+                _ = isolation
+                return try await operation()
+            }
         }
         return try await task.value
+    }
+}
+
+/// Runs `operation`, which throws nothing, to its end, whatever becomes of the caller's task.
+package func finishing<Success: Sendable>(
+    isolation: isolated (any Actor)? = #isolation,
+    _ operation: () async -> Success
+) async -> Success {
+    await withoutActuallyEscaping(operation) { operation in
+        await Task {
+            _ = isolation
+            return await operation()
+        }.value
+    }
+}
+
+extension Task {
+    /// Has the task run at `priority` at least, where the system can raise it.
+    package func raisePriority(to priority: TaskPriority) {
+        guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
+        self.escalatePriority(to: priority)
     }
 }

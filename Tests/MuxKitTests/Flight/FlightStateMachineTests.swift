@@ -24,7 +24,7 @@ struct FlightStateMachineTests {
         #expect(machine.left(1, abandonment: .cancel) == .ignore)
         #expect(machine.left(2, abandonment: .cancel) == .resumeAndCancel("b", 1))
         #expect(!machine.isIdle, "it has not ended yet")
-        #expect(machine.ended(1, failed: true, next: 3) == .answer([]))
+        #expect(machine.ended(1, failed: true, next: 3) == .ignore)
         #expect(machine.isIdle)
     }
 
@@ -90,6 +90,29 @@ struct FlightStateMachineTests {
         #expect(machine.requested(by: "b", ticket: 3) == .join(1))
         #expect(machine.left(3, abandonment: .finish) == .resume("b"))
         #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
+    }
+
+    @Test func `Q-01 a flight that is fenced before its work begins is as good as a new one`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.detachedByFence()
+        var begins = machine.workBegins(1)
+        #expect(begins)
+        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.ended(1, failed: false, next: 3) == .commit(["a", "b"]))
+
+        _ = machine.requested(by: "c", ticket: 4)
+        _ = machine.detachedByFence()
+        _ = machine.requested(by: "d", ticket: 5)
+        begins = machine.workBegins(4)
+        #expect(!begins, "its caller waits for the other one")
+        #expect(machine.ended(4, failed: false, next: 6) == .ignore)
+        #expect(machine.ended(5, failed: false, next: 7) == .commit(["c", "d"]))
+
+        _ = machine.requested(by: "e", ticket: 8)
+        _ = machine.dismissedByFence()
+        begins = machine.workBegins(8)
+        #expect(!begins)
     }
 
     @Test func `Q-01 a deadline frees the slot and tells the callers`() {

@@ -1,0 +1,47 @@
+/// When flights have to be over. All are given the same time, so they come in the order in which they are due.
+struct Deadlines<Key: Sendable>: Sendable {
+    private struct Deadline: Sendable {
+        let moment: Moment
+        let flight: FlightID
+        let key: Key
+    }
+
+    private var deadlines: [Deadline] = []
+    private var first = 0
+
+    /// Whether somebody sleeps until the first one.
+    var isWatched = false
+
+    var isEmpty: Bool { self.first == self.deadlines.count }
+
+    /// Adds the deadline of a flight that starts.
+    ///
+    /// Those of flights that are over are forgotten before they outnumber the others by far.
+    mutating func add(
+        _ flight: FlightID,
+        of key: Key,
+        at moment: Moment,
+        runningCount: Int,
+        where isRunning: (FlightID) -> Bool
+    ) {
+        self.deadlines.append(Deadline(moment: moment, flight: flight, key: key))
+        if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.next(where: isRunning) }
+    }
+
+    /// The first deadline of a flight that is still running; those of others before it are forgotten.
+    mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
+        self.deadlines = self.deadlines[self.first...].filter { isRunning($0.flight) }
+        self.first = 0
+        return self.deadlines.first?.moment
+    }
+
+    /// Takes out the flights that are due.
+    mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
+        var due: [(FlightID, Key)] = []
+        while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {
+            due.append((self.deadlines[self.first].flight, self.deadlines[self.first].key))
+            self.first += 1
+        }
+        return due
+    }
+}

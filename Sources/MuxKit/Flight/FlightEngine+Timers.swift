@@ -1,0 +1,73 @@
+extension FlightEngine {
+    // MARK: - Lingering
+
+    func startLinger(of flight: FlightID, _ key: Key, since ticket: Ticket) {
+        guard let linger = self.options.linger else { return }
+        let time = self.time
+        let timer = self.spawn(name: "mux.linger") { [weak self] in
+            guard (try? await time.sleep(for: linger)) != nil else { return }
+            self?.lingerPassed(key, since: ticket)
+        }
+        let former = self.board.withLock { board -> Task<Void, Never>? in
+            // Somebody may have come, and even left again, since: then this timer is not the one that counts.
+            guard let running = board.running[flight], board.machines[key]?.isLingering(since: ticket) ?? false
+            else { return timer }
+            board.running[flight]?.linger = timer
+            return running.linger
+        }
+        former?.cancel()
+    }
+
+    private func lingerPassed(_ key: Key, since ticket: Ticket) {
+        let flight = self.board.withLock { board in board.withMachine(of: key) { $0.lingerPassed(since: ticket) } }
+        if let flight { self.cancel([flight]) }
+    }
+
+    // MARK: - Deadlines
+
+    /// Sees to it that deadlines are kept, by one task for all flights, which ends when there are none left.
+    func watchDeadlines() {
+        guard self.options.deadline != nil else { return }
+        let isFirst = self.board.withLock { board -> Bool in
+            guard !board.deadlines.isWatched, !board.deadlines.isEmpty else { return false }
+            board.deadlines.isWatched = true
+            return true
+        }
+        guard isFirst else { return }
+        let time = self.time
+        let watch = self.spawn(name: "mux.deadlines") { [weak self] in
+            while let next = self?.nextDeadline() {
+                guard (try? await time.sleep(for: next.duration(since: time.now))) != nil else { return }
+                self?.deadlinesPassed(at: time.now)
+            }
+        }
+        self.board.withLock { $0.watch = watch }
+    }
+
+    /// The deadline to sleep for; `nil` if there is none, and then nobody watches any more.
+    private func nextDeadline() -> Moment? {
+        self.board.withLock { board in
+            let running = board.running
+            guard let next = board.deadlines.next(where: { running[$0] != nil }) else {
+                board.deadlines.isWatched = false
+                return nil
+            }
+            return next
+        }
+    }
+
+    private func deadlinesPassed(at now: Moment) {
+        let (waiters, flights) = self.board.withLock { board in
+            var waiters: [Waiter] = []
+            var flights: [FlightID] = []
+            for (flight, key) in board.deadlines.takeDue(at: now) {
+                guard let late = board.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
+                waiters += late
+                flights.append(flight)
+            }
+            return (waiters, flights)
+        }
+        for waiter in waiters { waiter.resume(throwing: self.options.timedOut) }
+        self.cancel(flights)
+    }
+}
