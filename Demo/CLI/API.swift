@@ -14,6 +14,10 @@ struct API: Sendable {
         var refresh: String
     }
 
+    private struct Problem: Decodable, Sendable {
+        var error: String
+    }
+
     private let client: HTTPClient
 
     init(_ url: URL) { self.client = HTTPClient(baseURL: url) }
@@ -29,8 +33,11 @@ struct API: Sendable {
         do {
             let tokens: Tokens = try await self.client.post("token", json: fields)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-        } catch HTTPError.status(code: 400, body: _) {
-            throw BadDependency()  // invalid_grant (RFC 6749, section 5.2): only a person can help
+        } catch HTTPError.status(code: 400, body: let body) {
+            // RFC 6749, section 5.2: of all refusals, this is the one that only a person can help.
+            let problem = try? JSONDecoder().decode(Problem.self, from: body)
+            guard problem?.error == "invalid_grant" else { throw HTTPError.status(code: 400, body: body) }
+            throw BadDependency()
         }
     }
 

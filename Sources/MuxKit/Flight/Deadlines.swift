@@ -1,4 +1,6 @@
-/// When flights have to be over. All are given the same time, so they come in the order in which they are due.
+/// When flights have to be over.
+///
+/// All are given the same time, so they come in the order in which they are due.
 struct Deadlines<Key: Sendable>: Sendable {
     private struct Deadline: Sendable {
         let moment: Moment
