@@ -23,6 +23,30 @@ extension FlightEngine {
         if let flight { self.cancel([flight]) }
     }
 
+    // MARK: - Patience
+
+    /// Gives the caller `output` if it still waits after `duration`; the flight goes on.
+    func startPatience(of ticket: Ticket, _ key: Key, _ duration: Duration, _ output: Output) -> Task<Void, Never> {
+        let time = self.time
+        return self.spawn(name: "mux.patience") { [weak self] in
+            guard (try? await time.sleep(for: duration)) != nil else { return }
+            self?.patienceEnded(of: ticket, key, output)
+        }
+    }
+
+    private func patienceEnded(of ticket: Ticket, _ key: Key, _ output: Output) {
+        let action = self.board.withLock { board in
+            board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }
+        }
+        switch action {
+        case .ignore: break
+        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(returning: .output(output))
+        case .resumeAndCancel(let waiter, let flight):
+            waiter.resume(returning: .output(output))
+            self.cancel([flight])
+        }
+    }
+
     // MARK: - Deadlines
 
     /// Sees to it that deadlines are kept, by one task for all flights, which ends when there are none left.

@@ -20,6 +20,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package enum Decision {
         /// No flight is needed.
         case answer(Output)
+        /// The caller need not wait for the flight that is needed.
+        case answerAndFly(Output)
+        /// A flight is needed, but if it takes longer, the caller gets this.
+        case flyNoLonger(than: Duration, Output)
         /// No flight can help.
         case fail(any Error)
         /// A flight is needed.
@@ -150,7 +154,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) async throws -> Landing {
         let place = Guarded<Ticket?>(nil)
         var wait: (FlightNode, FlightNode)?
-        defer { if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) } }
+        var timer: Task<Void, Never>?
+        defer {
+            timer?.cancel()
+            if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) }
+        }
         return try await withTaskCancellationHandler {
             // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
             _ = isolation
@@ -159,9 +167,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 case .resume(let result):
                     arrived()
                     continuation.resume(with: result)
-                case .wait(let ticket, let effect):
+                case .resumeAndLaunch(let output, let flight):
+                    arrived()
+                    continuation.resume(returning: .output(output))
+                    self.launch(flight, of: key)
+                    self.watchDeadlines()
+                case .wait(let ticket, let effect, let patience):
                     place.withLock { $0 = ticket }
                     arrived()
+                    if let (duration, output) = patience {
+                        timer = self.startPatience(of: ticket, key, duration, output)
+                    }
                     switch effect {
                     case .launch:
                         self.launch(ticket, of: key)
@@ -187,7 +203,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     private enum Arrival {
         case resume(Result<Landing, any Error>)
-        case wait(Ticket, Effect)
+        case resumeAndLaunch(Output, FlightID)
+        case wait(Ticket, Effect, (Duration, Output)?)
     }
 
     private func arrive(
@@ -203,14 +220,22 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let caller = FlightNode.current
         return self.board.withLock { board -> Arrival in
+            var patience: (Duration, Output)?
             switch decide(&board.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
+            case .answerAndFly(let output):
+                let flight = board.nextID()
+                guard board.withMachine(of: key, { $0.begun(flight) }) else { return .resume(.success(.output(output))) }
+                board.running[flight] = Running(launch: launch, priority: priority)
+                if let deadline { board.addDeadline(of: flight, key, at: deadline) }
+                return .resumeAndLaunch(output, flight)
+            case .flyNoLonger(let duration, let output): patience = (duration, output)
             case .fly: break
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }
             let ticket = board.nextID()
-            if case .byCaller = launch, board.withMachine(of: key, { $0.led(by: ticket) }) {
+            if case .byCaller = launch, board.withMachine(of: key, { $0.begun(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
             if let caller {
@@ -225,15 +250,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 joined(&board.state, false)
-                return .wait(ticket, .launch)
+                return .wait(ticket, .launch, patience)
             case .join(let flight):
                 joined(&board.state, true)
-                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil))
+                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil), patience)
             case .adopt(let flight):
                 joined(&board.state, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
-                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger))
+                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger), patience)
             }
         }
     }
@@ -304,6 +329,20 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             return true
         }
+    }
+
+    /// Answers those who wait for a flight, which goes on to its end, if no fence has passed it.
+    package func answerEarly(
+        _ flight: FlightID,
+        of key: Key,
+        _ answer: (inout State) -> Output?
+    ) {
+        let (waiters, output) = self.board.withLock { board -> ([Waiter], Output?) in
+            guard board.machines[key]?.currentFlight == flight, let output = answer(&board.state) else { return ([], nil) }
+            return (board.withMachine(of: key) { $0.answeredEarly(flight) }, output)
+        }
+        guard let output else { return }
+        Self.wake(waiters, with: .success(output))
     }
 
     /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.

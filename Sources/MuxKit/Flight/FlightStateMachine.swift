@@ -28,6 +28,8 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = Parking<Waiter>()
+        /// Whether it runs to its end though nobody waits.
+        var isOwed = false
     }
 
     /// The flight that callers join.
@@ -78,11 +80,23 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         }
     }
 
-    /// A caller does the work itself and waits for nobody; answers `false`, and changes nothing, if a flight runs.
-    package mutating func led(by ticket: Ticket) -> Bool {
+    /// A flight starts that nobody waits for yet, and that runs to its end in any case.
+    ///
+    /// - Returns: `false`, and nothing has changed, if a flight is running.
+    package mutating func begun(_ id: FlightID) -> Bool {
         guard self.current == nil else { return false }
-        self.current = Flight(id: ticket)
+        self.current = Flight(id: id, isOwed: true)
         return true
+    }
+
+    /// There is an answer for those who wait for a flight, which goes on to its end.
+    ///
+    /// - Returns: Those who wait.
+    package mutating func answeredEarly(_ id: FlightID) -> [Waiter] {
+        guard self.current?.id == id else { return [] }
+        self.current?.isOwed = true
+        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
+        return self.current?.waiters.drain() ?? []
     }
 
     // MARK: - Leaving
@@ -127,7 +141,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         ticket: Ticket,
         abandonment: Abandonment
     ) -> LeaveAction {
-        guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled else {
+        guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled, !flight.isOwed else {
             return .resume(waiter)
         }
         switch abandonment {

@@ -1,39 +1,85 @@
-/// How good an entry is at one moment: the only place that decides it.
-package enum Freshness: Sendable, Equatable {
-    /// Younger than its time to live.
-    case fresh
-    /// Stale, and a fetch failed a moment ago: serve it without trying again.
-    case held
-    /// Stale: fetch, and serve it only if that fails silenceably.
+/// How good an entry is for one request at one moment: the only place that decides it.
+package enum Freshness: Sendable, Hashable {
+    /// Serve it; if it renews, fetch behind it.
+    case fresh(renews: Bool)
+    /// Stale, but served at once; if it renews, fetch behind it.
+    case servable(renews: Bool)
+    /// Stale: fetch, and serve it only if that fails silenceably, or takes too long for the caller.
     case fallback
     /// Too old to answer for a failed fetch.
     case unusable
 
-    /// What decides how good an entry is.
-    package struct Facts: Sendable {
+    /// What is known about the entry.
+    package struct Facts: Sendable, Equatable {
         /// Time since it was fetched.
         package var age: Duration
         /// How long it counts as fresh.
         package var timeToLive: Duration
+        /// The age from which it is renewed ahead of time; `nil` for never.
+        package var renewalAge: Duration?
         /// Whether a refresh came after it.
         package var isRefreshed: Bool
-        /// Whether the error back-off of a failed fetch is still running.
+        /// Whether a fetch failed a moment ago, so that it is too early for another try.
         package var isInBackoff: Bool
 
-        package init(age: Duration, timeToLive: Duration, isRefreshed: Bool = false, isInBackoff: Bool = false) {
+        package init(
+            age: Duration,
+            timeToLive: Duration,
+            renewalAge: Duration? = nil,
+            isRefreshed: Bool = false,
+            isInBackoff: Bool = false
+        ) {
             self.age = age
             self.timeToLive = timeToLive
+            self.renewalAge = renewalAge
             self.isRefreshed = isRefreshed
             self.isInBackoff = isInBackoff
         }
     }
 
+    /// What the policy and the request permit.
+    package struct Limits: Sendable, Equatable {
+        /// How long after its time to live an entry may answer at once.
+        package var staleWhileRevalidate: Duration
+        /// How long after its time to live an entry may answer for a failed fetch.
+        package var staleIfError: Duration
+        /// How old an entry may be for this request, if it says so.
+        package var maximumAge: Duration?
+        /// Whether this request wants a fetch in any case.
+        package var isReload: Bool
+
+        package init(
+            staleWhileRevalidate: Duration = .zero,
+            staleIfError: Duration = .zero,
+            maximumAge: Duration? = nil,
+            isReload: Bool = false
+        ) {
+            self.staleWhileRevalidate = staleWhileRevalidate
+            self.staleIfError = staleIfError
+            self.maximumAge = maximumAge
+            self.isReload = isReload
+        }
+
+        /// Whether a request with these limits may be refused what another one gets.
+        package var isStrict: Bool { self.isReload || self.maximumAge != nil }
+    }
+
     /// Judges an entry.
-    package static func of(_ facts: Facts, staleIfError: Duration) -> Freshness {
-        if facts.age < facts.timeToLive, !facts.isRefreshed { return .fresh }
-        // Held within ±146 years each, so that the sum cannot overflow.
-        let limit = min(facts.timeToLive, .longest) + min(max(staleIfError, .zero), .longest)
-        guard facts.age < limit else { return .unusable }
-        return facts.isInBackoff ? .held : .fallback
+    package static func of(_ facts: Facts, _ limits: Limits) -> Freshness {
+        let age = facts.age
+        let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, limits.staleIfError)
+        if limits.isReload { return isOldEnoughToGo ? .unusable : .fallback }
+        if !facts.isRefreshed, age < facts.timeToLive, age < limits.maximumAge ?? .longest {
+            return .fresh(renews: facts.renewalAge.map { age >= $0 && !facts.isInBackoff } ?? false)
+        }
+        if facts.isInBackoff, !isOldEnoughToGo { return .servable(renews: false) }
+        let maySkipTheWait = !facts.isRefreshed && limits.maximumAge == nil
+        if maySkipTheWait, age < Self.sum(facts.timeToLive, limits.staleWhileRevalidate) { return .servable(renews: true) }
+        return isOldEnoughToGo ? .unusable : .fallback
+    }
+
+    /// A time to live and what is allowed beyond it, each held within 146 years, so that the sum cannot overflow.
+    private static func sum(_ timeToLive: Duration, _ beyond: Duration) -> Duration {
+        min(max(timeToLive, .zero), .longest) + min(max(beyond, .zero), .longest)
     }
 }

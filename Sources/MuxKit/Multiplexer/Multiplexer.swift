@@ -48,21 +48,23 @@ public final actor Multiplexer<Value: Sendable> {
     /// Callers that arrive while a fetch runs share its outcome. A caller whose task is cancelled leaves at once; the
     /// others notice nothing.
     ///
-    /// - Returns: A fresh value, or a stale one if the fetch failed and the policy permits it.
-    /// - Throws: ``MuxError/sessionEnded``, `CancellationError`, or what the fetch threw.
+    /// - Parameter options: What counts as good enough for this request.
+    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension, for a fresh value in memory.
     /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
-    public nonisolated(nonsending) func request() async throws -> Value {
-        if let value = self.core.hit(.sole) { return value }
-        return try await self.core.request(.sole).value
+    public nonisolated(nonsending) func request(_ options: RequestOptions = .init()) async throws -> Value {
+        if options == .init(), let value = self.core.hit(.sole) { return value }
+        return try await self.core.request(.sole, options).value
     }
 
-    /// Returns what ``request()`` does, with its age and where it came from.
+    /// Returns what ``request(_:)`` does, with its age, where it came from, and why a stale value was served.
     ///
+    /// - Parameter options: What counts as good enough for this request.
     /// - Returns: The entry.
-    /// - Throws: What ``request()`` throws.
-    public nonisolated(nonsending) func requestEntry() async throws -> MuxEntry<Value> {
-        try await self.core.request(.sole)
+    /// - Throws: What ``request(_:)`` throws.
+    public nonisolated(nonsending) func requestEntry(_ options: RequestOptions = .init()) async throws -> MuxEntry<Value> {
+        try await self.core.request(.sole, options)
     }
 
     /// The value in memory, however old; `nil` if there is none.
@@ -87,7 +89,7 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
     ///
-    /// - Returns: The multiplexer, to go on with ``request()``.
+    /// - Returns: The multiplexer, to go on with ``request(_:)``.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refresh(.sole)
@@ -105,7 +107,7 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// - Parameters:
     ///   - value: The new value.
-    ///   - entry: What was read before, with ``requestEntry()`` or ``cachedEntry``.
+    ///   - entry: What was read before, with ``requestEntry(_:)`` or ``cachedEntry``.
     /// - Returns: Whether the value was stored. If not, nothing has changed.
     @discardableResult
     public nonisolated func store(_ value: Value, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {

@@ -39,6 +39,7 @@ extension MultiplexerCore {
             value: value,
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
+            renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
             validator: stored.validator,
             revision: 0,
             isDirty: false,
@@ -150,6 +151,7 @@ extension MultiplexerCore: SessionParticipant {
             state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
+            state.strictKeys = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
         self.tell(.sessionEnded)

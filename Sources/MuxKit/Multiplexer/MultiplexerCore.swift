@@ -16,6 +16,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         var refreshedOnDisk: Moment?
         /// Counts the sessions.
         var session: UInt64 = 0
+        /// Keys in flight for which somebody waits who does not take what others take.
+        var strictKeys: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
         var isDomainRemovalPending = false
 
@@ -35,6 +37,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     let persistence: Persistence<Key, Value>?
     private let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
+    /// What the policy permits to a request without options.
+    let usualLimits: Freshness.Limits
 
     init(
         slots: Slots,
@@ -45,6 +49,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         fetch: @escaping Fetch
     ) {
         self.policy = policy
+        self.usualLimits = RequestOptions().limits(policy)
         self.repository = repository
         self.persistence = persistence
         self.keyText = keyText
@@ -66,12 +71,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Requests
 
-    /// The fresh value in memory; `nil` if there is none.
+    /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
     func hit(_ key: Key) -> Value? {
         let now = self.repository.time.now
         let value = self.engine.withState { state -> Value? in
             guard let slot = state.slots.slot(of: key),
-                slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
+                slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
             else { return nil }
             state.statistics.hits += 1
             return slot.entry?.value
@@ -80,21 +85,51 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
-    /// The entry in memory if it needs no fetch, or else what the key's flight brings.
-    nonisolated(nonsending) func request(_ key: Key) async throws -> MuxEntry<Value> {
+    /// The entry in memory if it is good enough, or else what the key's flight brings.
+    nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
+        if options.mode == .cacheOnly { return try await self.cachedOnly(key) }
         let now = self.repository.time.now
+        let limits = options.limits(self.policy)
+        // What needs no flight is answered here, without as much as a continuation.
+        let immediate = self.engine.withState { state -> Result<MuxEntry<Value>, any Error>? in
+            switch Self.decide(key, in: state, at: now, limits, options.patience) {
+            case .answer(let entry):
+                state.statistics.hit(isStale: entry.staleReason != nil)
+                return .success(entry)
+            case .fail(let error):
+                state.statistics.hit(isStale: false)
+                return .failure(error)
+            case .answerAndFly, .fly, .flyNoLonger:
+                return nil
+            }
+        }
+        if let immediate {
+            let entry = try? immediate.get()
+            self.tell(entry?.staleReason != nil ? .servedStale : .hit, key)
+            return try immediate.get()
+        }
         var met: MuxEvent.Kind?
         let landing = try await self.engine.enter(
             key,
             launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
             decide: { state in
-                guard let answer = Self.answer(for: key, in: &state, at: now, policy: self.policy) else { return .fly }
-                met = answer.isStale ? .servedStale : .hit
-                return .answer(answer)
+                let decision = Self.decide(key, in: state, at: now, limits, options.patience)
+                switch decision {
+                case .answer(let entry), .answerAndFly(let entry):
+                    state.statistics.hit(isStale: entry.staleReason != nil)
+                    met = entry.staleReason != nil ? .servedStale : .hit
+                case .fail:
+                    state.statistics.hit(isStale: false)
+                    met = .hit
+                case .fly, .flyNoLonger:
+                    break
+                }
+                return decision
             },
             joined: { state, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
+                if limits.isStrict { state.strictKeys.insert(key) }
                 met = isRunning ? .joined : .missed
             },
             arrived: { if let met { self.tell(met, key) } }
@@ -103,20 +138,38 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    private static func answer(
-        for key: Key,
-        in state: inout State,
+    private static func decide(
+        _ key: Key,
+        in state: State,
         at now: Moment,
-        policy: MuxPolicy
-    ) -> MuxEntry<Value>? {
-        guard let slot = state.slots.slot(of: key) else { return nil }
-        switch slot.freshness(at: now, staleIfError: policy.staleIfError) {
-        case .fresh: break
-        case .held: state.statistics.staleServed += 1
-        case .fallback, .unusable, nil: return nil
+        _ limits: Freshness.Limits,
+        _ patience: Duration?
+    ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
+        guard let slot = state.slots.slot(of: key) else { return .fly }
+        guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory) else {
+            guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
+            return .fail(error)
         }
-        state.statistics.hits += 1
-        return slot.snapshot(at: now, source: .memory)
+        switch freshness {
+        case .fresh(let renews):
+            return renews ? .answerAndFly(entry) : .answer(entry)
+        case .servable(let renews):
+            return renews
+                ? .answerAndFly(entry.served(because: .revalidating)) : .answer(entry.served(because: .backingOff))
+        case .fallback:
+            guard let patience else { return .fly }
+            return .flyNoLonger(than: patience, entry.served(because: .outOfPatience))
+        case .unusable:
+            return .fly
+        }
+    }
+
+    /// What is in memory or else on disk.
+    private nonisolated(nonsending) func cachedOnly(_ key: Key) async throws -> MuxEntry<Value> {
+        guard let entry = await self.loadCachedEntry(key) else { throw MuxError.notCached }
+        self.engine.withState { $0.statistics.hits += 1 }
+        self.tell(.hit, key)
+        return entry.isStale ? entry.served(because: .cacheOnly) : entry
     }
 
     // MARK: - Flights
@@ -124,7 +177,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The work of one flight: the disk first, where memory has nothing; then the fetch.
     private func fly(_ key: Key, _ flight: FlightID) async {
         if let entry = await self.freshEntryFromDisk(key, flight) {
-            self.engine.land(flight, of: key, failed: false) { _, _ in .success(entry) }
+            self.engine.land(flight, of: key, failed: false) { state, _ in
+                state.strictKeys.remove(key)
+                return .success(entry)
+            }
             return
         }
         guard self.engine.workBegins(flight, of: key) else { return }
@@ -141,21 +197,32 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Loads the entry of `key` into its slot, if memory has none.
+    /// Loads the entry of `key` into its slot, if memory has none, and gives it to those for whom it is good enough.
     ///
-    /// - Returns: The entry, if it was loaded and is fresh.
+    /// - Returns: The entry, if it was loaded and ends the flight: it is fresh, and nobody who waits wants better.
     private func freshEntryFromDisk(_ key: Key, _ flight: FlightID) async -> MuxEntry<Value>? {
         guard let persistence, self.mayRead(key) else { return nil }
         guard let entry = await self.load(key, persistence) else { return nil }
         let now = self.repository.time.now
         var found: MuxEntry<Value>?
-        self.engine.report(from: flight, of: key) { state in
+        self.engine.answerEarly(flight, of: key) { state in
             self.adopt(entry, of: key, in: &state)
-            guard let slot = state.slots.slot(of: key),
-                slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
-            else { return }
-            found = slot.snapshot(at: now, source: .disk)
-            state.statistics.diskHits += 1
+            guard !state.strictKeys.contains(key), let slot = state.slots.slot(of: key) else { return nil }
+            switch slot.freshness(at: now, self.usualLimits) {
+            case .fresh(renews: false):
+                state.statistics.diskHits += 1
+                found = slot.snapshot(at: now, source: .disk)
+                return nil  // the flight ends here
+            case .fresh(renews: true):
+                state.statistics.diskHits += 1
+                return slot.snapshot(at: now, source: .disk)
+            case .servable:
+                state.statistics.diskHits += 1
+                state.statistics.staleServed += 1
+                return slot.snapshot(at: now, source: .disk)?.served(because: .revalidating)
+            case .fallback, .unusable, nil:
+                return nil
+            }
         }
         return found
     }
@@ -166,6 +233,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
+            if mayKeep { state.strictKeys.remove(key) }
             var entry = entry
             entry.revision = state.nextRevision()
             if mayKeep {
@@ -180,6 +248,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                     timeToLive: entry.timeToLive,
                     source: .fetch,
                     isStale: !mayKeep || entry.timeToLive <= .zero,
+                    staleReason: mayKeep ? nil : .fenced,
                     revision: entry.revision
                 )
             )
@@ -191,21 +260,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     private func failed(_ error: any Error, _ key: Key, _ flight: FlightID) {
         let isSilenceable = self.policy.isSilenceable(error)
+        let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
         var servesStale = false
         self.engine.withState { $0.statistics.failures += 1 }
         self.engine.land(flight, of: key, failed: true) { state, isKept in
-            guard isSilenceable,
-                let slot = state.slots.slot(of: key),
-                let freshness = slot.freshness(at: now, staleIfError: self.policy.staleIfError),
-                freshness != .unusable,
+            if isKept {
+                state.strictKeys.remove(key)
+                let heldUntil = isSilenceable ? now.advanced(by: self.policy.errorBackoff) : .distantPast
+                state.slots.withSlot(of: key) {
+                    $0.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
+                }
+            }
+            guard isSilenceable, let slot = state.slots.slot(of: key),
+                let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
                 let entry = slot.snapshot(at: now, source: .memory)
             else { return .failure(error) }
             servesStale = entry.isStale
-            if servesStale { state.statistics.staleServed += 1 }
-            let heldUntil = now.advanced(by: self.policy.errorBackoff)
-            if isKept { state.slots.withSlot(of: key) { $0.silenced(until: heldUntil) } }
-            return .success(entry)
+            guard servesStale else { return .success(entry) }
+            state.statistics.staleServed += 1
+            return .success(entry.served(because: .fetchFailed))
         }
         self.tell(.fetchFailed, key)
         if servesStale { self.tell(.servedStale, key) }
@@ -266,6 +340,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             value: fetched.value,
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
+            renewalAge: self.policy.renewalAge(timeToLive, random: self.repository.random()),
             validator: fetched.validator,
             revision: 0,
             isDirty: self.persistence != nil,

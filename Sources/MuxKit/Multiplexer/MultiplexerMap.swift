@@ -43,24 +43,31 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Callers that arrive while a fetch of the key runs share its outcome. A caller whose task is cancelled leaves at
     /// once; the others notice nothing.
     ///
-    /// - Parameter key: Any key that is equal to itself.
-    /// - Returns: A fresh value, or a stale one if the fetch failed and the policy permits it.
-    /// - Throws: ``MuxError/sessionEnded``, ``MuxError/unusableKey``, `CancellationError`, or what the fetch threw.
+    /// - Parameters:
+    ///   - key: Any key that is equal to itself.
+    ///   - options: What counts as good enough for this request.
+    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension, for a fresh value in memory.
     /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
-    public nonisolated(nonsending) func request(key: Key) async throws -> Value {
+    public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions = .init()) async throws -> Value {
         let key = ExactKey(key)
-        if let value = self.core.hit(key) { return value }
-        return try await self.core.request(key).value
+        if options == .init(), let value = self.core.hit(key) { return value }
+        return try await self.core.request(key, options).value
     }
 
-    /// Returns what ``request(key:)`` does, with its age and where it came from.
+    /// Returns what ``request(key:_:)`` does, with its age, where it came from, and why a stale value was served.
     ///
-    /// - Parameter key: Any key that is equal to itself.
+    /// - Parameters:
+    ///   - key: Any key that is equal to itself.
+    ///   - options: What counts as good enough for this request.
     /// - Returns: The entry.
-    /// - Throws: What ``request(key:)`` throws.
-    public nonisolated(nonsending) func requestEntry(key: Key) async throws -> MuxEntry<Value> {
-        try await self.core.request(ExactKey(key))
+    /// - Throws: What ``request(key:_:)`` throws.
+    public nonisolated(nonsending) func requestEntry(
+        key: Key,
+        _ options: RequestOptions = .init()
+    ) async throws -> MuxEntry<Value> {
+        try await self.core.request(ExactKey(key), options)
     }
 
     /// The value of `key` in memory, however old; `nil` if there is none.
@@ -93,7 +100,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// A request that is made afterwards never gets a value whose fetch began before, even if one is running.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The map, to go on with ``request(key:)``.
+    /// - Returns: The map, to go on with ``request(key:_:)``.
     @discardableResult
     public nonisolated func refresh(key: Key) -> Self {
         self.core.refresh(ExactKey(key))
@@ -102,7 +109,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Makes all values stale, also those that are on disk only.
     ///
-    /// - Returns: The map, to go on with ``request(key:)``.
+    /// - Returns: The map, to go on with ``request(key:_:)``.
     /// - Complexity: O(*n*) in the number of values in memory.
     @discardableResult
     public nonisolated func refresh() -> Self {
@@ -126,7 +133,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Parameters:
     ///   - value: The new value.
     ///   - key: The key of `entry`.
-    ///   - entry: What was read before, with ``requestEntry(key:)`` or ``cachedEntry(key:)``.
+    ///   - entry: What was read before, with ``requestEntry(key:_:)`` or ``cachedEntry(key:)``.
     /// - Returns: Whether the value was stored. If not, nothing has changed.
     @discardableResult
     public nonisolated func store(_ value: Value, key: Key, ifUnchangedSince entry: MuxEntry<Value>) -> Bool {
@@ -158,6 +165,15 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @discardableResult
     public func save() async -> MuxSaveReport {
         await self.core.repository.save([self.core])
+    }
+
+    /// Writes the value of `key` to disk if it changed since the last time; without a `cacheKey`, does nothing.
+    ///
+    /// - Parameter key: Any key.
+    /// - Returns: What was saved, or why not.
+    @discardableResult
+    public func save(key: Key) async -> MuxSaveReport {
+        await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 
     /// How many callers wait, tasks run and flights are known: zero at rest.

@@ -10,6 +10,22 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case fetch
     }
 
+    /// Why a stale value was served.
+    @nonexhaustive public enum StaleReason: Sendable, Hashable {
+        /// The fetch failed in a way for which an older value is good enough.
+        case fetchFailed
+        /// A fetch failed a moment ago, and it is too early for another try.
+        case backingOff
+        /// It is served at once while it is renewed.
+        case revalidating
+        /// The fetch took longer than the caller wanted to wait; it goes on.
+        case outOfPatience
+        /// The caller asked for what is cached, and no more.
+        case cacheOnly
+        /// A fence passed the fetch that brought it.
+        case fenced
+    }
+
     /// The value.
     public let value: Value
 
@@ -25,6 +41,24 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// Whether it is older than its time to live, or from before a refresh.
     public let isStale: Bool
 
+    /// Why a stale value was served; `nil` if it was not served by a request, or is not stale.
+    public let staleReason: StaleReason?
+
     /// Names this version of the entry among all that the multiplexer ever held.
     let revision: UInt64
+}
+
+extension MuxEntry {
+    /// The same entry, served as stale for that reason.
+    func served(because reason: StaleReason) -> MuxEntry {
+        MuxEntry(
+            value: self.value,
+            age: self.age,
+            timeToLive: self.timeToLive,
+            source: self.source,
+            isStale: true,
+            staleReason: reason,
+            revision: self.revision
+        )
+    }
 }

@@ -13,6 +13,12 @@ public import Foundation
     /// The request came from within a fetch that it would have to wait for, directly or through others.
     case wouldDeadlock
 
+    /// Neither memory nor disk has a value, and the request asked for no more; see ``RequestOptions/cacheOnly``.
+    case notCached
+
+    /// The batch that was fetched has no value for the key.
+    case notFound
+
     /// The store has no number left for another session.
     case tooManySessions
 
@@ -27,6 +33,8 @@ extension MuxError: LocalizedError {
         case .sessionEnded: "The session ended before the value arrived."
         case .timedOut(let time): "The value did not arrive within \(time)."
         case .wouldDeadlock: "The fetch waits for itself."
+        case .notCached: "There is no value in the cache."
+        case .notFound: "There is no value for this key."
         case .tooManySessions: "The store has no number left for another session."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
         }

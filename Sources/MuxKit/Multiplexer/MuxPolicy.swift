@@ -1,3 +1,5 @@
+import Foundation
+
 /// How long values stay good, and what happens around a fetch.
 ///
 /// Every member has a default; change what you need: `.init(timeToLive: .seconds(60))`.
@@ -11,6 +13,21 @@ public struct MuxPolicy: Sendable {
     ///
     /// Values that were fetched together then do not expire together.
     public var timeToLiveJitter: Double
+
+    /// How long after its time to live a value still answers at once, while it is renewed behind; zero.
+    public var staleWhileRevalidate: Duration
+
+    /// How long before the end of its time to live a value may be renewed ahead of time, behind a request; `nil` for never.
+    ///
+    /// Each value draws its own moment within that window, near the end more often than early, so that values which were
+    /// fetched together are not renewed together.
+    public var refreshAhead: Duration?
+
+    /// For how long a failure is remembered, during which requests that have no value get it without a fetch; `nil` for not.
+    ///
+    /// For example 60 seconds for the HTTP status 404. Cancellations and decoding failures are never remembered, and a
+    /// refresh, a clear or a stored value ends it.
+    public var remembersFailure: @Sendable (any Error) -> Duration?
 
     /// How long after its time to live a value may still answer for a fetch that failed silenceably; 7 days.
     public var staleIfError: Duration
@@ -47,21 +64,43 @@ public struct MuxPolicy: Sendable {
     public init(
         timeToLive: Duration = .seconds(30 * 60),
         timeToLiveJitter: Double = 0,
+        staleWhileRevalidate: Duration = .zero,
+        refreshAhead: Duration? = nil,
         staleIfError: Duration = .seconds(7 * 24 * 60 * 60),
         isSilenceable: @escaping @Sendable (any Error) -> Bool = SilenceableError.isSilenceable,
         errorBackoff: Duration = .seconds(1),
+        remembersFailure: @escaping @Sendable (any Error) -> Duration? = { _ in nil },
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
         schemaVersion: Int = 1
     ) {
         self.timeToLive = timeToLive
         self.timeToLiveJitter = timeToLiveJitter
+        self.staleWhileRevalidate = staleWhileRevalidate
+        self.refreshAhead = refreshAhead
         self.staleIfError = staleIfError
+        self.remembersFailure = remembersFailure
         self.isSilenceable = isSilenceable
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
         self.schemaVersion = schemaVersion
+    }
+
+    /// The age at which a value is renewed ahead of time, by what `random` (from 0 to 1) selects; `nil` for never.
+    ///
+    /// The lead is exponentially distributed within the window, as in probabilistic early expiration (Vattani, Chierichetti,
+    /// Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
+    package func renewalAge(_ timeToLive: Duration, random: Double) -> Duration? {
+        guard let window = self.refreshAhead, window > .zero else { return nil }
+        let share = min(-Foundation.log(max(random, .leastNonzeroMagnitude)) / 4, 1)
+        return max(timeToLive - .saturating(seconds: window.secondsValue * share), .zero)
+    }
+
+    /// For how long `error` is remembered; zero or less for not.
+    func memory(of error: any Error) -> Duration {
+        guard !(error is CancellationError), !(error is DecodingError) else { return .zero }
+        return self.remembersFailure(error) ?? .zero
     }
 
     /// `timeToLive`, shortened by the jitter that `random` (from 0 to 1) selects.

@@ -33,6 +33,12 @@ public struct MuxStatistics: Sendable, Equatable {
     /// One that was cancelled before it began is none.
     public var requests: Int { self.hits + self.joins + self.misses }
 
+    /// Counts a request that was answered without waiting.
+    mutating func hit(isStale: Bool) {
+        self.hits += 1
+        if isStale { self.staleServed += 1 }
+    }
+
     /// Adds up what two multiplexers counted.
     public static func + (a: MuxStatistics, b: MuxStatistics) -> MuxStatistics {
         var sum = a

@@ -7,6 +7,8 @@ package struct Slot<Value: Sendable>: Sendable {
         package var value: Value
         package var fetchedAt: Moment
         package var timeToLive: Duration
+        /// The age from which it is renewed ahead of time; `nil` for never.
+        package var renewalAge: Duration?
         package var validator: String?
         /// Grows with every value that the table ever held; names this one.
         package var revision: UInt64
@@ -22,8 +24,20 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Whether a fetch has to come before any entry is fresh again.
     package private(set) var isRefreshed = false
 
-    /// Until when a stale entry is served without another try.
-    private var heldUntil = Moment.distantPast
+    /// What went wrong last, and until when it counts; rare, so it does not take room in every slot.
+    private var trouble: Trouble?
+
+    private final class Trouble: Sendable {
+        /// Until when a stale entry is served without another try.
+        let heldUntil: Moment
+        /// A remembered failure, and until when it answers requests that have no entry.
+        let failure: (error: any Error, until: Moment)?
+
+        init(heldUntil: Moment, failure: (error: any Error, until: Moment)?) {
+            self.heldUntil = heldUntil
+            self.failure = failure
+        }
+    }
 
     /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
     package private(set) var isRemovalPending = false
@@ -31,18 +45,27 @@ package struct Slot<Value: Sendable>: Sendable {
     package init() {}
 
     /// Nothing distinguishes this slot from one that was never used.
-    package var isVacant: Bool { self.entry == nil && !self.isRefreshed && !self.isRemovalPending }
+    package var isVacant: Bool {
+        self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.trouble == nil
+    }
 
-    /// How good the entry is; `nil` if there is none.
-    package func freshness(at now: Moment, staleIfError: Duration) -> Freshness? {
+    /// How good the entry is for a request; `nil` if there is none.
+    package func freshness(at now: Moment, _ limits: Freshness.Limits) -> Freshness? {
         guard let entry else { return nil }
         let facts = Freshness.Facts(
             age: now.duration(since: entry.fetchedAt),
             timeToLive: entry.timeToLive,
+            renewalAge: entry.renewalAge,
             isRefreshed: self.isRefreshed,
-            isInBackoff: now < self.heldUntil
+            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false
         )
-        return .of(facts, staleIfError: staleIfError)
+        return .of(facts, limits)
+    }
+
+    /// The failure that is remembered; `nil` if there is none.
+    package func failure(at now: Moment) -> (any Error)? {
+        guard let failure = self.trouble?.failure, now < failure.until else { return nil }
+        return failure.error
     }
 
     /// The entry as a caller sees it; `nil` if there is none.
@@ -55,6 +78,7 @@ package struct Slot<Value: Sendable>: Sendable {
             timeToLive: entry.timeToLive,
             source: source,
             isStale: self.isRefreshed || age >= entry.timeToLive,
+            staleReason: nil,
             revision: entry.revision
         )
     }
@@ -68,7 +92,7 @@ package struct Slot<Value: Sendable>: Sendable {
         let former = self.entry
         self.entry = entry
         self.isRefreshed = false
-        self.heldUntil = .distantPast
+        self.trouble = nil
         return former
     }
 
@@ -80,16 +104,27 @@ package struct Slot<Value: Sendable>: Sendable {
         if self.isRefreshed { self.entry?.isDirty = true }
     }
 
-    /// A fetch failed in a way that permits to serve the entry until `moment`.
-    package mutating func silenced(until moment: Moment) {
-        self.heldUntil = moment
+    /// A fetch failed.
+    ///
+    /// The entry, if there is one, is served until `heldUntil` without another try; the error is remembered until `until`.
+    package mutating func failed(_ error: any Error, heldUntil: Moment, rememberedUntil until: Moment, at now: Moment) {
+        let isHeld = heldUntil > now && self.entry != nil
+        let isRemembered = until > now
+        guard isHeld || isRemembered else {
+            self.trouble = nil
+            return
+        }
+        self.trouble = Trouble(
+            heldUntil: isHeld ? heldUntil : .distantPast,
+            failure: isRemembered ? (error, until) : nil
+        )
     }
 
     /// The owner wants a new value, and keeps the old one as a safety net.
     package mutating func refreshed() {
         if !self.isRefreshed { self.lostOnDisk() }
         self.isRefreshed = true
-        self.heldUntil = .distantPast
+        self.trouble = nil
     }
 
     /// The owner wants the entry gone.
@@ -100,7 +135,7 @@ package struct Slot<Value: Sendable>: Sendable {
         defer { if alsoOnDisk { self.isRemovalPending = true } }
         self.entry = nil
         self.isRefreshed = false
-        self.heldUntil = .distantPast
+        self.trouble = nil
         return former
     }
 

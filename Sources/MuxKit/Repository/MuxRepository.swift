@@ -148,6 +148,7 @@ public actor MuxRepository {
 
     nonisolated func save(
         _ participants: [any SessionParticipant],
+        only name: MuxStoreKey? = nil,
         within budget: Duration? = nil
     ) async -> MuxSaveReport {
         let deadline = budget.map { self.time.now.advanced(by: $0) }
@@ -170,7 +171,7 @@ public actor MuxRepository {
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
                 report.unchanged += unsaved.unchanged
-                dirty += unsaved.dirty
+                dirty += name == nil ? unsaved.dirty : unsaved.dirty.filter { $0.name == name }
             }
             dirty.sort { $0.fetchedAt > $1.fetchedAt }
             // With a budget, in portions, so that there is a moment to stop at.

@@ -85,10 +85,10 @@ struct FlightStateMachineTests {
 
     @Test func `Q-01 a led flight is joined like any other`() {
         var machine = Machine()
-        let leads = [machine.led(by: 1), machine.led(by: 2)]
+        let leads = [machine.begun(1), machine.begun(2)]
         #expect(leads == [true, false])
         #expect(machine.requested(by: "b", ticket: 3) == .join(1))
-        #expect(machine.left(3, abandonment: .finish) == .resume("b"))
+        #expect(machine.left(3, abandonment: .cancel) == .resume("b"))
         #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
     }
 
@@ -113,6 +113,16 @@ struct FlightStateMachineTests {
         _ = machine.dismissedByFence()
         begins = machine.workBegins(8)
         #expect(!begins)
+    }
+
+    @Test func `Q-01 a flight that answered early goes on to its end`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        let early = machine.answeredEarly(1)
+        #expect(early == ["a"])
+        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.left(2, abandonment: .cancel) == .resume("b"))
+        #expect(machine.ended(1, failed: false, next: 3) == .commit([]))
     }
 
     @Test func `Q-01 a deadline frees the slot and tells the callers`() {

@@ -190,25 +190,4 @@ struct FreshnessTests {
 
         #expect(try await number.refresh().request() == 3)
     }
-
-    @Test func `MX-06 freshness is a function of age, life time, refresh and back-off`() {
-        typealias Facts = Freshness.Facts
-        for age in stride(from: 0, through: 40, by: 1) {
-            for isRefreshed in [false, true] {
-                for isInBackoff in [false, true] {
-                    let facts = Facts(
-                        age: .seconds(age),
-                        timeToLive: .seconds(10),
-                        isRefreshed: isRefreshed,
-                        isInBackoff: isInBackoff
-                    )
-                    let expected: Freshness =
-                        if age < 10 && !isRefreshed { .fresh } else if age >= 30 { .unusable } else {
-                            isInBackoff ? .held : .fallback
-                        }
-                    #expect(Freshness.of(facts, staleIfError: .seconds(20)) == expected, "\(facts)")
-                }
-            }
-        }
-    }
 }

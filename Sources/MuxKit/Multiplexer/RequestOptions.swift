@@ -1,0 +1,84 @@
+/// What counts as good enough for one request.
+///
+/// ```swift
+/// let now = try await profile.request(.reload)
+/// let recent = try await profile.request(.maxAge(.seconds(5)).within(.seconds(1)))
+/// ```
+public struct RequestOptions: Sendable, Hashable {
+    /// Where a value may come from.
+    enum Mode: Sendable, Hashable {
+        /// From memory, disk or a fetch.
+        case usual
+        /// From memory or disk only.
+        case cacheOnly
+        /// From a fetch only.
+        case reload
+    }
+
+    var mode = Mode.usual
+    var maximumAge: Duration?
+    var staleWhileRevalidate: Duration?
+    var patience: Duration?
+
+    /// What the policy says.
+    public init() {}
+
+    /// Takes what is in memory or else on disk, however old, and never fetches.
+    ///
+    /// Throws ``MuxError/notCached`` if there is nothing.
+    public static let cacheOnly: RequestOptions = {
+        var options = RequestOptions()
+        options.mode = .cacheOnly
+        return options
+    }()
+
+    /// Fetches, or joins a fetch that is running; the value of before stays as a safety net.
+    public static let reload: RequestOptions = {
+        var options = RequestOptions()
+        options.mode = .reload
+        return options
+    }()
+
+    /// Takes a stale value at once, whatever its age, and has it renewed behind the caller's back.
+    public static let staleWhileRevalidate: RequestOptions = {
+        var options = RequestOptions()
+        options.staleWhileRevalidate = .longest
+        return options
+    }()
+
+    /// Takes a value that is younger than `age` and fresh, or fetches.
+    public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
+
+    /// Waits no longer than `patience` if there is a stale value to take instead; the fetch goes on.
+    public static func within(_ patience: Duration) -> RequestOptions { RequestOptions().within(patience) }
+
+    /// The same, with a value that is younger than `age`.
+    ///
+    /// - Parameter age: The greatest age.
+    /// - Returns: The options.
+    public func maxAge(_ age: Duration) -> RequestOptions {
+        var options = self
+        options.maximumAge = age
+        return options
+    }
+
+    /// The same, but without waiting longer than `patience` if there is a stale value to take instead.
+    ///
+    /// - Parameter patience: The longest wait.
+    /// - Returns: The options.
+    public func within(_ patience: Duration) -> RequestOptions {
+        var options = self
+        options.patience = patience
+        return options
+    }
+
+    /// What is permitted for a request with these options under `policy`.
+    func limits(_ policy: MuxPolicy) -> Freshness.Limits {
+        Freshness.Limits(
+            staleWhileRevalidate: self.staleWhileRevalidate ?? policy.staleWhileRevalidate,
+            staleIfError: policy.staleIfError,
+            maximumAge: self.maximumAge,
+            isReload: self.mode == .reload
+        )
+    }
+}

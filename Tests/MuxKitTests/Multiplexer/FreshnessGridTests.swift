@@ -1,0 +1,61 @@
+import MuxKit
+import Testing
+
+/// The one function that decides how good an entry is, against an oracle that was written from the specification.
+@Suite(.timeLimit(.minutes(1)))
+struct FreshnessGridTests {
+    /// What may be done with an entry, in the words of the specification: a list of rules, the first that applies wins.
+    private static func oracle(_ facts: Freshness.Facts, _ limits: Freshness.Limits) -> Freshness {
+        let staleness = facts.age - facts.timeToLive
+        let isFresh = staleness < .zero && !facts.isRefreshed
+        let isYoungEnough = limits.maximumAge.map { facts.age < $0 } ?? true
+        let mayAnswerForErrors = staleness < limits.staleIfError
+        let rules: [(Bool, Freshness)] = [
+            (limits.isReload && mayAnswerForErrors, .fallback),
+            (limits.isReload, .unusable),
+            (
+                isFresh && isYoungEnough,
+                .fresh(renews: !facts.isInBackoff && facts.renewalAge.map { facts.age >= $0 } == true)
+            ),
+            (facts.isInBackoff && mayAnswerForErrors, .servable(renews: false)),
+            (
+                !facts.isRefreshed && limits.maximumAge == nil && staleness < limits.staleWhileRevalidate,
+                .servable(renews: true)
+            ),
+            (mayAnswerForErrors, .fallback),
+        ]
+        return rules.first { $0.0 }?.1 ?? .unusable
+    }
+
+    @Test func `MX-06 MX-11 MX-12 MX-15 freshness is a function of entry, policy, options and time`() {
+        var judged: [Freshness: Int] = [:]
+        let times: [Duration?] = [nil, .zero, .seconds(5), .seconds(10)]
+        for age in 0...45 {
+            for bits in 0..<8 {
+                for renewal in times {
+                    for maximumAge in times {
+                        for window in [Duration.zero, .seconds(5), .seconds(20)] {
+                            let facts = Freshness.Facts(
+                                age: .seconds(age),
+                                timeToLive: .seconds(10),
+                                renewalAge: renewal,
+                                isRefreshed: bits & 1 != 0,
+                                isInBackoff: bits & 2 != 0
+                            )
+                            let limits = Freshness.Limits(
+                                staleWhileRevalidate: window,
+                                staleIfError: .seconds(15),
+                                maximumAge: maximumAge,
+                                isReload: bits & 4 != 0
+                            )
+                            let verdict = Freshness.of(facts, limits)
+                            #expect(verdict == Self.oracle(facts, limits), "\(facts) \(limits)")
+                            judged[verdict, default: 0] += 1
+                        }
+                    }
+                }
+            }
+        }
+        #expect(judged.count == 6, "every verdict occurs: \(judged)")
+    }
+}
