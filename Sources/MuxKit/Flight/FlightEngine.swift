@@ -174,17 +174,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                     self.watchDeadlines()
                 case .wait(let ticket, let effect, let patience):
                     place.withLock { $0 = ticket }
+                    if case .joined(let slow, let linger) = effect {
+                        slow?.raisePriority(to: Task.currentPriority)
+                        linger?.cancel()
+                    }
                     arrived()
                     if let (duration, output) = patience {
                         timer = self.startPatience(of: ticket, key, duration, output)
                     }
-                    switch effect {
-                    case .launch:
+                    if case .launch = effect {
                         self.launch(ticket, of: key)
                         self.watchDeadlines()
-                    case .joined(let slow, let linger):
-                        slow?.raisePriority(to: Task.currentPriority)
-                        linger?.cancel()
                     }
                     if Task.isCancelled { self.leave(ticket, key) }
                 }
@@ -226,7 +226,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .fail(let error): return .resume(.failure(error))
             case .answerAndFly(let output):
                 let flight = board.nextID()
-                guard board.withMachine(of: key, { $0.begun(flight) }) else { return .resume(.success(.output(output))) }
+                guard board.withMachine(of: key, { $0.begun(flight) }) else {
+                    return .resume(.success(.output(output)))
+                }
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
@@ -253,12 +255,20 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return .wait(ticket, .launch, patience)
             case .join(let flight):
                 joined(&board.state, true)
-                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil), patience)
+                return .wait(
+                    ticket,
+                    .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil),
+                    patience
+                )
             case .adopt(let flight):
                 joined(&board.state, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
-                return .wait(ticket, .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger), patience)
+                return .wait(
+                    ticket,
+                    .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger),
+                    patience
+                )
             }
         }
     }
@@ -338,7 +348,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ answer: (inout State) -> Output?
     ) {
         let (waiters, output) = self.board.withLock { board -> ([Waiter], Output?) in
-            guard board.machines[key]?.currentFlight == flight, let output = answer(&board.state) else { return ([], nil) }
+            guard board.machines[key]?.currentFlight == flight, let output = answer(&board.state) else {
+                return ([], nil)
+            }
             return (board.withMachine(of: key) { $0.answeredEarly(flight) }, output)
         }
         guard let output else { return }

@@ -74,7 +74,9 @@ package enum Freshness: Sendable, Hashable {
         }
         if facts.isInBackoff, !isOldEnoughToGo { return .servable(renews: false) }
         let maySkipTheWait = !facts.isRefreshed && limits.maximumAge == nil
-        if maySkipTheWait, age < Self.sum(facts.timeToLive, limits.staleWhileRevalidate) { return .servable(renews: true) }
+        if maySkipTheWait, age < Self.sum(facts.timeToLive, limits.staleWhileRevalidate) {
+            return .servable(renews: true)
+        }
         return isOldEnoughToGo ? .unusable : .fallback
     }
 

@@ -63,7 +63,9 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Parameter options: What counts as good enough for this request.
     /// - Returns: The entry.
     /// - Throws: What ``request(_:)`` throws.
-    public nonisolated(nonsending) func requestEntry(_ options: RequestOptions = .init()) async throws -> MuxEntry<Value> {
+    public nonisolated(nonsending) func requestEntry(_ options: RequestOptions = .init()) async throws -> MuxEntry<
+        Value
+    > {
         try await self.core.request(.sole, options)
     }
 

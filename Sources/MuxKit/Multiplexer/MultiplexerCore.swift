@@ -146,7 +146,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         _ patience: Duration?
     ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
         guard let slot = state.slots.slot(of: key) else { return .fly }
-        guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory) else {
+        guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory)
+        else {
             guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
             return .fail(error)
         }

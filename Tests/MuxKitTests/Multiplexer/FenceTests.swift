@@ -88,6 +88,41 @@ struct FenceTests {
         #expect(try await again.request() == 2)
     }
 
+    @Test func `MX-07 a fetch from before refresh that fails starts no back-off after it`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await gate.pass() }
+        number.store(1)
+        world.clock.advance(by: .seconds(10))
+        let before = Task { try await number.request() }
+        await gate.waitForCall(1)
+
+        number.refresh()
+        gate.fail(1, with: offline)
+        #expect(try await before.value == 1)
+
+        gate.open(2, returning: 2)
+        #expect(try await number.request() == 2)
+        number.expectAtRest()
+    }
+
+    @Test func `MX-07 a refresh of all keys fences off their fetches too`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let map = MultiplexerMap<String, Int>(repository: world.repository) { _ in try await gate.pass() }
+        let before = Task { try await map.request(key: "a") }
+        await gate.waitForCall(1)
+
+        map.refresh()
+        gate.open(1, returning: 1)
+        #expect(try await before.value == 1)
+
+        gate.open(2, returning: 2)
+        #expect(try await map.request(key: "a") == 2)
+        map.expectAtRest()
+    }
+
     @Test func `MX-08 clear drops memory and disk and the next request fetches`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .value(3)])
@@ -121,6 +156,46 @@ struct FenceTests {
         #expect(await number.save().saved == 0)
         #expect(try await world.store.load(.init(domain: "Number")) == nil)
         number.expectAtRest()
+    }
+
+    @Test func `MX-08 flights from before clear of all keys are kept nowhere`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in
+            try await gate.pass()
+        }
+        let before = Task { try await map.request(key: "a") }
+        await gate.waitForCall(1)
+
+        await map.clear()
+        gate.open(1, returning: 1)
+
+        #expect(try await before.value == 1)
+        #expect(map.cachedValue(key: "a") == nil)
+        #expect(await map.save().saved == 0)
+        map.expectAtRest()
+    }
+
+    @Test func `MX-08 what a flight from before clear reads from disk is not kept`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        _ = try await number.request()
+        await number.save()
+
+        let next = world.relaunched()
+        let loading = Gate<Void>()
+        store.afterLoad.withLock { $0 = { try? await loading.pass() } }
+        let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }
+        let before = Task { try await again.request() }
+        await loading.waitForCall(1)
+        await again.clear()
+        loading.openForGood(returning: ())
+
+        // What the disk had is of before; the fetch began after, and is as good as that of a new flight.
+        #expect(try await before.value == 2)
+        #expect(again.cachedValue == 2)
+        again.expectAtRest()
     }
 
     @Test func `MX-08 a fetch that is cleared away while nobody waits is cancelled`() async throws {

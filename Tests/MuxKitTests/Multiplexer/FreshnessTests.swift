@@ -148,12 +148,19 @@ struct FreshnessTests {
         #expect(number.cachedValue == 1)
     }
 
-    @Test(arguments: [-1001, -1003, -1004, -1005, -1009])
+    @Test(arguments: [-1001, -1003, -1004, -1005, -1006, -1009, -1018, -1019, -1020])
     func `MX-09 connectivity is silenceable, by the codes of the URL loading system`(code: Int) {
         #expect(SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: code)))
         #expect(!SilenceableError.isSilenceable(NSError(domain: "Other", code: code)))
         #expect(!SilenceableError.isSilenceable(NSError(domain: NSURLErrorDomain, code: -1202)))
         #expect(!SilenceableError.isSilenceable(CancellationError()))
+    }
+
+    @Test(arguments: [true, false])
+    func `MX-09 an error says itself whether it is one of connectivity`(isConnectivityFailure: Bool) {
+        struct Reported: ConnectivityError { let isConnectivityFailure: Bool }
+        let error = Reported(isConnectivityFailure: isConnectivityFailure)
+        #expect(SilenceableError.isSilenceable(error) == isConnectivityFailure)
     }
 
     @Test func `MX-10 a stale value that was served is not stamped fresh`() async throws {
@@ -189,5 +196,20 @@ struct FreshnessTests {
         #expect(try await number.request() == 1)
 
         #expect(try await number.refresh().request() == 3)
+    }
+
+    @Test func `MX-10 a new value ends the back-off of the one before`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(offline), .value(3)])
+        let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(10))
+        #expect(try await number.request() == 1)
+
+        number.store(2)
+        world.clock.advance(by: .seconds(10))
+
+        #expect(try await number.request() == 3)
     }
 }

@@ -154,11 +154,37 @@ struct SingleFlightTests {
 
         let second = Task { try await number.request() }
         await world.events.wait(for: .joined)
+        #expect(world.clock.sleeperCount == 1, "the linger is off; the deadline is not")
         world.clock.advance(by: .seconds(10))
         gate.open(returning: 4)
 
         #expect(try await second.value == 4)
         #expect(gate.callCount == 1)
+        number.expectAtRest()
+    }
+
+    @Test func `MX-05 a second linger has its full length`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>(thereafter: .gated(gate))
+        let policy = MuxPolicy(whenAbandoned: .cancel(linger: .seconds(2)))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        let first = Task { try await number.request() }
+        await gate.waitForCall(1)
+        first.cancel()
+        _ = await first.result
+        await world.clock.waitForSleepers(2)
+        world.clock.advance(by: .seconds(1))
+
+        let second = Task { try await number.request() }
+        await world.events.wait(for: .joined)
+        second.cancel()
+        _ = await second.result
+        await world.clock.waitForSleepers(2)
+
+        #expect(world.clock.advanceToNextDeadline() == .seconds(2))
+        await fetch.waitForEnd(1)
+        await world.events.wait(for: .fetchFailed)
         number.expectAtRest()
     }
 
@@ -248,6 +274,23 @@ struct SingleFlightTests {
         #expect(!hasYielded)
         await other.value
         #expect(hasYielded)
+    }
+
+    @Test func `MX-20 entries, served stale or not, run no job on the caller's executor`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .failure(offline))
+        let policy = MuxPolicy(timeToLive: .seconds(10), errorBackoff: .seconds(60))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        let caller = CountedActor()
+
+        let fresh = try await caller.jobs { for _ in 0..<1_000 { _ = try await number.requestEntry() } }
+        world.clock.advance(by: .seconds(10))
+        _ = try await number.request()
+        let held = try await caller.jobs { for _ in 0..<1_000 { _ = try await number.request() } }
+
+        #expect(fresh == 0)
+        #expect(held == 0)
     }
 
     @Test func `MX-20 hits from an actor with its own executor run no job on it`() async throws {

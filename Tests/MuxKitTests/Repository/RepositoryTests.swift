@@ -45,6 +45,17 @@ struct RepositoryTests {
         #expect(weakly == nil)
     }
 
+    @Test func `RP-02 one unregistration undoes any number of registrations`() {
+        let world = World()
+        weak var weakly: Multiplexer<Int>?
+        do {
+            weakly = Multiplexer<Int>(repository: world.repository) { 1 }.register().register()
+        }
+        #expect(weakly != nil)
+        weakly?.unregister()
+        #expect(weakly == nil)
+    }
+
     @Test func `RP-02 one with a cache key takes part while alive, registered or not`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
@@ -146,6 +157,38 @@ struct RepositoryTests {
         store.beforeSave.withLock { $0 = {} }
         #expect(await world.repository.saveAll().saved == 1)
         #expect(try await store.load(.init(domain: "Number"))?.payload == Data("2".utf8))
+    }
+
+    /// A value that lets a test do something while it is encoded.
+    private struct Watched: Codable, Sendable {
+        static let whileEncoding = Guarded<@Sendable () -> Void>({})
+        var number: Int
+
+        init(_ number: Int) { self.number = number }
+
+        init(from decoder: any Decoder) throws { self.number = try Int(from: decoder) }
+
+        func encode(to encoder: any Encoder) throws {
+            Self.whileEncoding.withLock { $0 }()
+            try self.number.encode(to: encoder)
+        }
+    }
+
+    @Test func `RP-03 a value that is replaced while it is encoded is left over, not written`() async throws {
+        let world = World()
+        let value = Multiplexer<Watched>(cacheKey: "Value", repository: world.repository) { Watched(1) }
+        _ = try await value.request()
+        Watched.whileEncoding.withLock { $0 = { value.store(Watched(2)) } }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.saved == 0)
+        #expect(report.leftOver == 1)
+        #expect(!report.isComplete)
+        #expect(try await world.store.load(.init(domain: "Value")) == nil)
+        Watched.whileEncoding.withLock { $0 = {} }
+        #expect(await world.repository.saveAll().saved == 1)
+        #expect(try await world.store.load(.init(domain: "Value"))?.payload == Data("2".utf8))
     }
 
     @Test func `RP-03 a save that began before clear leaves nothing behind it`() async throws {

@@ -94,6 +94,25 @@ struct SignOutTests {
         #expect(try await again.request() == "Bob")
     }
 
+    @Test func `RP-04 a read that began before a sign-out finds nothing`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
+        _ = try await name.request()
+        await world.repository.saveAll()
+
+        let next = world.relaunched()
+        let loading = Gate<Void>()
+        store.afterLoad.withLock { $0 = { try? await loading.pass() } }
+        let again = Multiplexer<String>(cacheKey: "Name", repository: next.repository) { "Bob" }
+        let read = Task { await again.loadCachedValue() }
+        await loading.waitForCall(1)
+        await next.repository.clearAll()
+        loading.openForGood(returning: ())
+
+        #expect(await read.value == nil)
+    }
+
     @Test func `RP-04 a save that is under way does not survive`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)

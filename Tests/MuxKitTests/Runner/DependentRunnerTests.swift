@@ -231,7 +231,7 @@ struct DependentRunnerTests {
         #expect(try await caller.value == 9)
         #expect(runner.epoch > epoch)
         gate.open(returning: 1)
-        await update.waitForEnd(1)
+        await events.wait(for: .updated)
 
         #expect(runner.value == 9)
     }
@@ -241,6 +241,14 @@ struct DependentRunnerTests {
         await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         runner.set(4)
         #expect(try await runner.run { .output($0) } == 4)
+    }
+
+    @Test func `A11 a refusal from before a value was set does not meet a later update`() async throws {
+        let update = ScriptedFetch<UpdateResult<Int>>([.value(.updateFailed), .value(.updatedDependency(5))])
+        let runner = DependentRunner<Int> { _ in try await update() }
+        await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        runner.set(4)
+        #expect(try await runner.run { $0 == 4 ? .badDependency : .output($0) } == 5)
     }
 
     @Test func `A12 after a reset the next call makes the dependency again`() async throws {

@@ -80,6 +80,27 @@ struct OAuthSignOutTests {
         #expect(oauth.statistics.signIns == 2)
     }
 
+    @Test func `D06 a sign-out that goes on does not take the tokens of a new sign-in`() async throws {
+        let store = UnreliableStore()
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens, store: store)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        let removing = Gate<Void>()
+        store.beforeRemoval.withLock { $0 = { try? await removing.pass() } }
+        let signOut = Task { await runner.signOut() }
+        await removing.waitForCall(1)
+
+        #expect(try await oauth.call(runner) == "alice")
+        removing.openForGood(returning: ())
+        #expect(await signOut.value.isComplete)
+
+        #expect(oauth.statistics.signIns == 2)
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+    }
+
     @Test func `D07 a late refusal after a sign-out starts no sign-in`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()

@@ -75,6 +75,49 @@ struct OAuthTests {
         #expect(oauth.statistics.reusesDetected == 0)
     }
 
+    @Test func `B05 a refresh token is used by one refresh at a time`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 2))
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let starts = oauth.world.events.count(of: .updateStarted)
+        let caller = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+
+        // The caller gets this token, has it refused, and asks for a refresh while the first one is under way.
+        runner.set(access: "bad")
+        await oauth.world.events.wait(for: .updateStarted, count: starts + 2)
+        gate.openForGood(returning: ())
+
+        #expect(try await caller.value == "alice")
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.signIns == 1)
+    }
+
+    @Test func `B05 a refresh that had to wait uses the refresh token that was set meanwhile`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 2))
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let starts = oauth.world.events.count(of: .updateStarted)
+        let caller = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        runner.set(access: "bad")
+        await oauth.world.events.wait(for: .updateStarted, count: starts + 2)
+
+        let bob = try await oauth.server.signIn(user: "bob", password: "b")
+        try await runner.set(refresh: bob.refresh)
+        gate.openForGood(returning: ())
+
+        #expect(try await caller.value == "bob")
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+
     @Test func `B06 a preset refresh token leaves the sign-in alone`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
@@ -96,6 +139,26 @@ struct OAuthTests {
         oauth.server.expireAllAccessTokens()
         #expect(try await oauth.call(runner) == "alice", "now somebody has to sign in")
         #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `B06 a preset of both layers needs neither a sign-in nor a refresh`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let tokens = try await oauth.server.signIn(user: "bob", password: "b")
+        try await runner.set(refresh: tokens.refresh, access: tokens.access)
+        #expect(try await oauth.call(runner) == "bob")
+        #expect(oauth.signIns.withLock { $0 } == 0)
+        #expect(oauth.refreshes.withLock { $0 } == 0)
+    }
+
+    @Test func `B06 an access token that is set after a sign-in is used`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        #expect(try await oauth.call(runner) == "alice")
+        let tokens = try await oauth.server.signIn(user: "bob", password: "b")
+        runner.set(access: tokens.access)
+        #expect(try await oauth.call(runner) == "bob")
+        #expect(oauth.refreshes.withLock { $0 } == 1)
     }
 
     @Test func `B08 two hundred calls over ten virtual seconds all succeed`() async throws {

@@ -128,7 +128,7 @@ struct RunnerCancellationTests {
         }
         #expect(gate.heldCount == 1, "the update has not ended yet")
         gate.open(returning: 1)
-        await update.waitForEnd(1)
+        await events.wait(for: .updated)
         #expect(runner.value == nil)
     }
 
@@ -146,7 +146,7 @@ struct RunnerCancellationTests {
         gate.open(2, returning: 2)
         #expect(try await new.value == 2)
         gate.open(1, returning: 1)
-        await update.waitForEnd(2)
+        await events.wait(for: .updated, count: 2)
 
         #expect(runner.value == 2)
         #expect(try await runner.run { .output($0) } == 2)

@@ -9,6 +9,7 @@ struct UnreliableStore: MuxStore {
     let failsLoads = Guarded(false)
     let failsEpochs = Guarded(false)
     let beforeSave = Guarded<@Sendable () async -> Void>({})
+    let beforeRemoval = Guarded<@Sendable () async -> Void>({})
     let afterLoad = Guarded<@Sendable () async -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
@@ -46,6 +47,7 @@ struct UnreliableStore: MuxStore {
     }
 
     func removeEverything() async throws {
+        await self.beforeRemoval.withLock { $0 }()
         if self.failsRemovals.withLock({ $0 }) { throw Failure() }
         try await self.memory.removeEverything()
     }
