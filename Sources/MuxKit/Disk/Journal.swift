@@ -64,15 +64,18 @@ final class Journal {
     // MARK: - Writing
 
     func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
-        for entry in entries { try EntryFormat.check(entry) }
         guard !entries.isEmpty else { return }
         try self.lock()
         defer { self.unlock() }
         let (session, _) = try self.refresh()
         let format = EntryFormat(store: session.content.store, digest: self.digest)
-        var records: [[UInt8]] = []
-        for entry in entries where entry.sessionEpoch >= session.content.epoch {
-            records.append(try format.record(of: entry))
+        let records = JournalRecords(format)
+        for entry in entries {
+            guard entry.sessionEpoch >= session.content.epoch else {
+                try EntryFormat.check(entry)
+                continue
+            }
+            try records.append(entry)
         }
         try self.append(records, durability)
     }
@@ -87,8 +90,8 @@ final class Journal {
         defer { self.unlock() }
         let (session, _) = try self.refresh()
         let format = EntryFormat(store: session.content.store, digest: self.digest)
-        var records: [[UInt8]] = []
-        for name in names { records.append(try format.removal(kind, of: name, epoch: session.content.epoch)) }
+        let records = JournalRecords(format)
+        for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
         try self.append(records, durability)
     }
 
@@ -119,21 +122,21 @@ final class Journal {
     }
 
     /// Writes the records in one go, and takes them in.
-    private func append(_ records: [[UInt8]], _ durability: MuxDurability) throws(MuxStoreError) {
-        guard !records.isEmpty, let segment = self.segment else { return }
+    private func append(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
+        guard !records.frames.isEmpty, let segment = self.segment else { return }
         let start = segment.end
-        let prefix: [UInt8] = segment.needsLineBreak ? [0x0a] : []
         do {
-            try self.fileSystem.appendAll(prefix + records.joined(), to: segment.file)
+            if segment.needsLineBreak { try self.fileSystem.appendAll([0x0a], to: segment.file) }
+            try self.fileSystem.appendAll(records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
             // Neither torn nor unsynchronised bytes stay; if even that fails, everything is looked at anew.
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
-        segment.end = start + Int64(prefix.count)
+        if segment.needsLineBreak { segment.end += 1 }
         segment.needsLineBreak = false
-        for record in records { segment.takeIn(record) }
+        for (frame, count) in records.frames { segment.takeIn(frame, count: count) }
         self.compactIfDue()
     }
 

@@ -30,6 +30,7 @@ package struct JournalIndex: Sendable {
             let location = Location(offset: offset, count: count, epoch: frame.epoch)
             let former = self.domains[frame.digest.domain, default: [:]].updateValue(location, forKey: frame.digest.key)
             self.liveBytes += count - (former?.count ?? 0)
+        case .begin: break
         case .erase:
             self.remove(frame.digest)
         case .purge:

@@ -22,10 +22,9 @@ final class JournalSegment {
     }
 
     /// Takes in a record that was appended.
-    func takeIn(_ record: [UInt8]) {
-        guard let end = record.firstIndex(of: 0x0a), let frame = EntryFormat.frame(record[..<end]) else { return }
-        self.index.apply(frame, offset: self.end, count: Int64(record.count))
-        self.end += Int64(record.count)
+    func takeIn(_ frame: EntryFrame, count: Int64) {
+        self.index.apply(frame, offset: self.end, count: count)
+        self.end += count
     }
 
     /// Smaller amounts of dead bytes are not worth a rewrite.
