@@ -56,12 +56,14 @@ package struct EntryFormat: Sendable {
         return frame
     }
 
-    /// Appends the two lines that begin a journal.
-    package func append(beginning generation: UInt64, to bytes: inout [UInt8]) throws(MuxStoreError) {
+    /// The two lines that begin a journal.
+    package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
         let digest = EntryDigest(domain: generation, key: 0)
         let count = Int64(Self.null.count)
         let frame = EntryFrame(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
+        var bytes: [UInt8] = []
         try self.append(frame, MuxStoreKey(domain: ""), to: &bytes)
+        return bytes
     }
 
     /// The two lines of an entry.

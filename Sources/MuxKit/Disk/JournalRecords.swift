@@ -19,6 +19,23 @@ final class JournalRecords {
         let frame = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
         self.frames.append((frame, Int64(self.bytes.count - start)))
     }
+
+    /// Drops the first records until the rest fits into a folder of so many bytes.
+    ///
+    /// - Returns: How many were dropped.
+    func keepLast(within limit: Int64) -> Int {
+        var size = Int64(self.bytes.count) + JournalSegment.overhead(of: self.frames.count)
+        guard size > limit else { return 0 }
+        var (dropped, droppedBytes) = (0, 0)
+        for (_, count) in self.frames where size > limit {
+            size -= count + Int64(KeptIndex.rowSize)
+            droppedBytes += Int(count)
+            dropped += 1
+        }
+        self.frames.removeFirst(dropped)
+        self.bytes.removeFirst(droppedBytes)
+        return dropped
+    }
 }
 
 @available(*, unavailable)

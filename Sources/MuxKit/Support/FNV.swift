@@ -26,6 +26,9 @@ package struct FNV: Sendable {
         }
     }
 
+    /// Mixes in eight bytes in one step.
+    package mutating func combine(word: UInt64) { self.value = (self.value ^ word) &* Self.prime }
+
     /// Mixes in the text's bytes with their count in front, so that "ab", "c" and "a", "bc" differ.
     package mutating func combine(field text: String) {
         let count = UInt64(text.utf8.count)

@@ -23,4 +23,11 @@ package enum OffPool {
             }
         }
     }
+
+    /// Runs `work`, which may block.
+    package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
+        await withCheckedContinuation { continuation in
+            DispatchQueue.global().async { continuation.resume(returning: work()) }
+        }
+    }
 }

@@ -26,8 +26,20 @@ final class Scratch: Sendable {
     var segment: URL { self.root.appending(path: "journal/00000001.jsonl") }
     var session: URL { self.root.appending(component: "epoch.json") }
 
-    func store(_ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
-        JournalStore(directory: self.root, fileSystem: fileSystem)
+    var index: URL { self.root.appending(path: "journal/00000001.index") }
+
+    func store(
+        _ fileSystem: any FileSystem = POSIXFileSystem(),
+        byteLimit: Int? = nil,
+        indexFloor: Int = 512
+    ) -> JournalStore {
+        JournalStore(directory: self.root, byteLimit: byteLimit, indexFloor: indexFloor, fileSystem: fileSystem)
+    }
+
+    /// How many bytes of the journal stand before its first entry: the two lines that it begins with.
+    func beginning() throws -> Int {
+        let ends = try Data(contentsOf: self.segment).indices(of: 0x0a).ranges.flatMap { $0 }
+        return ends.count < 2 ? 0 : ends[1] + 1
     }
 
     /// All paths under the store's folder, in order.
