@@ -45,6 +45,16 @@ struct CrashTests {
         for number in 1...calls.count { try await self.kill(.compactingSave, at: number, after: 300) }
     }
 
+    @Test(arguments: [CrashScenario.indexedSave, .indexedCompaction, .evictingSave])
+    func `DK-07 killed at any call with an index and a limit a reader is not misled`(scenario: CrashScenario)
+        async throws
+    {
+        let calls = try await scenario.calls()
+        #expect(calls.contains(FileCall(.rename, "00000001.index")))
+
+        for number in 1...calls.count { try await self.kill(scenario, at: number, after: 300) }
+    }
+
     @Test func `RP-05 killed at any call of a sign-out the next process finishes it`() async throws {
         let calls = try await CrashScenario.signOut.calls()
 
@@ -64,6 +74,19 @@ struct CrashTests {
                 try? await scenario.run(scratch, fileSystem)
                 try await scenario.verify(scratch, isDone: false, "\(scenario), call \(number) (\(calls[number - 1]))")
             }
+        }
+    }
+
+    @Test(arguments: CrashScenario.allCases)
+    func `DK-02 writes that stop in the middle are continued`(scenario: CrashScenario) async throws {
+        for count in [1, 100] {
+            let scratch = Scratch()
+            try await scenario.prepare(scratch)
+            let fileSystem = RecordingFileSystem { _, call in call.operation == .write ? .shorten(to: count) : nil }
+
+            try await scenario.run(scratch, fileSystem)
+
+            try await scenario.verify(scratch, isDone: true, "\(scenario), \(count) bytes a time")
         }
     }
 
