@@ -33,7 +33,7 @@ struct JournalDamageTests {
         let bytes = try [UInt8](Data(contentsOf: scratch.segment))
         let lines = bytes.split(separator: 0x0a).map { $0.endIndex }
 
-        for index in bytes.indices {
+        for index in stride(from: 0, to: bytes.count, by: Scratch.stride) {
             var damaged = bytes
             damaged[index] ^= 0x41
             try Data(damaged).write(to: scratch.segment)
@@ -52,7 +52,7 @@ struct JournalDamageTests {
         let lineEnds = bytes.indices.filter { bytes[$0] == 0x0a }.map { $0 + 1 }
         let ends = [0] + stride(from: 1, to: lineEnds.count, by: 2).map { lineEnds[$0] }
 
-        for count in 0..<bytes.count {
+        for count in stride(from: 0, to: bytes.count, by: Scratch.stride) {
             try Data(bytes.prefix(count)).write(to: scratch.segment)
             let store = scratch.store()
             let whole = ends.filter { $0 <= count }.count - 1

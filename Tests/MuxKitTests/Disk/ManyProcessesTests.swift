@@ -6,7 +6,7 @@ import Testing
 /// Real processes on one folder, each with an index kept after every few records, so that they meet all the time.
 @Suite(.timeLimit(.minutes(1)))
 struct ManyProcessesTests {
-    private static let rounds = 40
+    private static let rounds = 24
 
     /// Saves, removes, makes compactions due, and starts afresh now and then; what it saved has to be there at once.
     private static func work(_ scratch: Scratch, _ who: String) async throws {
@@ -60,7 +60,7 @@ struct ManyProcessesTests {
                 group.addTask {
                     await #expect(processExitsWith: .success) { [path = path as String, child = child as String] in
                         let store = Scratch(path).store(byteLimit: 60_000, indexFloor: 2)
-                        for round in 0..<100 {
+                        for round in 0..<60 {
                             let epoch = try await store.sessionEpoch()
                             try await store.save([sample(child, round, epoch: epoch)], durability: .relaxed)
                             for other in ["one", "two"] {

@@ -8,7 +8,11 @@ final class Scratch: Sendable {
     private let isOwner: Bool
 
     init() {
-        self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
+        // In memory where the system has such a place: thousands of waits for a disk would be most of the tests' time.
+        let memory = URL(filePath: "/dev/shm", directoryHint: .isDirectory)
+        let hasMemory = FileManager.default.isWritableFile(atPath: memory.path)
+        self.folder = (hasMemory ? memory : FileManager.default.temporaryDirectory)
+            .appending(component: "MuxKit-" + UUID().uuidString)
         self.isOwner = true
     }
 
@@ -17,6 +21,16 @@ final class Scratch: Sendable {
         self.folder = URL(filePath: path, directoryHint: .isDirectory)
         self.isOwner = false
     }
+
+    /// A copy of the folder of another test.
+    convenience init(copyOf other: Scratch) throws {
+        self.init()
+        guard FileManager.default.fileExists(atPath: other.folder.path) else { return }
+        try FileManager.default.copyItem(at: other.folder, to: self.folder)
+    }
+
+    /// How many bytes a test that tries every byte may step on at a time: 1 for the long run.
+    static let stride = ProcessInfo.processInfo.environment["MUX_FUZZ"] == nil ? 5 : 1
 
     deinit {
         if self.isOwner { try? FileManager.default.removeItem(at: self.folder) }
