@@ -69,6 +69,24 @@ struct ByteLimitTests {
         #expect(try await second.load(name("31")) != nil)
     }
 
+    @Test func `DK-07 uses that a compaction saw count across launches`() async throws {
+        let scratch = Scratch()
+        let first = scratch.store(byteLimit: Self.limit)
+        for number in 0..<35 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
+        for number in 10..<13 { #expect(try await first.load(name("\(number)")) != nil) }
+        while await first.statistics().compactions == 0 {
+            try await first.save([self.entry("34")], durability: .relaxed)
+        }
+
+        let second = scratch.store(byteLimit: Self.limit)
+        while await second.statistics().evicted == 0 {
+            try await second.save([self.entry(UUID().uuidString)], durability: .relaxed)
+        }
+
+        #expect(try await second.load(name("13")) == nil)
+        for number in 10..<13 { #expect(try await second.load(name("\(number)")) != nil) }
+    }
+
     @Test func `DK-07 of a batch that is too large the newest stay`() async throws {
         let scratch = Scratch()
         let store = scratch.store(byteLimit: Self.limit)

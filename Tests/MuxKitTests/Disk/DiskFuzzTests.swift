@@ -2,7 +2,9 @@ import Foundation
 import MuxKit
 import Testing
 
-/// Seeded mutations of everything that is read from disk. `MUX_FUZZ=100` multiplies their number, `MUX_SEED=7` sets the seed.
+/// Seeded mutations of everything that is read from disk.
+///
+/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
 @Suite(.timeLimit(.minutes(60)))
 struct DiskFuzzTests {
     private let format = EntryFormat(store: 9)
