@@ -17,6 +17,23 @@ package enum CheckedLine {
         case newer
     }
 
+    /// How far behind the beginning of a line of this version its rest is.
+    package static let restOffset = opening.count + String(version).utf8.count + middle.count + 16
+
+    /// Begins a line of this version at the end of `bytes`, with a check that ``close(_:from:)`` fills in.
+    package static func begin(_ bytes: inout [UInt8]) {
+        bytes += self.blank
+    }
+
+    /// Fills in the check of the line that begins at `start` and ends with `bytes`.
+    package static func close(_ bytes: inout [UInt8], from start: Int) {
+        let rest = start + self.restOffset
+        let check = self.check(bytes[start..<(rest - 16 - self.middle.count)], bytes[rest...])
+        Hex.write(check, to: &bytes, at: rest - 16)
+    }
+
+    private static let blank = opening + Array(String(version).utf8) + middle + [UInt8](repeating: 0x30, count: 16)
+
     /// The line, without a line break, whose `rest` begins with the quotation mark that closes the check, then a comma.
     package static func sealed(_ rest: [UInt8], version: UInt64 = Self.version) -> [UInt8] {
         let start = self.opening + Array(String(version).utf8)
@@ -25,17 +42,28 @@ package enum CheckedLine {
 
     /// Reads a line; `nil` if it is damaged or something else altogether.
     package static func open(_ line: ArraySlice<UInt8>) -> Content? {
-        guard line.starts(with: self.opening) else { return nil }
-        let digits = line.dropFirst(self.opening.count).prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
-        guard (1...9).contains(digits.count), digits.first != UInt8(ascii: "0") else { return nil }
-        let start = line[line.startIndex..<digits.endIndex]
-        guard line[digits.endIndex...].starts(with: self.middle) else { return nil }
-        let check = line[digits.endIndex...].dropFirst(self.middle.count).prefix(16)
-        let rest = line[check.endIndex...]
-        guard let value = Hex.value(of: check), value == self.check(start, rest), rest.starts(with: [0x22, 0x2c]) else {
-            return nil
+        guard self.matches(self.opening, line, at: line.startIndex) else { return nil }
+        let digits = line.startIndex + self.opening.count
+        var end = digits
+        var version: UInt64 = 0
+        while end < line.endIndex, end - digits < 10, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(line[end]) {
+            version = version * 10 + UInt64(line[end] - UInt8(ascii: "0"))
+            end += 1
         }
-        return digits.elementsEqual(String(self.version).utf8) ? .present(rest: rest.dropFirst()) : .newer
+        guard (1...9).contains(end - digits), line[digits] != UInt8(ascii: "0") else { return nil }
+        guard self.matches(self.middle, line, at: end) else { return nil }
+        let check = end + self.middle.count
+        let rest = check + 16
+        guard rest + 2 <= line.endIndex, line[rest] == UInt8(ascii: "\""), line[rest + 1] == UInt8(ascii: ","),
+            let value = Hex.value(of: line[check..<rest]), value == self.check(line[..<end], line[rest...])
+        else { return nil }
+        return version == self.version ? .present(rest: line[(rest + 1)...]) : .newer
+    }
+
+    private static func matches(_ text: [UInt8], _ line: ArraySlice<UInt8>, at start: Int) -> Bool {
+        guard start + text.count <= line.endIndex else { return false }
+        for index in text.indices where line[start + index] != text[index] { return false }
+        return true
     }
 
     private static func check(_ start: ArraySlice<UInt8>, _ rest: ArraySlice<UInt8>) -> UInt64 {

@@ -1,10 +1,10 @@
 import Foundation
 
-/// The fields of a record's first line that are ordinary JSON.
-struct EntryFacts: Codable, Sendable {
-    private var domain: String
+/// The fields of a record's first line that have no fixed places.
+struct EntryFacts: Sendable {
+    private var domain = ""
     private var key: String?
-    private var schema: Int?
+    private var schema: Int64?
     /// Seconds since 1970.
     private var fetched: Double?
     /// Seconds since 2001, which is how `Date` counts; there only if the other number is not exactly the same time.
@@ -12,78 +12,125 @@ struct EntryFacts: Codable, Sendable {
     /// Whole seconds.
     private var ttl: Int64?
     /// What the whole seconds leave over; not there if that is nothing.
-    private var ttlAttoseconds: Int64?
+    private var ttlAttoseconds: Int64 = 0
     private var validator: String?
-    /// The name of a hash function and the payload's hash; `nil` for a removal.
-    private(set) var digest: String?
+    /// The payload's hash.
+    private(set) var digest: UInt64 = 0
 
-    private enum CodingKeys: String, CodingKey {
-        case domain
-        case key
-        case schema
-        case fetched
-        case fetchedSince2001 = "fetched_since_2001"
-        case ttl
-        case ttlAttoseconds = "ttl_attoseconds"
-        case validator
-        case digest
+    private static let attosecondsInSecond: Int64 = 1_000_000_000_000_000_000
+
+    // MARK: - Writing
+
+    /// Appends what a removal says, to the end of the object.
+    static func append(removalOf name: MuxStoreKey, to bytes: inout [UInt8]) {
+        bytes += "\"domain\":".utf8
+        JSONText.append(name.domain, to: &bytes)
+        // Null where there is no key: not the same as "".
+        bytes += ",\"key\":".utf8
+        JSONText.append(name.key, to: &bytes)
+        bytes.append(UInt8(ascii: "}"))
     }
 
-    /// What a removal says.
-    init(domain: String, key: String?) {
-        self.domain = domain
-        self.key = key
-    }
-
-    init(_ entry: MuxStoredEntry, digest: String) {
-        self.init(domain: entry.name.domain, key: entry.name.key)
-        self.schema = entry.schemaVersion
+    /// Appends what is to be known of an entry, in the order of the alphabet, to the end of the object.
+    static func append(_ entry: MuxStoredEntry, digest: UInt64, to bytes: inout [UInt8]) {
+        bytes += "\"digest\":\"fnv1a64:".utf8
+        bytes += Hex.bytes(of: digest)
+        bytes += "\",\"domain\":".utf8
+        JSONText.append(entry.name.domain, to: &bytes)
         let fetched = entry.fetchedAt.timeIntervalSince1970
-        self.fetched = fetched
+        bytes += ",\"fetched\":".utf8
+        JSONText.append(fetched, to: &bytes)
         if Date(timeIntervalSince1970: fetched) != entry.fetchedAt {
-            self.fetchedSince2001 = entry.fetchedAt.timeIntervalSinceReferenceDate
+            bytes += ",\"fetched_since_2001\":".utf8
+            JSONText.append(entry.fetchedAt.timeIntervalSinceReferenceDate, to: &bytes)
         }
-        (self.ttl, self.ttlAttoseconds) = Self.split(entry.timeToLive)
-        self.validator = entry.validator
+        bytes += ",\"key\":".utf8
+        JSONText.append(entry.name.key, to: &bytes)
+        bytes += ",\"schema\":".utf8
+        bytes += String(entry.schemaVersion).utf8
+        let (seconds, rest) = self.split(entry.timeToLive)
+        bytes += ",\"ttl\":".utf8
+        bytes += String(seconds).utf8
+        if rest != 0 {
+            bytes += ",\"ttl_attoseconds\":".utf8
+            bytes += String(rest).utf8
+        }
+        bytes += ",\"validator\":".utf8
+        JSONText.append(entry.validator, to: &bytes)
+        bytes.append(UInt8(ascii: "}"))
+    }
+
+    /// Whole seconds and the rest; 292 billion years stand for all that is longer.
+    private static func split(_ duration: Duration) -> (Int64, Int64) {
+        let longest = Duration.seconds(Int64.max)
+        guard duration < longest else { return (.max, 0) }
+        return duration.components
+    }
+
+    // MARK: - Reading
+
+    /// Reads the fields of an entry from `start` up to the end of its object; `nil` if they are not in order.
+    init?(_ bytes: [UInt8], from start: Int, to end: Int) {
+        var reader = FlatJSONReader(bytes, from: start, to: end)
+        var digest: UInt64?
+        var hasDomain = false
+        while let (name, value) = reader.next() {
+            if reader.matches(name, "digest") {
+                guard case .text(let range, hasEscapes: false) = value, range.count == 24,
+                    reader.matches(range.lowerBound..<(range.lowerBound + 8), "fnv1a64:")
+                else { return nil }
+                digest = Hex.value(of: bytes[(range.lowerBound + 8)..<range.upperBound])
+            } else if reader.matches(name, "domain") {
+                guard let text = reader.string(value) else { return nil }
+                (self.domain, hasDomain) = (text, true)
+            } else if reader.matches(name, "key") {
+                guard Self.read(value, reader, into: &self.key) else { return nil }
+            } else if reader.matches(name, "validator") {
+                guard Self.read(value, reader, into: &self.validator) else { return nil }
+            } else if reader.matches(name, "fetched") {
+                guard let number = reader.double(value) else { return nil }
+                self.fetched = number
+            } else if reader.matches(name, "fetched_since_2001") {
+                guard let number = reader.double(value) else { return nil }
+                self.fetchedSince2001 = number
+            } else if reader.matches(name, "schema") {
+                self.schema = reader.integer(value)
+            } else if reader.matches(name, "ttl") {
+                self.ttl = reader.integer(value)
+            } else if reader.matches(name, "ttl_attoseconds") {
+                guard let number = reader.integer(value) else { return nil }
+                self.ttlAttoseconds = number
+            }
+        }
+        guard reader.isComplete, hasDomain, let digest else { return nil }
         self.digest = digest
     }
 
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(self.domain, forKey: .domain)
-        try fields.encode(self.key, forKey: .key)  // null where there is none: not the same as ""
-        guard self.digest != nil else { return }
-        try fields.encode(self.schema, forKey: .schema)
-        try fields.encode(self.fetched, forKey: .fetched)
-        try fields.encodeIfPresent(self.fetchedSince2001, forKey: .fetchedSince2001)
-        try fields.encode(self.ttl, forKey: .ttl)
-        try fields.encodeIfPresent(self.ttlAttoseconds, forKey: .ttlAttoseconds)
-        try fields.encode(self.validator, forKey: .validator)
-        try fields.encode(self.digest, forKey: .digest)
+    /// Takes over a text or `null`; `false` if the value is neither.
+    private static func read(_ value: FlatJSONReader.Value, _ reader: FlatJSONReader, into text: inout String?) -> Bool
+    {
+        if case .null = value {
+            text = nil
+            return true
+        }
+        text = reader.string(value)
+        return text != nil
     }
 
     /// The entry that these facts and the rest of its record make; `nil` if a fact is missing or absurd.
     func entry(epoch: UInt64, payload: Data) -> MuxStoredEntry? {
-        guard let schema, let fetched, fetched.isFinite, let ttl, ttl >= 0 else { return nil }
-        guard self.fetchedSince2001?.isFinite ?? true else { return nil }
-        let rest = self.ttlAttoseconds ?? 0
-        guard (0..<1_000_000_000_000_000_000).contains(rest) else { return nil }
+        guard let schema, let schemaVersion = Int(exactly: schema), let fetched, let ttl, ttl >= 0,
+            (0..<Self.attosecondsInSecond).contains(self.ttlAttoseconds)
+        else { return nil }
         return MuxStoredEntry(
             name: MuxStoreKey(domain: self.domain, key: self.key),
-            schemaVersion: schema,
+            schemaVersion: schemaVersion,
             sessionEpoch: epoch,
             fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
                 ?? Date(timeIntervalSince1970: fetched),
-            timeToLive: Duration(secondsComponent: ttl, attosecondsComponent: rest),
+            timeToLive: Duration(secondsComponent: ttl, attosecondsComponent: self.ttlAttoseconds),
             validator: self.validator,
             payload: payload
         )
-    }
-
-    /// Whole seconds and the rest; 292 billion years stand for all that is longer.
-    private static func split(_ duration: Duration) -> (Int64, Int64?) {
-        let (seconds, rest) = duration.attoseconds.quotientAndRemainder(dividingBy: 1_000_000_000_000_000_000)
-        guard let whole = Int64(exactly: seconds) else { return (.max, nil) }
-        return (whole, rest == 0 ? nil : Int64(rest))
     }
 }

@@ -28,36 +28,110 @@ package struct EntryFormat: Sendable {
         self.digest = digest
     }
 
-    /// The two lines of an entry.
-    package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
+    // MARK: - Writing
+
+    /// Appends the two lines of an entry.
+    package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> EntryFrame {
         try Self.check(entry)
-        let facts = EntryFacts(entry, digest: Self.digestText(of: entry.payload))
-        return try self.record(.entry, entry.name, entry.sessionEpoch, facts, payload: Array(entry.payload))
+        let (start, payload) = (bytes.count, entry.payload)
+        let frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
+        CheckedLine.begin(&bytes)
+        frame.append(to: &bytes)
+        EntryFacts.append(entry, digest: FNV.hash(payload), to: &bytes)
+        try self.endHeader(&bytes, from: start)
+        bytes += payload
+        bytes.append(Self.lineBreak)
+        return frame
     }
 
-    /// The two lines that end the entry of that name, or of a whole domain.
-    package func removal(
-        _ kind: EntryFrame.Kind,
+    /// Appends the two lines that end the entry of that name, or of a whole domain.
+    package func append(
+        removal kind: EntryFrame.Kind,
         of name: MuxStoreKey,
-        epoch: UInt64
-    ) throws(MuxStoreError) -> [UInt8] {
-        try self.record(kind, name, epoch, EntryFacts(domain: name.domain, key: name.key), payload: Self.null)
+        epoch: UInt64,
+        to bytes: inout [UInt8]
+    ) throws(MuxStoreError) -> EntryFrame {
+        let frame = self.frame(kind, name, epoch, payloadCount: Self.null.count)
+        try self.append(frame, name, to: &bytes)
+        return frame
+    }
+
+    /// The two lines that begin a journal.
+    package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
+        let digest = EntryDigest(domain: generation, key: 0)
+        let count = Int64(Self.null.count)
+        let frame = EntryFrame(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
+        var bytes: [UInt8] = []
+        try self.append(frame, MuxStoreKey(domain: ""), to: &bytes)
+        return bytes
+    }
+
+    /// The two lines of an entry.
+    package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
+        var bytes: [UInt8] = []
+        _ = try self.append(entry, to: &bytes)
+        return bytes
     }
 
     /// Refuses what could not be read back.
     package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
-        guard !entry.payload.contains(where: { $0 == Self.lineBreak || $0 == Self.carriageReturn }) else {
-            throw .lineBreakInPayload
-        }
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
         let texts = [entry.name.domain, entry.name.key ?? "", entry.validator ?? ""]
         let length = texts.reduce(0) { $0 + $1.utf8.count }
         // A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
         guard length * 6 + 1_024 <= Self.maximumHeader else { throw .entryTooLarge(bytes: length) }
+        guard !self.hasLineBreak(entry.payload) else { throw .lineBreakInPayload }
         guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
             entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero
         else { throw .timeOutOfRange }
     }
+
+    private static func hasLineBreak(_ payload: Data) -> Bool {
+        unsafe payload.withUnsafeBytes { buffer in
+            var found = false
+            // Without a way out of the loop, which lets the compiler look at many bytes at once.
+            for index in 0..<buffer.count {
+                let byte = unsafe buffer[index]
+                found = found || byte == Self.lineBreak || byte == Self.carriageReturn
+            }
+            return found
+        }
+    }
+
+    private func frame(
+        _ kind: EntryFrame.Kind,
+        _ name: MuxStoreKey,
+        _ epoch: UInt64,
+        payloadCount: Int
+    ) -> EntryFrame {
+        EntryFrame(
+            kind: kind,
+            store: self.store,
+            digest: self.digest(name),
+            epoch: epoch,
+            payloadCount: Int64(payloadCount)
+        )
+    }
+
+    /// Appends a record that has no value.
+    private func append(_ frame: EntryFrame, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
+        let start = bytes.count
+        CheckedLine.begin(&bytes)
+        frame.append(to: &bytes)
+        EntryFacts.append(removalOf: name, to: &bytes)
+        try self.endHeader(&bytes, from: start)
+        bytes += Self.null
+        bytes.append(Self.lineBreak)
+    }
+
+    private func endHeader(_ bytes: inout [UInt8], from start: Int) throws(MuxStoreError) {
+        let count = bytes.count - start
+        guard count <= Self.maximumHeader else { throw .entryTooLarge(bytes: count) }
+        CheckedLine.close(&bytes, from: start)
+        bytes.append(Self.lineBreak)
+    }
+
+    // MARK: - Reading
 
     /// What the first line of a record says; `nil` if it is not one.
     package static func frame(_ line: ArraySlice<UInt8>) -> EntryFrame? {
@@ -70,37 +144,10 @@ package struct EntryFormat: Sendable {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
             Int64(record.count - end - 2) == frame.payloadCount,
-            let facts = try? JSONDecoder().decode(EntryFacts.self, from: Data(record[..<end]))
+            let facts = EntryFacts(record, from: CheckedLine.restOffset + 1 + EntryFrame.count, to: end)
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
-        guard facts.digest == Self.digestText(of: payload) else { return nil }
+        guard facts.digest == FNV.hash(payload) else { return nil }
         return facts.entry(epoch: frame.epoch, payload: Data(payload))
-    }
-
-    private func record(
-        _ kind: EntryFrame.Kind,
-        _ name: MuxStoreKey,
-        _ epoch: UInt64,
-        _ facts: EntryFacts,
-        payload: [UInt8]
-    ) throws(MuxStoreError) -> [UInt8] {
-        let frame = EntryFrame(
-            kind: kind,
-            store: self.store,
-            digest: self.digest(name),
-            epoch: epoch,
-            payloadCount: Int64(payload.count)
-        )
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        // Every field is a text or a finite number, so encoding cannot fail.
-        guard let tail = try? encoder.encode(facts) else { throw .timeOutOfRange }
-        let line = CheckedLine.sealed(frame.bytes + tail.dropFirst())
-        guard line.count <= Self.maximumHeader else { throw .entryTooLarge(bytes: line.count) }
-        return line + [Self.lineBreak] + payload + [Self.lineBreak]
-    }
-
-    private static func digestText(of payload: some Sequence<UInt8>) -> String {
-        "fnv1a64:" + Hex.text(of: FNV.hash(payload))
     }
 }

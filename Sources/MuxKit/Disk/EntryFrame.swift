@@ -2,12 +2,28 @@
 package struct EntryFrame: Sendable, Equatable {
     /// What a record says, in raw values of one length.
     package enum Kind: String, Sendable, CaseIterable {
+        /// The journal begins here; the number in place of the domain's tells it from all that had its name before.
+        case begin
         /// Here is an entry.
         case entry
         /// The entry of that name is no more.
         case erase
         /// All entries of that domain are no more.
         case purge
+
+        fileprivate var bytes: [UInt8] {
+            switch self {
+            case .begin: Self.begins
+            case .entry: Self.entries
+            case .erase: Self.erasures
+            case .purge: Self.purges
+            }
+        }
+
+        private static let begins = Array(Self.begin.rawValue.utf8)
+        private static let entries = Array(Self.entry.rawValue.utf8)
+        private static let erasures = Array(Self.erase.rawValue.utf8)
+        private static let purges = Array(Self.purge.rawValue.utf8)
     }
 
     package var kind: Kind
@@ -26,26 +42,78 @@ package struct EntryFrame: Sendable, Equatable {
         self.payloadCount = payloadCount
     }
 
-    /// The fields as text, from the quotation mark that closes the check to a last comma.
+    /// Where the fields' values begin, behind the comma that the text begins with, and their widths.
+    private enum Place {
+        static let kind = 9..<14
+        static let store = 25..<41
+        static let domain = 56..<72
+        static let key = 84..<100
+        static let epoch = 110..<130
+        static let bytes = 139..<149
+    }
+
+    /// The text with a zero in place of every byte of a value.
+    private static let template: [UInt8] = {
+        var text = Array(",\"kind\":\"".utf8) + Self.blank(Place.kind)
+        text += Array("\",\"store\":\"".utf8) + Self.blank(Place.store)
+        text += Array("\",\"domain_id\":\"".utf8) + Self.blank(Place.domain)
+        text += Array("\",\"key_id\":\"".utf8) + Self.blank(Place.key)
+        text += Array("\",\"epoch\":".utf8) + Self.blank(Place.epoch)
+        text += Array(",\"bytes\":".utf8) + Self.blank(Place.bytes)
+        return text + [UInt8(ascii: ",")]
+    }()
+
+    private static func blank(_ place: Range<Int>) -> [UInt8] { [UInt8](repeating: 0, count: place.count) }
+
+    /// How many bytes the fields take, from the first comma to the last.
+    package static let count = template.count
+
+    /// Appends the fields as text, from the quotation mark that closes the check to a last comma.
+    package func append(to bytes: inout [UInt8]) {
+        bytes.append(UInt8(ascii: "\""))
+        let start = bytes.count
+        bytes += Self.template
+        for (index, byte) in self.kind.bytes.enumerated() { bytes[start + Place.kind.lowerBound + index] = byte }
+        Hex.write(self.store, to: &bytes, at: start + Place.store.lowerBound)
+        Hex.write(self.digest.domain, to: &bytes, at: start + Place.domain.lowerBound)
+        Hex.write(self.digest.key, to: &bytes, at: start + Place.key.lowerBound)
+        Self.write(self.epoch, to: &bytes, Place.epoch, start)
+        Self.write(UInt64(clamping: self.payloadCount), to: &bytes, Place.bytes, start)
+    }
+
+    /// The fields as ``append(to:)`` writes them.
     package var bytes: [UInt8] {
-        let text =
-            "\",\"kind\":\"\(self.kind.rawValue)\",\"store\":\"\(Hex.text(of: self.store))\""
-            + ",\"domain_id\":\"\(Hex.text(of: self.digest.domain))\",\"key_id\":\"\(Hex.text(of: self.digest.key))\""
-            + ",\"epoch\":\(Self.aligned(self.epoch, 20)),\"bytes\":\(Self.aligned(UInt64(self.payloadCount), 10)),"
-        return Array(text.utf8)
+        var bytes: [UInt8] = []
+        self.append(to: &bytes)
+        return bytes
+    }
+
+    /// Writes a number at the right end of its place, with blanks before it.
+    private static func write(_ value: UInt64, to bytes: inout [UInt8], _ place: Range<Int>, _ start: Int) {
+        var rest = value
+        for index in place.reversed() {
+            let isBlank = rest == 0 && index != place.upperBound - 1
+            bytes[start + index] =
+                isBlank ? UInt8(ascii: " ") : UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
+            rest /= 10
+        }
     }
 
     /// Reads the fields of a checked line's rest; `nil` if they are not all there, or absurd.
     package init?(_ rest: ArraySlice<UInt8>) {
-        var rest = rest
-        guard Self.take(",\"kind\":\"", from: &rest),
-            let kind = Kind(rawValue: String(decoding: Self.take(5, from: &rest), as: UTF8.self)),
-            Self.take("\",\"store\":\"", from: &rest), let store = Hex.value(of: Self.take(16, from: &rest)),
-            Self.take("\",\"domain_id\":\"", from: &rest), let domain = Hex.value(of: Self.take(16, from: &rest)),
-            Self.take("\",\"key_id\":\"", from: &rest), let key = Hex.value(of: Self.take(16, from: &rest)),
-            Self.take("\",\"epoch\":", from: &rest), let epoch = Self.number(Self.take(20, from: &rest)),
-            Self.take(",\"bytes\":", from: &rest), let count = Self.number(Self.take(10, from: &rest)),
-            Self.take(",", from: &rest), count <= EntryFormat.maximumPayload
+        let start = rest.startIndex
+        guard rest.count >= Self.count else { return nil }
+        for index in 0..<Self.count where Self.template[index] != 0 && rest[start + index] != Self.template[index] {
+            return nil
+        }
+        func field(_ place: Range<Int>) -> ArraySlice<UInt8> {
+            rest[(start + place.lowerBound)..<(start + place.upperBound)]
+        }
+        let name = field(Place.kind)
+        guard let kind = Kind.allCases.first(where: { name.elementsEqual($0.bytes) }),
+            let store = Hex.value(of: field(Place.store)), let domain = Hex.value(of: field(Place.domain)),
+            let key = Hex.value(of: field(Place.key)), let epoch = Self.number(field(Place.epoch)),
+            let count = Self.number(field(Place.bytes)), count <= EntryFormat.maximumPayload
         else { return nil }
         self.init(
             kind: kind,
@@ -56,25 +124,18 @@ package struct EntryFrame: Sendable, Equatable {
         )
     }
 
-    package static func aligned(_ value: UInt64, _ width: Int) -> String {
-        let digits = String(value)
-        return String(repeating: " ", count: max(0, width - digits.utf8.count)) + digits
-    }
-
-    private static func take(_ text: String, from rest: inout ArraySlice<UInt8>) -> Bool {
-        guard rest.starts(with: text.utf8) else { return false }
-        rest = rest.dropFirst(text.utf8.count)
-        return true
-    }
-
-    private static func take(_ count: Int, from rest: inout ArraySlice<UInt8>) -> ArraySlice<UInt8> {
-        defer { rest = rest.dropFirst(count) }
-        return rest.prefix(count)
-    }
-
+    /// The number at the right end of a field; `nil` if there is something else, or too much.
     private static func number(_ field: ArraySlice<UInt8>) -> UInt64? {
-        let digits = field.drop { $0 == UInt8(ascii: " ") }
-        guard digits.first != UInt8(ascii: "+") else { return nil }
-        return UInt64(String(decoding: digits, as: UTF8.self))
+        var value: UInt64 = 0
+        var hasDigits = false
+        for byte in field {
+            if byte == UInt8(ascii: " "), !hasDigits { continue }
+            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
+            let (product, overflows) = value.multipliedReportingOverflow(by: 10)
+            let (sum, overflowsToo) = product.addingReportingOverflow(UInt64(byte - UInt8(ascii: "0")))
+            guard !overflows, !overflowsToo else { return nil }
+            (value, hasDigits) = (sum, true)
+        }
+        return hasDigits ? value : nil
     }
 }

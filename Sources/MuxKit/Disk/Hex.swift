@@ -6,6 +6,13 @@ package enum Hex {
         (0..<16).map { Self.digits[Int(truncatingIfNeeded: value >> (60 - $0 * 4)) & 15] }
     }
 
+    /// Puts the 16 digits of `value` in place of the bytes from `index` on.
+    package static func write(_ value: UInt64, to bytes: inout [UInt8], at index: Int) {
+        for place in 0..<16 {
+            bytes[index + place] = self.digits[Int(truncatingIfNeeded: value >> (60 - place * 4)) & 15]
+        }
+    }
+
     package static func text(of value: UInt64) -> String { String(decoding: self.bytes(of: value), as: UTF8.self) }
 
     /// The number that exactly 16 lower-case digits say.

@@ -2,26 +2,34 @@ import Foundation
 
 /// Rewriting the records without those that are dead.
 extension Journal {
+    private typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
+
     private static let batchSize = 1 << 20
 
     /// Rewrites the file if that is due; under the lock.
     ///
     /// The store is in order without it, so a failure is counted and the next occasion tries again.
     func compactIfDue() {
-        guard let segment = self.segment, segment.isCompactionDue, let session = self.session else { return }
+        guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { return }
+        let isOver = self.byteLimit.map { segment.footprint > $0 } ?? false
+        guard isOver || segment.isCompactionDue else { return }
+        let records = segment.index.locations.filter { $0.location.epoch >= session.content.epoch }
+        let survivors = isOver ? self.survivors(records) : records[...]
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
-            let (compacted, damaged) = try self.rewrite(segment, session, to: temporary)
+            let (compacted, damaged) = try self.rewrite(survivors, of: segment, session, to: temporary)
             // Here the new form becomes the journal; before, the old one is untouched.
             try self.fileSystem.move(temporary, to: self.layout.segment)
             self.segment = compacted
             self.statistics.compactions += 1
+            self.statistics.evicted += records.count - survivors.count
             self.statistics.damagedRecords += damaged
         } catch {
             self.statistics.failedCompactions += 1
             try? self.fileSystem.removeFile(temporary)
             return
         }
+        if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
         // If this fails, the next durable save does it before it reports anything as saved.
         do {
             try self.fileSystem.synchronizeFolder(self.layout.journal)
@@ -30,9 +38,27 @@ extension Journal {
         }
     }
 
-    /// Copies the live records, as far as they are in order, to a new file and waits until they are on the disk.
+    /// The records that stay when the folder is full: those used last, until three quarters of the limit are taken.
+    ///
+    /// Less than all of it, so that the next save does not have to rewrite everything again.
+    private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
+        guard let byteLimit else { return records[...] }
+        let row = Int64(KeptIndex.rowSize)
+        var size = JournalSegment.overhead(of: 0)
+        var first = records.endIndex
+        while first > records.startIndex {
+            size += records[first - 1].location.count + row
+            // The very last one may take more than its share.
+            guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
+            first -= 1
+        }
+        return records[first...]
+    }
+
+    /// Copies the records, as far as they are in order, to a new file and waits until they are on the disk.
     private func rewrite(
-        _ segment: JournalSegment,
+        _ records: ArraySlice<LiveRecord>,
+        of segment: JournalSegment,
         _ session: Session,
         to path: String
     ) throws(MuxStoreError) -> (JournalSegment, damaged: Int) {
@@ -41,7 +67,12 @@ extension Journal {
         let compacted = JournalSegment(file: file, identity: try self.fileSystem.status(of: file).identity)
         var damaged = 0
         var batch: [UInt8] = []
-        for (digest, location) in segment.index.locations where location.epoch >= session.content.epoch {
+        if !records.isEmpty {
+            let generation = UInt64.random(in: .min ... .max)
+            batch = try format.beginning(generation)
+            (compacted.generation, compacted.end) = (generation, Int64(batch.count))
+        }
+        for (digest, location) in records {
             let record = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(location.count))
             guard let entry = format.entry(in: record), self.digest(entry.name) == digest else {
                 damaged += 1
@@ -54,7 +85,7 @@ extension Journal {
                 epoch: location.epoch,
                 payloadCount: Int64(entry.payload.count)
             )
-            compacted.index.apply(frame, offset: compacted.end, count: location.count)
+            compacted.takeIn(frame, offset: compacted.end, count: location.count)
             compacted.end += location.count
             batch += record
             if batch.count >= Self.batchSize {

@@ -93,14 +93,15 @@ extension Journal {
         }
         let status = try self.fileSystem.status(of: file)
         let segment = JournalSegment(file: file, identity: status.identity)
+        self.restoreIndex(of: segment, size: status.size, session)
         try self.readOn(segment, to: status.size, session)
         self.segment = segment
-        self.compactIfDue()
+        self.settle()
         return self.segment ?? segment
     }
 
     /// Takes in what stands behind the part that was read, and cuts off a record that was never finished.
-    private func readOn(
+    func readOn(
         _ segment: JournalSegment,
         to size: Int64,
         _ session: Session
@@ -116,10 +117,12 @@ extension Journal {
             switch step {
             case .newer: segment.holdsNewer = true
             case .damage: damaged += 1
-            case .record(let frame, _, _) where frame.store != session.content.store: damaged += 1
-            case .record(let frame, _, _) where frame.epoch < session.content.epoch: segment.holdsRefuse = true
-            case .record(let frame, let offset, let count):
-                segment.index.apply(frame, offset: offset, count: count)
+            case .record(let frame, _, _) where frame.store != session.content.store:
+                segment.holdsRefuse = true
+                if frame.kind != .begin { damaged += 1 }
+            case .record(let frame, _, _) where frame.kind != .begin && frame.epoch < session.content.epoch:
+                segment.holdsRefuse = true
+            case .record(let frame, let offset, let count): segment.takeIn(frame, offset: offset, count: count)
             }
         }
         if walker.endsTorn {
@@ -140,7 +143,7 @@ extension Journal {
             if self.sessionFile.isLeftover(name) { try? self.fileSystem.removeFile(path) }
         }
         let names = (try? self.fileSystem.names(in: self.layout.journal)) ?? []
-        for name in names where JournalLayout.isLeftoverSegment(name) {
+        for name in names where JournalLayout.isLeftoverSegment(name) || self.indexFile.isLeftover(name) {
             try? self.fileSystem.removeFile(FilePath.join(self.layout.journal, name))
         }
     }

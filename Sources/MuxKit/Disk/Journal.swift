@@ -18,6 +18,10 @@ final class Journal {
     let fileSystem: any FileSystem
     let layout: JournalLayout
     let digest: @Sendable (MuxStoreKey) -> EntryDigest
+    /// How many bytes the folder may take; `nil` for as many as there are.
+    let byteLimit: Int64?
+    /// How many records have to be new before the index is kept again, at least.
+    let indexFloor: Int
     var statistics = MuxStoreStatistics()
     var lockFile: OpenFile?
     var session: Session?
@@ -28,7 +32,15 @@ final class Journal {
     /// Attempts to lock a folder that is being removed and made again all the while.
     private static let lockAttempts = 8
 
-    init(root: String, fileSystem: any FileSystem, digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest) {
+    init(
+        root: String,
+        byteLimit: Int64?,
+        indexFloor: Int,
+        fileSystem: any FileSystem,
+        digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest
+    ) {
+        self.byteLimit = byteLimit
+        self.indexFloor = indexFloor
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.digest = digest
@@ -40,17 +52,31 @@ final class Journal {
         try self.refreshIfChanged().session.content.epoch
     }
 
-    func load(_ name: MuxStoreKey) throws(MuxStoreError) -> MuxStoredEntry? {
+    /// Where the entry of that name is, if there is one; counts as a use of it.
+    func place(of name: MuxStoreKey) throws(MuxStoreError) -> JournalPlace? {
         let (session, segment) = try self.refreshIfChanged()
         let digest = self.digest(name)
-        guard let location = segment.index[digest] else { return nil }
-        guard location.epoch >= session.content.epoch else { return nil }
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
-        let record = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(location.count))
-        guard let entry = format.entry(in: record) else {
-            self.statistics.damagedRecords += 1
-            segment.index.remove(digest)
-            segment.holdsRefuse = true
+        guard let location = segment.index[digest], location.epoch >= session.content.epoch else { return nil }
+        segment.index.touch(digest)
+        return JournalPlace(
+            file: segment.file,
+            digest: digest,
+            location: location,
+            format: EntryFormat(store: session.content.store, digest: self.digest),
+            fileSystem: self.fileSystem
+        )
+    }
+
+    /// Judges what was found there, perhaps a while ago.
+    func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
+        guard let entry else {
+            if let segment = self.segment, segment.file === place.file, let location = segment.index[place.digest],
+                location.offset == place.location.offset
+            {
+                self.statistics.damagedRecords += 1
+                segment.index.remove(place.digest)
+                segment.holdsRefuse = true
+            }
             return nil
         }
         guard entry.name == name else {
@@ -58,23 +84,37 @@ final class Journal {
             self.statistics.damagedRecords += 1
             return nil
         }
-        return entry
+        return entry.sessionEpoch >= self.lastEpoch ? entry : nil
     }
 
     // MARK: - Writing
 
     func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
-        for entry in entries { try EntryFormat.check(entry) }
         guard !entries.isEmpty else { return }
         try self.lock()
         defer { self.unlock() }
-        let (session, _) = try self.refresh()
+        let (session, segment) = try self.refresh()
         let format = EntryFormat(store: session.content.store, digest: self.digest)
-        var records: [[UInt8]] = []
-        for entry in entries where entry.sessionEpoch >= session.content.epoch {
-            records.append(try format.record(of: entry))
+        for entry in entries { try EntryFormat.check(entry) }
+        let present = self.arranged(entries.filter { $0.sessionEpoch >= session.content.epoch })
+        let records = JournalRecords(format)
+        for entry in present { try records.append(entry) }
+        let evicted = self.byteLimit.map { records.keepLast(within: $0) } ?? 0
+        // What does not fit is not to be found in an older form either.
+        for entry in present.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
+            try records.append(removal: .erase, of: entry.name, epoch: session.content.epoch)
         }
         try self.append(records, durability)
+        self.statistics.evicted += evicted
+    }
+
+    /// The last of each name, those fetched last at the end: who comes first is the first to be evicted.
+    private func arranged(_ entries: [MuxStoredEntry]) -> [MuxStoredEntry] {
+        guard entries.count > 1 else { return entries }
+        var names: Set<MuxStoreKey> = []
+        names.reserveCapacity(entries.count)
+        let latest = entries.reversed().filter { names.insert($0.name).inserted }
+        return latest.reversed().sorted { $0.fetchedAt < $1.fetchedAt }
     }
 
     func remove(
@@ -87,8 +127,8 @@ final class Journal {
         defer { self.unlock() }
         let (session, _) = try self.refresh()
         let format = EntryFormat(store: session.content.store, digest: self.digest)
-        var records: [[UInt8]] = []
-        for name in names { records.append(try format.removal(kind, of: name, epoch: session.content.epoch)) }
+        let records = JournalRecords(format)
+        for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
         try self.append(records, durability)
     }
 
@@ -119,22 +159,42 @@ final class Journal {
     }
 
     /// Writes the records in one go, and takes them in.
-    private func append(_ records: [[UInt8]], _ durability: MuxDurability) throws(MuxStoreError) {
-        guard !records.isEmpty, let segment = self.segment else { return }
+    private func append(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
+        guard !records.frames.isEmpty, let segment = self.segment else { return }
         let start = segment.end
-        let prefix: [UInt8] = segment.needsLineBreak ? [0x0a] : []
+        let prefix = try self.prefix(of: segment)
         do {
-            try self.fileSystem.appendAll(prefix + records.joined(), to: segment.file)
+            // In one write, so that nothing of a sibling's comes in between.
+            try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
             // Neither torn nor unsynchronised bytes stay; if even that fails, everything is looked at anew.
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
-        segment.end = start + Int64(prefix.count)
+        if start == 0, let end = prefix.firstIndex(of: 0x0a), let frame = EntryFormat.frame(prefix[..<end]) {
+            segment.takeIn(frame, offset: 0, count: Int64(prefix.count))
+        }
+        segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
-        for record in records { segment.takeIn(record) }
+        for (frame, count) in records.frames {
+            segment.takeIn(frame, offset: segment.end, count: count)
+            segment.end += count
+        }
+        self.settle()
+    }
+
+    /// What has to stand before the next record.
+    private func prefix(of segment: JournalSegment) throws(MuxStoreError) -> [UInt8] {
+        guard segment.end == 0, let session = self.session else { return segment.needsLineBreak ? [0x0a] : [] }
+        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        return try format.beginning(.random(in: .min ... .max))
+    }
+
+    /// Rewrites the records if that is due, and the kept index; under the lock.
+    func settle() {
         self.compactIfDue()
+        self.keepIndexIfDue()
     }
 
     /// The file's content first, then the names that lead to it.

@@ -6,15 +6,22 @@ package struct JournalIndex: Sendable {
         /// The length of both lines with their line breaks.
         package var count: Int64
         package var epoch: UInt64
+        /// Grows with every use of any record.
+        package var lastUse: UInt64
 
-        package init(offset: Int64, count: Int64, epoch: UInt64) {
+        package init(offset: Int64, count: Int64, epoch: UInt64, lastUse: UInt64 = 0) {
             self.offset = offset
             self.count = count
             self.epoch = epoch
+            self.lastUse = lastUse
         }
     }
 
     private var domains: [UInt64: [UInt64: Location]] = [:]
+    private var uses: UInt64 = 0
+
+    /// The number of live records.
+    package private(set) var count = 0
 
     /// The bytes of all live records.
     package private(set) var liveBytes: Int64 = 0
@@ -27,14 +34,14 @@ package struct JournalIndex: Sendable {
     package mutating func apply(_ frame: EntryFrame, offset: Int64, count: Int64) {
         switch frame.kind {
         case .entry:
-            let location = Location(offset: offset, count: count, epoch: frame.epoch)
-            let former = self.domains[frame.digest.domain, default: [:]].updateValue(location, forKey: frame.digest.key)
-            self.liveBytes += count - (former?.count ?? 0)
+            self.insert(frame.digest, Location(offset: offset, count: count, epoch: frame.epoch))
+        case .begin: break
         case .erase:
             self.remove(frame.digest)
         case .purge:
             for location in (self.domains.removeValue(forKey: frame.digest.domain) ?? [:]).values {
                 self.liveBytes -= location.count
+                self.count -= 1
             }
         }
     }
@@ -42,12 +49,32 @@ package struct JournalIndex: Sendable {
     package mutating func remove(_ digest: EntryDigest) {
         guard let former = self.domains[digest.domain]?.removeValue(forKey: digest.key) else { return }
         self.liveBytes -= former.count
+        self.count -= 1
     }
 
-    /// All live records in the order of the file.
+    /// Takes in a live record as the one last used.
+    package mutating func insert(_ digest: EntryDigest, _ location: Location) {
+        self.uses += 1
+        var location = location
+        location.lastUse = self.uses
+        if let former = self.domains[digest.domain, default: [:]].updateValue(location, forKey: digest.key) {
+            self.liveBytes -= former.count
+            self.count -= 1
+        }
+        self.liveBytes += location.count
+        self.count += 1
+    }
+
+    /// Notes that the record was used.
+    package mutating func touch(_ digest: EntryDigest) {
+        self.uses += 1
+        self.domains[digest.domain]?[digest.key]?.lastUse = self.uses
+    }
+
+    /// All live records, the least recently used first.
     package var locations: [(digest: EntryDigest, location: Location)] {
         self.domains
             .flatMap { domain, keys in keys.map { (EntryDigest(domain: domain, key: $0.key), $0.value) } }
-            .sorted { $0.1.offset < $1.1.offset }
+            .sorted { $0.1.lastUse < $1.1.lastUse }
     }
 }

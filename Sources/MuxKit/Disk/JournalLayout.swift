@@ -14,6 +14,9 @@ package struct JournalLayout: Sendable {
     /// The records.
     package var segment: String { FilePath.join(self.journal, Self.segmentName) }
 
+    /// The name of the file of ``KeptIndex``, beside the records.
+    package static let indexName = "00000001.index"
+
     private static let journalName = "journal"
     private static let segmentName = "00000001.jsonl"
     private static let trashPrefix = "trash-"

@@ -21,12 +21,28 @@ final class JournalSegment {
         self.identity = identity
     }
 
-    /// Takes in a record that was appended.
-    func takeIn(_ record: [UInt8]) {
-        guard let end = record.firstIndex(of: 0x0a), let frame = EntryFormat.frame(record[..<end]) else { return }
-        self.index.apply(frame, offset: self.end, count: Int64(record.count))
-        self.end += Int64(record.count)
+    /// The random number that the file begins with; `nil` if it begins with something else.
+    var generation: UInt64?
+    /// Where the last record that was taken in begins.
+    var lastOffset: Int64 = 0
+    /// How many records were taken in that the kept index does not know.
+    var unkept = 0
+    /// The size of the kept index, as far as this process knows.
+    var keptBytes: Int64 = 0
+
+    /// Takes in a record that stands behind all others.
+    func takeIn(_ frame: EntryFrame, offset: Int64, count: Int64) {
+        self.index.apply(frame, offset: offset, count: count)
+        self.lastOffset = offset
+        self.unkept += 1
+        if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
     }
+
+    /// The most that the folder takes on disk: the records, their index, and the small files.
+    var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
+
+    /// The most that `count` entries take besides their records.
+    static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(KeptIndex.rowSize) }
 
     /// Smaller amounts of dead bytes are not worth a rewrite.
     static let compactionFloor: Int64 = 1 << 16

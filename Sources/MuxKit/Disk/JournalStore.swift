@@ -5,7 +5,14 @@ public import Foundation
 /// Saving appends to one file; loading reads one entry from it, checks that not a byte of it changed, and takes in what
 /// other processes appended. The folder is opened on first use; if that fails, the next call tries again.
 ///
-/// **Concurrent calls** wait for one another, on a thread of the store's own. Several processes, such as an app and its
+/// **Bounds.** When the folder takes more bytes than its limit, the least recently used entries go, until it takes three
+/// quarters of it. Loads and saves of this process count as uses; of earlier processes the order is known in which they
+/// left the entries on disk. How many went is counted in ``MuxStoreStatistics/evicted``. The limit cannot be kept
+/// while the disk refuses the rewriting, which is counted and tried again by the next save, nor while the folder holds
+/// records of a newer version of the library, which are left alone.
+///
+/// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side
+/// by side. Several processes, such as an app and its
 /// extensions, may use one folder.
 ///
 /// **On disk.** Killed at any point, the store gives the old entry, the new one, or none; never a mixture. Files are
@@ -21,22 +28,38 @@ public actor JournalStore: MuxStore {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
+    /// Longer records are read beside other calls, which costs a thread switch more.
+    package static let concurrentSize: Int64 = 1 << 14
+
     /// Describes a store in `directory`, which nothing else should use; touches nothing yet.
     ///
     /// An app and its extensions share entries in a folder of their app group.
-    public init(directory: URL) {
-        self.init(directory: directory, fileSystem: POSIXFileSystem())
+    ///
+    /// - Parameters:
+    ///   - directory: The folder; made when it is first needed.
+    ///   - byteLimit: The most bytes that the folder takes when a save has returned; 100 MB by default, `nil` for no
+    ///     limit. While the store makes room it takes up to three quarters of that in addition.
+    public init(directory: URL, byteLimit: Int? = 100_000_000) {
+        self.init(directory: directory, byteLimit: byteLimit, fileSystem: POSIXFileSystem())
     }
 
     /// Describes a store on a file system, and with a hash of names, of the caller's choice.
     package init(
         directory: URL,
+        byteLimit: Int? = 100_000_000,
+        indexFloor: Int = 512,
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
     ) {
         let path = directory.standardizedFileURL.path(percentEncoded: false)
         let root = path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
-        self.journal = Journal(root: root, fileSystem: fileSystem, digest: digest)
+        self.journal = Journal(
+            root: root,
+            byteLimit: byteLimit.map(Int64.init),
+            indexFloor: max(1, indexFloor),
+            fileSystem: fileSystem,
+            digest: digest
+        )
     }
 
     /// The number of the present session; 0 before the first sign-out.
@@ -53,7 +76,14 @@ public actor JournalStore: MuxStore {
     ///
     /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
     /// - Complexity: O(1); reads one record.
-    public func load(_ name: MuxStoreKey) throws -> MuxStoredEntry? { try self.journal.load(name) }
+    public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
+        guard let place = try self.journal.place(of: name) else { return nil }
+        guard place.location.count > Self.concurrentSize else {
+            return self.journal.accept(try place.read(), from: place, as: name)
+        }
+        let found = await OffPool.run { Result { () throws(MuxStoreError) in try place.read() } }
+        return self.journal.accept(try found.get(), from: place, as: name)
+    }
 
     /// Checks the limits of the format: a header of a megabyte, a payload of one line, a time that can be told.
     ///
@@ -61,6 +91,8 @@ public actor JournalStore: MuxStore {
     public nonisolated func check(_ entry: MuxStoredEntry) throws { try EntryFormat.check(entry) }
 
     /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
+    ///
+    /// Entries that do not fit into the limit together, even alone, are not kept: of one call, those fetched last are.
     ///
     /// - Throws: ``MuxStoreError``; what was written of the entries is then taken back.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
@@ -88,5 +120,8 @@ public actor JournalStore: MuxStore {
     public func removeEverything() throws { try self.journal.removeEverything() }
 
     /// What the store counted so far.
-    public func statistics() async -> MuxStoreStatistics { self.journal.statistics }
+    public func statistics() -> MuxStoreStatistics { self.journal.statistics }
+
+    /// What is wrong with the store, for tests; empty if nothing is.
+    package func brokenInvariants() throws -> [String] { try self.journal.brokenInvariants() }
 }

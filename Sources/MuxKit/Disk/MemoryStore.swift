@@ -38,4 +38,7 @@ public actor MemoryStore: MuxStore {
 
     /// Forgets every entry of every domain; the session epoch stays.
     public func removeEverything() { self.entries = [:] }
+
+    /// Nothing: there is nothing to count.
+    public func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
 }

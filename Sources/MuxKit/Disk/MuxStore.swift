@@ -91,6 +91,18 @@ public struct MuxStoreStatistics: Sendable, Equatable {
     /// Times such a rewrite failed; nothing is lost by that, and it is tried again.
     public var failedCompactions = 0
 
+    /// Entries that were given up because the store is bounded, the least recently used first.
+    public var evicted = 0
+
+    /// Times a kept index was there and did not fit what it is an index of; it was made again from the entries.
+    public var rebuiltIndexes = 0
+
+    /// Times the index could not be kept; nothing is lost by that but time at the next opening.
+    public var failedIndexes = 0
+
+    /// Entries that a ``SealedStore`` could not open; each was a miss.
+    public var unopened = 0
+
     /// Statistics of a store that has counted nothing yet.
     public init() {}
 }
@@ -146,14 +158,14 @@ public protocol MuxStore: Sendable {
     /// - Throws: What went wrong; entries of earlier sessions do not come back to life by that.
     func removeEverything() async throws
 
-    /// What the store counted so far.
+    /// What the store counted so far; `MuxStoreStatistics()` from a store that does not count.
+    ///
+    /// There is no default: a store's own synchronous `statistics()` would lose against it where the store is used by
+    /// its own type.
     func statistics() async -> MuxStoreStatistics
 }
 
 extension MuxStore {
     /// Any entry can be kept: for stores without limits.
     public func check(_ entry: MuxStoredEntry) throws {}
-
-    /// Nothing counted: for stores that do not count.
-    public func statistics() async -> MuxStoreStatistics { .init() }
 }

@@ -2,7 +2,7 @@ import Dispatch
 
 /// Work that keeps a processor busy, run on Dispatch's threads so that it holds up nobody's `await`.
 package enum OffPool {
-    /// Runs `work` on one of Dispatch's threads.
+    /// Runs `work`, which may block, on one of Dispatch's threads.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
         await withCheckedContinuation { continuation in
             DispatchQueue.global(qos: .userInitiated).async { continuation.resume(returning: work()) }

@@ -14,18 +14,38 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
     /// A save after a damaged record, which the opening drops.
     case openingDamaged
     case remove
+    /// A save after which the index is kept again.
+    case indexedSave
+    /// A save that makes the dead bytes outweigh the live ones, where an index is kept.
+    case indexedCompaction
+    /// A save that makes the folder exceed its limit.
+    case evictingSave
     /// The session number rises, then everything goes.
     case signOut
+
+    /// A store as the work wants it.
+    private func store(_ scratch: Scratch, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
+        switch self {
+        case .indexedSave, .indexedCompaction: scratch.store(fileSystem, indexFloor: 2)
+        case .evictingSave: scratch.store(fileSystem, byteLimit: 11_000, indexFloor: 2)
+        case .firstSave, .save, .compactingSave, .openingDamaged, .remove, .signOut: scratch.store(fileSystem)
+        }
+    }
+
+    private func large(_ key: String, _ size: Int) -> MuxStoredEntry {
+        var large = sample(key)
+        large.payload = Data("\"\(String(repeating: "x", count: size))\"".utf8)
+        return large
+    }
 
     /// Brings the folder into the state that the work starts from.
     func prepare(_ scratch: Scratch) async throws {
         guard self != .firstSave else { return }
-        let store = scratch.store()
-        if self == .compactingSave {
-            var large = sample("large")
-            large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
-            try await store.save([large], durability: .relaxed)
+        let store = self.store(scratch)
+        if self == .compactingSave || self == .indexedCompaction {
+            try await store.save([self.large("large", 70_000)], durability: .relaxed)
         }
+        if self == .evictingSave { try await store.save([self.large("old", 4000)], durability: .relaxed) }
         try await store.save([sample("a", 1), sample("b", 1)], durability: .full)
         if self == .openingDamaged {
             var bytes = try Data(contentsOf: scratch.segment)
@@ -36,11 +56,14 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
 
     /// Does the work on a folder that was prepared.
     func run(_ scratch: Scratch, _ fileSystem: any FileSystem) async throws {
-        let store = scratch.store(fileSystem)
+        let store = self.store(scratch, fileSystem)
         switch self {
-        case .firstSave, .save, .openingDamaged:
+        case .evictingSave:
+            let entries = [sample("a", 2), sample("c", 2), self.large("large", 4000)]
+            try await store.save(entries, durability: .full)
+        case .firstSave, .save, .openingDamaged, .indexedSave:
             try await store.save([sample("a", 2), sample("c", 2)], durability: .full)
-        case .compactingSave:
+        case .compactingSave, .indexedCompaction:
             try await store.save([sample("a", 2), sample("c", 2), sample("large", 2)], durability: .full)
         case .remove: try await store.remove([name("a"), name("c")], durability: .full)
         case .signOut:
@@ -51,7 +74,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
 
     /// Looks at what an interruption left, with a process's fresh eyes.
     func verify(_ scratch: Scratch, isDone: Bool, _ what: Comment) async throws {
-        let store = scratch.store()
+        let store = self.store(scratch)
         let epoch = try await store.sessionEpoch()
         let a = try await store.load(name("a"))
         let b = try await store.load(name("b"))
@@ -59,7 +82,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         switch self {
         case .firstSave:
             #expect([nil, sample("a", 2)].contains(a) && b == nil && epoch == 0, what)
-        case .save, .compactingSave, .openingDamaged:
+        case .save, .compactingSave, .openingDamaged, .indexedSave, .indexedCompaction, .evictingSave:
             #expect([sample("a", 1), sample("a", 2)].contains(a) && b == sample("b", 1) && epoch == 0, what)
         case .remove: #expect([sample("a", 1), nil].contains(a) && b == sample("b", 1) && epoch == 0, what)
         case .signOut:
@@ -70,10 +93,13 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         if isDone, self == .remove { #expect(a == nil, what) }
         if isDone, self != .signOut, self != .remove { #expect(a == sample("a", 2) && c == sample("c", 2), what) }
         // Nothing is left lying about, and the folder is as good as new.
-        #expect(scratch.listing == ["epoch.json", "journal", "journal/00000001.jsonl", "lock"], what)
+        let files = scratch.listing.filter { $0 != "journal/00000001.index" }
+        #expect(files == ["epoch.json", "journal", "journal/00000001.jsonl", "lock"], what)
+        #expect(try await store.brokenInvariants().isEmpty, what)
         if epoch == 1 { #expect(try Data(contentsOf: scratch.segment).isEmpty, what) }
         try await store.save([sample("a", 3, epoch: epoch)], durability: .full)
-        #expect(try await scratch.store().load(name("a")) == sample("a", 3, epoch: epoch), what)
+        #expect(try await self.store(scratch).load(name("a")) == sample("a", 3, epoch: epoch), what)
+        #expect(try await store.brokenInvariants().isEmpty, what)
         let statistics = await store.statistics()
         #expect(statistics.damagedRecords == 0 || self == .openingDamaged, what)
     }

@@ -12,9 +12,19 @@ struct CrashTests {
         }
     }
 
-    private func kill(_ scenario: CrashScenario, at number: Int, after bytes: Int) async throws {
+    private func prepared(_ scenario: CrashScenario) async throws -> Scratch {
         let scratch = Scratch()
         try await scenario.prepare(scratch)
+        return scratch
+    }
+
+    private func kill(
+        _ scenario: CrashScenario,
+        _ prepared: Scratch,
+        at number: Int,
+        after bytes: Int
+    ) async throws {
+        let scratch = try Scratch(copyOf: prepared)
 
         let path = scratch.folder.path
         let work = scenario.rawValue
@@ -30,35 +40,49 @@ struct CrashTests {
 
     @Test func `DK-02 killed at any call of a save a reader sees the old entry or the new one`() async throws {
         let calls = try await CrashScenario.save.calls()
+        let prepared = try await self.prepared(.save)
 
         for number in 1...calls.count {
             for bytes in calls[number - 1].operation == .write ? [100, 400, 1 << 20] : [0] {
-                try await self.kill(.save, at: number, after: bytes)
+                try await self.kill(.save, prepared, at: number, after: bytes)
             }
         }
     }
 
     @Test func `DK-02 killed at any call of a compaction a reader sees the old journal or the new one`() async throws {
         let calls = try await CrashScenario.compactingSave.calls()
+        let prepared = try await self.prepared(.compactingSave)
         #expect(calls.contains(FileCall(.rename, "00000001.jsonl")))
 
-        for number in 1...calls.count { try await self.kill(.compactingSave, at: number, after: 300) }
+        for number in 1...calls.count { try await self.kill(.compactingSave, prepared, at: number, after: 300) }
+    }
+
+    @Test(arguments: [CrashScenario.indexedSave, .indexedCompaction, .evictingSave])
+    func `DK-07 killed at any call with an index and a limit a reader is not misled`(scenario: CrashScenario)
+        async throws
+    {
+        let calls = try await scenario.calls()
+        let prepared = try await self.prepared(scenario)
+        #expect(calls.contains(FileCall(.rename, "00000001.index")))
+
+        for number in 1...calls.count { try await self.kill(scenario, prepared, at: number, after: 300) }
     }
 
     @Test func `RP-05 killed at any call of a sign-out the next process finishes it`() async throws {
         let calls = try await CrashScenario.signOut.calls()
+        let prepared = try await self.prepared(.signOut)
 
-        for number in 1...calls.count { try await self.kill(.signOut, at: number, after: 20) }
+        for number in 1...calls.count { try await self.kill(.signOut, prepared, at: number, after: 20) }
     }
 
     @Test(arguments: CrashScenario.allCases)
     func `DK-02 stopped at any call and byte the folder is in order`(scenario: CrashScenario) async throws {
         let calls = try await scenario.calls()
+        let prepared = try await self.prepared(scenario)
 
         for number in 1...calls.count {
-            for bytes in calls[number - 1].operation == .write ? [0, 1, 37, 350, 1000, 1 << 20] : [0] {
-                let scratch = Scratch()
-                try await scenario.prepare(scratch)
+            for bytes in calls[number - 1].operation == .write ? [0, 1, 350, 1 << 20] : [0] {
+                let scratch = try Scratch(copyOf: prepared)
                 // As if the process had ended there: no later call does anything, not even cleaning up.
                 let fileSystem = RecordingFileSystem { count, _ in count == number ? .fail(after: bytes, EIO) : nil }
                 try? await scenario.run(scratch, fileSystem)
@@ -68,12 +92,25 @@ struct CrashTests {
     }
 
     @Test(arguments: CrashScenario.allCases)
-    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario) async throws {
-        let calls = try await scenario.calls()
-
-        for number in 1...calls.count {
+    func `DK-02 writes that stop in the middle are continued`(scenario: CrashScenario) async throws {
+        for count in [1, 100] {
             let scratch = Scratch()
             try await scenario.prepare(scratch)
+            let fileSystem = RecordingFileSystem { _, call in call.operation == .write ? .shorten(to: count) : nil }
+
+            try await scenario.run(scratch, fileSystem)
+
+            try await scenario.verify(scratch, isDone: true, "\(scenario), \(count) bytes a time")
+        }
+    }
+
+    @Test(arguments: CrashScenario.allCases)
+    func `DK-12 any one call refused is an error or does no harm`(scenario: CrashScenario) async throws {
+        let calls = try await scenario.calls()
+        let prepared = try await self.prepared(scenario)
+
+        for number in 1...calls.count {
+            let scratch = try Scratch(copyOf: prepared)
             let fileSystem = RecordingFileSystem { count, _ in count == number ? .refuse(ENOSPC) : nil }
             var isDone = false
             do {

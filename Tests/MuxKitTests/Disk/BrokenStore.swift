@@ -75,4 +75,6 @@ struct BrokenStore: MuxStore {
         guard self.flaw != .everythingStays else { return }
         await self.base.removeEverything()
     }
+
+    func statistics() async -> MuxStoreStatistics { await self.base.statistics() }
 }

@@ -37,7 +37,7 @@ struct JournalFolderTests {
 
         for file in [scratch.segment, scratch.session] {
             let lines = try Data(contentsOf: file).split(separator: 0x0a)
-            #expect(lines.count == (file == scratch.session ? 1 : 10))
+            #expect(lines.count == (file == scratch.session ? 1 : 12))
             for line in lines {
                 #expect(throws: Never.self) { try JSONSerialization.jsonObject(with: line, options: .fragmentsAllowed) }
             }

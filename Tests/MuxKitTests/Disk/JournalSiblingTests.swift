@@ -94,7 +94,7 @@ struct JournalSiblingTests {
         let scratch = Scratch()
         let store = scratch.store()
         try await store.save([sample("a", 1)], durability: .relaxed)
-        let torn = Array(try Data(contentsOf: scratch.segment).dropLast(5))
+        let torn = Array(try Data(contentsOf: scratch.segment).dropFirst(scratch.beginning()).dropLast(5))
         let file = try FileHandle(forWritingTo: scratch.segment)
         try file.seekToEnd()
         try file.write(contentsOf: torn)

@@ -8,7 +8,11 @@ final class Scratch: Sendable {
     private let isOwner: Bool
 
     init() {
-        self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
+        // In memory where the system has such a place: thousands of waits for a disk would be most of the tests' time.
+        let memory = URL(filePath: "/dev/shm", directoryHint: .isDirectory)
+        let hasMemory = FileManager.default.isWritableFile(atPath: memory.path)
+        self.folder = (hasMemory ? memory : FileManager.default.temporaryDirectory)
+            .appending(component: "MuxKit-" + UUID().uuidString)
         self.isOwner = true
     }
 
@@ -18,6 +22,16 @@ final class Scratch: Sendable {
         self.isOwner = false
     }
 
+    /// A copy of the folder of another test.
+    convenience init(copyOf other: Scratch) throws {
+        self.init()
+        guard FileManager.default.fileExists(atPath: other.folder.path) else { return }
+        try FileManager.default.copyItem(at: other.folder, to: self.folder)
+    }
+
+    /// How many bytes a test that tries every byte may step on at a time: 1 for the long run.
+    static let stride = ProcessInfo.processInfo.environment["MUX_FUZZ"] == nil ? 5 : 1
+
     deinit {
         if self.isOwner { try? FileManager.default.removeItem(at: self.folder) }
     }
@@ -26,8 +40,20 @@ final class Scratch: Sendable {
     var segment: URL { self.root.appending(path: "journal/00000001.jsonl") }
     var session: URL { self.root.appending(component: "epoch.json") }
 
-    func store(_ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
-        JournalStore(directory: self.root, fileSystem: fileSystem)
+    var index: URL { self.root.appending(path: "journal/00000001.index") }
+
+    func store(
+        _ fileSystem: any FileSystem = POSIXFileSystem(),
+        byteLimit: Int? = nil,
+        indexFloor: Int = 512
+    ) -> JournalStore {
+        JournalStore(directory: self.root, byteLimit: byteLimit, indexFloor: indexFloor, fileSystem: fileSystem)
+    }
+
+    /// How many bytes of the journal stand before its first entry: the two lines that it begins with.
+    func beginning() throws -> Int {
+        let ends = try Data(contentsOf: self.segment).indices(of: 0x0a).ranges.flatMap { $0 }
+        return ends.count < 2 ? 0 : ends[1] + 1
     }
 
     /// All paths under the store's folder, in order.

@@ -18,6 +18,38 @@ struct StoreConformanceTests {
         try await MuxStoreConformance.run { MemoryStore() }
     }
 
+    @Test func `DK-08 a bounded journal with a kept index keeps the rules of a store`() async throws {
+        let folders = Guarded<[Scratch]>([])
+
+        try await MuxStoreConformance.run {
+            let scratch = Scratch()
+            folders.withLock { $0.append(scratch) }
+            return scratch.store(byteLimit: 1_000_000, indexFloor: 1)
+        }
+    }
+
+    @Test func `DK-08 a store as a user would write it keeps the rules of a store`() async throws {
+        let folders = Guarded<[Scratch]>([])
+
+        try await MuxStoreConformance.run {
+            let scratch = Scratch()
+            folders.withLock { $0.append(scratch) }
+            return FolderOfFilesStore(folder: scratch.root)
+        }
+    }
+
+    @Test func `DK-08 a sealed store keeps the rules of a store`() async throws {
+        let folders = Guarded<[Scratch]>([])
+        let seal = ToySeal(key: 7)
+
+        try await MuxStoreConformance.run { SealedStore(MemoryStore(), seal: seal.seal, open: seal.open) }
+        try await MuxStoreConformance.run {
+            let scratch = Scratch()
+            folders.withLock { $0.append(scratch) }
+            return SealedStore(scratch.store(), seal: seal.seal, open: seal.open)
+        }
+    }
+
     @Test(arguments: BrokenStore.Flaw.allCases)
     func `DK-08 a store with a flaw breaks the rule that forbids it`(flaw: BrokenStore.Flaw) async throws {
         let error = await #expect(throws: MuxStoreConformanceError.self) {

@@ -107,6 +107,7 @@ struct ReviewA2Tests {
 }
 
 struct CountingStore: MuxStore {
+    func statistics() async -> MuxStoreStatistics { .init() }
     let removals = Guarded(0)
     let memory: any MuxStore = MemoryStore()
     func sessionEpoch() async throws -> UInt64 { try await self.memory.sessionEpoch() }

@@ -487,6 +487,7 @@ final class HoldingExecutor: TaskExecutor {
 
 /// A store that, as most asynchronous code does, stops when its task is cancelled.
 struct PoliteStore: MuxStore {
+    func statistics() async -> MuxStoreStatistics { .init() }
     let memory: any MuxStore = MemoryStore()
     func sessionEpoch() async throws -> UInt64 {
         try Task.checkCancellation()
@@ -511,6 +512,7 @@ struct PoliteStore: MuxStore {
 }
 
 struct LastEpochStore: MuxStore {
+    func statistics() async -> MuxStoreStatistics { .init() }
     func sessionEpoch() async throws -> UInt64 { .max }
     func raiseSessionEpoch(to epoch: UInt64) async throws {}
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? { nil }

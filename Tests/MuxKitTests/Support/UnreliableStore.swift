@@ -51,4 +51,6 @@ struct UnreliableStore: MuxStore {
         if self.failsRemovals.withLock({ $0 }) { throw Failure() }
         try await self.memory.removeEverything()
     }
+
+    func statistics() async -> MuxStoreStatistics { await self.memory.statistics() }
 }

@@ -1,0 +1,148 @@
+import Foundation
+
+/// A copy on disk of where a journal's entries are, so that opening it need not walk it.
+///
+/// One checked line of JSON, then five numbers of 64 bits for each entry, the least recently used first. Wherever it
+/// comes from, reading is total; a copy that is believed wrongly costs misses, never a wrong value, because every entry
+/// is verified when it is loaded.
+package struct KeptIndex: Sendable, Equatable {
+    /// What ties an index to one journal in one state.
+    package struct Anchor: Sendable, Equatable {
+        /// The identity of the store.
+        package var store: UInt64
+        /// The number that the journal begins with.
+        package var generation: UInt64
+        /// How much of the journal the index knows, from its beginning.
+        package var covered: Int64
+        /// Where the last record of that part begins.
+        package var lastOffset: Int64
+        /// A hash of that record's first bytes, with the check of its first line.
+        package var lastStamp: UInt64
+
+        package init(store: UInt64, generation: UInt64, covered: Int64, lastOffset: Int64, lastStamp: UInt64) {
+            self.store = store
+            self.generation = generation
+            self.covered = covered
+            self.lastOffset = lastOffset
+            self.lastStamp = lastStamp
+        }
+    }
+
+    /// One entry.
+    package struct Row: Sendable, Equatable {
+        package var digest: EntryDigest
+        package var offset: Int64
+        package var count: Int64
+        package var epoch: UInt64
+
+        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64) {
+            self.digest = digest
+            self.offset = offset
+            self.count = count
+            self.epoch = epoch
+        }
+    }
+
+    package var anchor: Anchor
+    package var rows: [Row]
+
+    package init(anchor: Anchor, rows: [Row]) {
+        self.anchor = anchor
+        self.rows = rows
+    }
+
+    /// The bytes that an entry takes.
+    package static let rowSize = 40
+    /// How many of a record's first bytes go into ``Anchor/lastStamp``.
+    package static let stampSize = CheckedLine.restOffset
+
+    private static let lineBreak: UInt8 = 0x0a
+
+    // MARK: - Writing
+
+    package var encoded: [UInt8] {
+        var hash = FNV()
+        var body: [UInt8] = []
+        body.reserveCapacity(self.rows.count * Self.rowSize)
+        for row in self.rows {
+            for word in [
+                row.digest.domain, row.digest.key, UInt64(bitPattern: row.offset), UInt64(bitPattern: row.count),
+                row.epoch,
+            ] {
+                hash.combine(word: word)
+                for shift in stride(from: 0, to: 64, by: 8) { body.append(UInt8(truncatingIfNeeded: word >> shift)) }
+            }
+        }
+        var line: [UInt8] = []
+        CheckedLine.begin(&line)
+        let anchor = self.anchor
+        line += "\",\"kind\":\"index\",\"store\":\"\(Hex.text(of: anchor.store))\"".utf8
+        line += ",\"generation\":\"\(Hex.text(of: anchor.generation))\",\"covered\":\(anchor.covered)".utf8
+        line += ",\"last\":\(anchor.lastOffset),\"last_stamp\":\"\(Hex.text(of: anchor.lastStamp))\"".utf8
+        line += ",\"rows\":\(self.rows.count),\"rows_digest\":\"\(Hex.text(of: hash.value))\"}".utf8
+        CheckedLine.close(&line, from: 0)
+        line.append(Self.lineBreak)
+        return line + body
+    }
+
+    // MARK: - Reading
+
+    /// Reads an index; `nil` if a byte of it is not as it was written.
+    package init?(_ bytes: [UInt8]) {
+        guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
+            case .present? = CheckedLine.open(bytes[..<end])
+        else { return nil }
+        var reader = FlatJSONReader(bytes, from: CheckedLine.restOffset + 2, to: end)
+        var (hashes, numbers): ([String: UInt64], [String: Int64]) = ([:], [:])
+        while let (name, value) = reader.next() {
+            let name = String(decoding: bytes[name], as: UTF8.self)
+            if case .text(let range, _) = value { hashes[name] = Hex.value(of: bytes[range]) }
+            if case .number = value { numbers[name] = reader.integer(value) }
+        }
+        guard reader.isComplete, let store = hashes["store"], let generation = hashes["generation"],
+            let covered = numbers["covered"], let last = numbers["last"], let stamp = hashes["last_stamp"],
+            let digest = hashes["rows_digest"], let count = numbers["rows"],
+            count >= 0, count <= Int64(bytes.count / Self.rowSize), last >= 0, last < covered,
+            bytes.count - end - 1 == Int(count) * Self.rowSize,
+            let rows = Self.rows(bytes, from: end + 1, count: Int(count), covered: covered, digest: digest)
+        else { return nil }
+        self.rows = rows
+        self.anchor = Anchor(
+            store: store,
+            generation: generation,
+            covered: covered,
+            lastOffset: last,
+            lastStamp: stamp
+        )
+    }
+
+    /// Reads the rows; `nil` if their digest is another, or a row points outside of the part that is covered.
+    private static func rows(
+        _ bytes: [UInt8],
+        from start: Int,
+        count: Int,
+        covered: Int64,
+        digest: UInt64
+    ) -> [Row]? {
+        var hash = FNV()
+        var rows: [Row] = []
+        rows.reserveCapacity(count)
+        var position = start
+        func word() -> UInt64 {
+            var word: UInt64 = 0
+            for place in 0..<8 { word |= UInt64(bytes[position + place]) << (place * 8) }
+            position += 8
+            hash.combine(word: word)
+            return word
+        }
+        for _ in 0..<count {
+            let (domain, key) = (word(), word())
+            let offset = Int64(bitPattern: word())
+            let length = Int64(bitPattern: word())
+            guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
+            let digest = EntryDigest(domain: domain, key: key)
+            rows.append(Row(digest: digest, offset: offset, count: length, epoch: word()))
+        }
+        return hash.value == digest ? rows : nil
+    }
+}

@@ -1,0 +1,159 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct ByteLimitTests {
+    private static let limit = 40_000
+
+    /// An entry of about a thousand bytes on disk, fetched so many seconds after another.
+    private func entry(_ key: String, at seconds: Double = 0, size: Int = 700) -> MuxStoredEntry {
+        var entry = sample(key)
+        entry.fetchedAt += seconds
+        entry.payload = Data("\"\(String(repeating: "x", count: size))\"".utf8)
+        return entry
+    }
+
+    private func size(_ scratch: Scratch) throws -> Int {
+        try scratch.listing.reduce(0) { sum, path in
+            let attributes = try FileManager.default.attributesOfItem(
+                atPath: scratch.root.appending(path: path).path
+            )
+            guard attributes[.type] as? FileAttributeType == .typeRegular else { return sum }
+            return sum + (attributes[.size] as? Int ?? 0)
+        }
+    }
+
+    @Test func `DK-07 the limit holds after every save`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(byteLimit: Self.limit, indexFloor: 8)
+
+        for number in 0..<200 {
+            try await store.save([self.entry("\(number % 70)", size: number * 37 % 3000)], durability: .relaxed)
+            #expect(try self.size(scratch) <= Self.limit, "after \(number)")
+            #expect(try await store.load(name("\(number % 70)")) != nil)
+        }
+
+        let statistics = await store.statistics()
+        #expect(statistics.evicted > 50 && statistics.damagedRecords == 0)
+        #expect(try await store.brokenInvariants().isEmpty)
+    }
+
+    @Test func `DK-07 what was used last stays`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(byteLimit: Self.limit)
+        for number in 0..<30 { try await store.save([self.entry("\(number)")], durability: .relaxed) }
+        for number in 0..<5 { #expect(try await store.load(name("\(number)")) != nil) }
+
+        for number in 30..<45 { try await store.save([self.entry("\(number)")], durability: .relaxed) }
+
+        #expect(await store.statistics().evicted > 0)
+        for number in 0..<5 { #expect(try await store.load(name("\(number)")) != nil, "\(number) was used") }
+        #expect(try await store.load(name("5")) == nil)
+        #expect(try await store.load(name("44")) != nil)
+    }
+
+    @Test(arguments: [4, 512])
+    func `DK-07 across launches the order on disk counts`(indexFloor: Int) async throws {
+        let scratch = Scratch()
+        let first = scratch.store(byteLimit: Self.limit, indexFloor: indexFloor)
+        for number in 0..<32 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
+        #expect(await first.statistics().evicted == 0)
+
+        let second = scratch.store(byteLimit: Self.limit, indexFloor: indexFloor)
+        for number in 32..<45 { try await second.save([self.entry("\(number)")], durability: .relaxed) }
+
+        #expect(await second.statistics().evicted > 0)
+        #expect(try await second.load(name("0")) == nil)
+        #expect(try await second.load(name("31")) != nil)
+    }
+
+    @Test func `DK-07 uses that a compaction saw count across launches`() async throws {
+        let scratch = Scratch()
+        let first = scratch.store(byteLimit: Self.limit)
+        for number in 0..<35 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
+        for number in 10..<13 { #expect(try await first.load(name("\(number)")) != nil) }
+        while await first.statistics().compactions == 0 {
+            try await first.save([self.entry("34")], durability: .relaxed)
+        }
+
+        let second = scratch.store(byteLimit: Self.limit)
+        while await second.statistics().evicted == 0 {
+            try await second.save([self.entry(UUID().uuidString)], durability: .relaxed)
+        }
+
+        #expect(try await second.load(name("13")) == nil)
+        for number in 10..<13 { #expect(try await second.load(name("\(number)")) != nil) }
+    }
+
+    @Test func `DK-07 of a batch that is too large the newest stay`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(byteLimit: Self.limit)
+        try await store.save([self.entry("old"), self.entry("99", at: -5)], durability: .relaxed)
+
+        // As a repository saves: the newest first.
+        let batch = (0..<100).map { self.entry("\($0)", at: Double(100 - $0)) }
+        try await store.save(batch, durability: .full)
+
+        #expect(try self.size(scratch) <= Self.limit)
+        #expect(try await store.load(name("0")) == batch[0])
+        #expect(try await store.load(name("20")) == batch[20])
+        #expect(try await store.load(name("old")) == nil)
+        #expect(try await store.load(name("99")) == nil, "a form older than the one that was to be saved")
+        #expect(await store.statistics().evicted > 60)
+        #expect(try await scratch.store().load(name("99")) == nil)
+        #expect(try await store.brokenInvariants().isEmpty)
+    }
+
+    @Test func `DK-07 an entry larger than the limit is not kept and ends its older form`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(byteLimit: Self.limit)
+        try await store.save([self.entry("a"), self.entry("b")], durability: .relaxed)
+
+        try await store.save([self.entry("a", size: 50_000)], durability: .relaxed)
+
+        #expect(try await store.load(name("a")) == nil)
+        #expect(try await store.load(name("b")) == self.entry("b"))
+        #expect(await store.statistics().evicted == 1)
+        #expect(try await scratch.store().load(name("a")) == nil)
+    }
+
+    @Test func `DK-07 a folder from before the limit shrinks at its opening`() async throws {
+        let scratch = Scratch()
+        try await scratch.store().save((0..<100).map { self.entry("\($0)", at: Double($0)) }, durability: .full)
+
+        let store = scratch.store(byteLimit: Self.limit)
+
+        #expect(try await store.load(name("99")) != nil)
+        #expect(try self.size(scratch) <= Self.limit)
+    }
+
+    @Test func `DK-07 of two values of one name in a batch the later counts whenever it was fetched`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(byteLimit: Self.limit)
+
+        try await store.save([sample("a", 1), self.entry("b"), self.entry("a", at: -100)], durability: .relaxed)
+
+        #expect(try await store.load(name("a")) == self.entry("a", at: -100))
+    }
+
+    @Test func `DK-07 room that cannot be made is counted and made by the next save`() async throws {
+        let scratch = Scratch()
+        let isFull = Guarded(true)
+        let fileSystem = RecordingFileSystem { _, call in
+            call.operation == .open && call.name.hasPrefix("00000001.jsonl.") && isFull.withLock { $0 }
+                ? .refuse(ENOSPC) : nil
+        }
+        let store = scratch.store(fileSystem, byteLimit: Self.limit)
+        for number in 0..<60 { try await store.save([self.entry("\(number)")], durability: .relaxed) }
+        #expect(await store.statistics().failedCompactions > 0)
+        #expect(try await store.load(name("0")) != nil)
+
+        isFull.withLock { $0 = false }
+        try await store.save([self.entry("60")], durability: .relaxed)
+
+        #expect(try self.size(scratch) <= Self.limit)
+        #expect(try await store.load(name("60")) != nil)
+    }
+}

@@ -1,0 +1,118 @@
+import Foundation
+import MuxKit
+import Testing
+
+/// Seeded mutations of everything that is read from disk.
+///
+/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+@Suite(.timeLimit(.minutes(60)))
+struct DiskFuzzTests {
+    private let format = EntryFormat(store: 9)
+    private let seed: UInt64
+    private let factor: Int
+
+    init() {
+        let environment = ProcessInfo.processInfo.environment
+        self.seed = environment["MUX_SEED"].flatMap(UInt64.init) ?? .random(in: 0..<1_000_000_000)
+        self.factor = max(1, environment["MUX_FUZZ"].flatMap(Int.init) ?? 1)
+    }
+
+    private func run(_ count: Int, _ body: (inout Mutator, Comment) async throws -> Void) async throws {
+        for number in 0..<(count * self.factor) {
+            var mutator = Mutator(seed: self.seed &+ UInt64(number))
+            try await body(&mutator, "MUX_SEED=\(self.seed &+ UInt64(number))")
+        }
+    }
+
+    private var entry: MuxStoredEntry {
+        var entry = sample("a\n\"é", 5)
+        entry.validator = "\"v\\1\""
+        entry.timeToLive = .seconds(1) / 3
+        return entry
+    }
+
+    @Test func `DK-03 a mutated record is the entry that was written or nothing`() async throws {
+        let record = try self.format.record(of: self.entry)
+
+        try await self.run(3000) { mutator, seed in
+            let found = self.format.entry(in: mutator.mutated(record))
+            #expect(found == nil || found == self.entry, seed)
+        }
+    }
+
+    @Test func `DK-03 a mutated record under a right check neither traps nor gives what cannot be written`()
+        async throws
+    {
+        let record = try self.format.record(of: self.entry)
+        let end = try #require(record.firstIndex(of: 0x0a))
+        let rest = Array(record[CheckedLine.restOffset..<end])
+
+        try await self.run(3000) { mutator, seed in
+            let line = CheckedLine.sealed(mutator.mutated(rest))
+            guard let found = self.format.entry(in: line + record[end...]) else { return }
+            // Whatever it says is at least something that can be said.
+            #expect(throws: Never.self, seed) {
+                let again = self.format.entry(in: try self.format.record(of: found))
+                #expect(again == found, seed)
+            }
+        }
+    }
+
+    @Test func `DK-07 a mutated index is the one that was written or nothing`() async throws {
+        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
+        let rows = (0..<5).map { number in
+            KeptIndex.Row(
+                digest: .init(domain: 1, key: UInt64(number)),
+                offset: Int64(number) * 100,
+                count: 90,
+                epoch: 0
+            )
+        }
+        let kept = KeptIndex(anchor: anchor, rows: rows)
+        let bytes = kept.encoded
+        let end = try #require(bytes.firstIndex(of: 0x0a))
+        let rest = Array(bytes[CheckedLine.restOffset..<end])
+
+        try await self.run(2000) { mutator, seed in
+            let found = KeptIndex(mutator.mutated(bytes))
+            #expect(found == nil || found == kept, seed)
+            // Under a right check: whatever it says stays inside the journal.
+            guard let other = KeptIndex(CheckedLine.sealed(mutator.mutated(rest)) + bytes[end...]) else { return }
+            let isInside = other.rows.allSatisfy {
+                $0.offset >= 0 && $0.count > 0 && $0.offset + $0.count <= other.anchor.covered
+            }
+            #expect(isInside && other.anchor.lastOffset >= 0 && other.anchor.lastOffset < other.anchor.covered, seed)
+        }
+    }
+
+    @Test func `DK-03 a mutated session file is the one that was written or damaged`() async throws {
+        let file = SessionFile(epoch: 5, store: 7)
+
+        try await self.run(1000) { mutator, seed in
+            let found = SessionFile.decode(Data(mutator.mutated([UInt8](file.encoded))))
+            #expect([.present(file), .damaged, .newer].contains(found), seed)
+        }
+    }
+
+    @Test func `DK-03 a store on mutated files gives what was written or nothing`() async throws {
+        let scratch = Scratch()
+        let first = scratch.store(indexFloor: 2)
+        for number in 0..<4 { try await first.save([sample("\(number)", number)], durability: .relaxed) }
+        let segment = [UInt8](try Data(contentsOf: scratch.segment))
+        let index = [UInt8](try Data(contentsOf: scratch.index))
+        let session = [UInt8](try Data(contentsOf: scratch.session))
+
+        try await self.run(100) { mutator, seed in
+            try Data(Bool.random(using: &mutator) ? mutator.mutated(segment) : segment).write(to: scratch.segment)
+            try Data(Bool.random(using: &mutator) ? mutator.mutated(index) : index).write(to: scratch.index)
+            try Data(session).write(to: scratch.session)
+            let store = scratch.store(indexFloor: 2)
+            for number in 0..<4 {
+                let found = try await store.load(name("\(number)"))
+                #expect(found == nil || found == sample("\(number)", number), seed)
+            }
+            try await store.save([sample("new", 9)], durability: .relaxed)
+            #expect(try await scratch.store(indexFloor: 2).load(name("new")) == sample("new", 9), seed)
+        }
+    }
+}

@@ -1,0 +1,105 @@
+import Dispatch
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct JournalReadingTests {
+    private func large(_ key: String) -> MuxStoredEntry {
+        var entry = sample(key)
+        entry.payload = Data("\"\(String(repeating: "x", count: Int(JournalStore.concurrentSize)))\"".utf8)
+        return entry
+    }
+
+    @Test func `DK-09 large entries are read side by side and hold up no other call`() async throws {
+        let scratch = Scratch()
+        try await scratch.store().save([self.large("a"), self.large("b"), sample("c")], durability: .relaxed)
+        let (held, isOver) = (Guarded(0), Guarded(false))
+        let (bothRead, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let fileSystem = RecordingFileSystem { _, call in
+            guard call.operation == .read, call.name == "00000001.jsonl", held.withLock({ $0 != 0 && $0 < 3 }) else {
+                return nil
+            }
+            return .perform {
+                if held.withLock({ held in
+                    held += 1
+                    return held == 3
+                }) {
+                    bothRead.signal()
+                }
+                if mayEnd.wait(timeout: .now() + 20) == .timedOut { isOver.withLock { $0 = true } }
+            }
+        }
+        let store = scratch.store(fileSystem)
+        #expect(try await store.load(name("c")) == sample("c"))
+        held.withLock { $0 = 1 }
+
+        async let a = store.load(name("a"))
+        async let b = store.load(name("b"))
+        let both = await OffPool.run { bothRead.wait(timeout: .now() + 20) == .success }
+        #expect(both, "the second reading did not begin before the first had ended")
+        #expect(try await store.load(name("c")) == sample("c"))
+        try await store.save([sample("d")], durability: .full)
+        for _ in 0..<2 { mayEnd.signal() }
+
+        #expect(try await a == self.large("a"))
+        #expect(try await b == self.large("b"))
+        #expect(!isOver.withLock { $0 })
+    }
+
+    @Test func `RP-04 an entry whose reading a sign-out overtakes is not given`() async throws {
+        let scratch = Scratch()
+        try await scratch.store().save([self.large("a")], durability: .relaxed)
+        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let isArmed = Guarded(false)
+        let fileSystem = RecordingFileSystem { _, call in
+            guard call.operation == .read, isArmed.withLock({ $0 }) else { return nil }
+            isArmed.withLock { $0 = false }
+            return .perform {
+                begun.signal()
+                _ = mayEnd.wait(timeout: .now() + 20)
+            }
+        }
+        let store = scratch.store(fileSystem)
+        #expect(try await store.sessionEpoch() == 0)
+        isArmed.withLock { $0 = true }
+
+        async let found = store.load(name("a"))
+        await OffPool.run { begun.wait() }
+        try await store.raiseSessionEpoch(to: 1)
+        #expect(try await store.sessionEpoch() == 1)
+        mayEnd.signal()
+
+        #expect(try await found == nil)
+    }
+
+    @Test func `DK-09 damage found late does not cost the entry saved meanwhile`() async throws {
+        let scratch = Scratch()
+        try await scratch.store().save([self.large("a")], durability: .relaxed)
+        var bytes = try Data(contentsOf: scratch.segment)
+        bytes[bytes.count - 5] ^= 1
+        try bytes.write(to: scratch.segment)
+        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let isArmed = Guarded(false)
+        let fileSystem = RecordingFileSystem { _, call in
+            guard call.operation == .read, isArmed.withLock({ $0 }) else { return nil }
+            isArmed.withLock { $0 = false }
+            return .perform {
+                begun.signal()
+                _ = mayEnd.wait(timeout: .now() + 20)
+            }
+        }
+        let store = scratch.store(fileSystem)
+        #expect(try await store.sessionEpoch() == 0)
+        isArmed.withLock { $0 = true }
+
+        async let found = store.load(name("a"))
+        await OffPool.run { begun.wait() }
+        try await store.save([sample("a", 2)], durability: .relaxed)
+        mayEnd.signal()
+
+        #expect(try await found == nil)
+        #expect(try await store.load(name("a")) == sample("a", 2))
+    }
+}

@@ -1,0 +1,184 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct KeptIndexTests {
+    private static let floor = 4
+
+    /// A closed store of ten entries with a kept index, and two more entries behind what it covers.
+    private func filled() async throws -> Scratch {
+        let scratch = Scratch()
+        let store = scratch.store(indexFloor: Self.floor)
+        try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
+        try await store.save([sample("3", 33), sample("new", 1)], durability: .relaxed)
+        #expect(try await store.brokenInvariants().isEmpty)
+        return scratch
+    }
+
+    /// Opens the store anew and checks that it has exactly the right entries, believing the index or not.
+    private func check(_ scratch: Scratch, rebuilt: Int, _ what: Comment) async throws {
+        let store = scratch.store(indexFloor: Self.floor)
+        for number in 0..<10 where number != 3 {
+            #expect(try await store.load(name("\(number)")) == sample("\(number)", number), what)
+        }
+        #expect(try await store.load(name("3")) == sample("3", 33), what)
+        #expect(try await store.load(name("new")) == sample("new", 1), what)
+        let statistics = await store.statistics()
+        #expect(statistics.rebuiltIndexes == rebuilt && statistics.damagedRecords == 0, what)
+        #expect(try await store.brokenInvariants().isEmpty, what)
+    }
+
+    @Test func `DK-07 an opening with a kept index reads what is behind it and not what it knows`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store()
+        for part in 0..<10 {
+            let numbers = part * 5000..<(part + 1) * 5000
+            try await store.save(numbers.map { sample("\($0)", $0) }, durability: .relaxed)
+        }
+        let recorder = RecordingFileSystem()
+
+        let found = try await scratch.store(recorder).load(name("777"))
+
+        #expect(found == sample("777", 777))
+        // The segment has 16 MB: walking it would take more than 200 reads.
+        let reads = recorder.calls.filter { $0.operation == .read }
+        #expect(reads.filter { $0.name == "00000001.jsonl" }.count < 70, "\(reads.count) reads")
+        #expect(recorder.calls.filter { $0.operation == .list }.count == 2)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: scratch.root.path).count == 3)
+    }
+
+    @Test func `DK-07 a kept index is believed and what was appended after it is walked`() async throws {
+        try await self.check(try await self.filled(), rebuilt: 0, "as it is")
+    }
+
+    @Test func `DK-07 a missing index is no loss`() async throws {
+        let scratch = try await self.filled()
+        try FileManager.default.removeItem(at: scratch.index)
+
+        try await self.check(scratch, rebuilt: 0, "missing")
+
+        #expect(FileManager.default.fileExists(atPath: scratch.index.path))
+    }
+
+    @Test func `DK-07 an index with any flipped byte is not believed`() async throws {
+        let scratch = try await self.filled()
+        let bytes = try Data(contentsOf: scratch.index)
+        let segment = try Data(contentsOf: scratch.segment)
+
+        for position in bytes.indices {
+            var damaged = bytes
+            damaged[position] ^= 1 << UInt8(position % 8)
+            #expect(KeptIndex([UInt8](damaged)) == nil, "byte \(position)")
+            guard position % 25 == 0 else { continue }
+            try damaged.write(to: scratch.index)
+            try await self.check(scratch, rebuilt: 1, "byte \(position)")
+        }
+        for count in stride(from: 0, to: bytes.count, by: 61) {
+            try bytes.prefix(count).write(to: scratch.index)
+            try await self.check(scratch, rebuilt: 1, "cut at \(count)")
+        }
+        try (bytes + [0]).write(to: scratch.index)
+        try await self.check(scratch, rebuilt: 1, "one byte more")
+        #expect(try Data(contentsOf: scratch.segment) == segment)
+    }
+
+    @Test func `DK-07 an index of another journal or another store is not believed`() async throws {
+        let (scratch, other) = (try await self.filled(), try await self.filled())
+        try FileManager.default.removeItem(at: scratch.index)
+        try FileManager.default.copyItem(at: other.index, to: scratch.index)
+
+        try await self.check(scratch, rebuilt: 1, "of another store")
+    }
+
+    @Test func `DK-07 the index of a journal before its compaction is not believed`() async throws {
+        let scratch = try await self.filled()
+        let former = try Data(contentsOf: scratch.index)
+        let store = scratch.store(indexFloor: Self.floor)
+        // Uses change the order of the compacted journal, in which all records have the lengths they had.
+        for number in (0..<10).reversed() { _ = try await store.load(name("\(number)")) }
+        _ = try await store.load(name("new"))
+        var large = sample("large")
+        large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
+        try await store.save([large], durability: .relaxed)
+        try await store.remove([name("large")], durability: .relaxed)
+        #expect(await store.statistics().compactions == 1)
+        #expect(try await store.brokenInvariants().isEmpty)
+
+        try former.write(to: scratch.index)
+
+        try await self.check(scratch, rebuilt: 1, "before the compaction")
+    }
+
+    @Test func `DK-07 the index of a journal that was cut and went on differently is not believed`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(indexFloor: 5)
+        try await store.save((0..<3).map { sample("\($0)", $0) }, durability: .relaxed)
+        let before = try Data(contentsOf: scratch.segment)
+        try await store.save([sample("3", 3), sample("4", 4)], durability: .relaxed)
+        #expect(FileManager.default.fileExists(atPath: scratch.index.path))
+
+        // Somebody brings an older copy of the journal back, which then grows to the same length.
+        try before.write(to: scratch.segment)
+        let index = try Data(contentsOf: scratch.index)
+        try FileManager.default.removeItem(at: scratch.index)
+        try await scratch.store().save([sample("5", 5), sample("6", 6)], durability: .relaxed)
+        try index.write(to: scratch.index)
+
+        let fresh = scratch.store(indexFloor: Self.floor)
+        #expect(try await fresh.load(name("5")) == sample("5", 5))
+        #expect(try await fresh.load(name("3")) == nil)
+        #expect(await fresh.statistics().rebuiltIndexes == 1)
+        #expect(await fresh.statistics().damagedRecords == 0)
+    }
+
+    @Test func `DK-07 an index that cannot be kept is counted and fails nobody`() async throws {
+        let scratch = Scratch()
+        let fileSystem = RecordingFileSystem { _, call in
+            call.name.hasPrefix("00000001.index") && call.operation != .status ? .refuse(ENOSPC) : nil
+        }
+        let store = scratch.store(fileSystem, indexFloor: Self.floor)
+
+        try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .full)
+
+        #expect(await store.statistics().failedIndexes == 1)
+        #expect(try await store.load(name("7")) == sample("7", 7))
+        #expect(try await scratch.store().load(name("7")) == sample("7", 7))
+    }
+
+    @Test func `RP-04 a kept index does not bring an earlier session back`() async throws {
+        let scratch = try await self.filled()
+        try await scratch.store().raiseSessionEpoch(to: 1)
+
+        let store = scratch.store(indexFloor: Self.floor)
+
+        #expect(try await store.load(name("1")) == nil)
+        #expect(try Data(contentsOf: scratch.segment).isEmpty)
+        #expect(try await store.brokenInvariants().isEmpty)
+    }
+
+    @Test func `DK-07 an index says what was put in`() {
+        let anchor = KeptIndex.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
+        let rows = (0..<100).map { number in
+            KeptIndex.Row(
+                digest: .init(domain: .random(in: .min ... .max), key: UInt64(number)),
+                offset: Int64(number) << 30,
+                count: 1 << 30,
+                epoch: .max - UInt64(number)
+            )
+        }
+        for rows in [rows, []] {
+            let kept = KeptIndex(anchor: anchor, rows: rows)
+            #expect(KeptIndex(kept.encoded) == kept)
+        }
+        // A row that points outside of what is covered is not believed, however right the digest.
+        for (offset, count): (Int64, Int64) in [
+            (-1, 5), (0, 0), (0, -1), (1 << 40, 1), (.max, .max), (.max, 1), (0, .max),
+        ] {
+            var row = rows[0]
+            (row.offset, row.count) = (offset, count)
+            #expect(KeptIndex(KeptIndex(anchor: anchor, rows: [row]).encoded) == nil)
+        }
+    }
+}
