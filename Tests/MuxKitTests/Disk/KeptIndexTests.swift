@@ -171,14 +171,31 @@ struct KeptIndexTests {
     }
 
     @Test func `RP-04 a kept index does not bring an earlier session back`() async throws {
-        let scratch = try await self.filled()
-        try await scratch.store().raiseSessionEpoch(to: 1)
+        let scratch = Scratch()
+        let first = scratch.store(indexFloor: Self.floor)
+        try await first.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
+        try await first.raiseSessionEpoch(to: 1)
 
+        // The index covers all there is, so nothing but its own rows tells that there is refuse.
         let store = scratch.store(indexFloor: Self.floor)
 
         #expect(try await store.load(name("1")) == nil)
+        #expect(await store.statistics().rebuiltIndexes == 0)
         #expect(try Data(contentsOf: scratch.segment).isEmpty)
         #expect(try await store.brokenInvariants().isEmpty)
+    }
+
+    @Test func `DK-07 a compaction leaves no index of what was before`() async throws {
+        let scratch = try await self.filled()
+        let store = scratch.store()
+        var large = sample("large")
+        large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
+        try await store.save([large], durability: .relaxed)
+        try await store.remove([name("large")], durability: .relaxed)
+        #expect(await store.statistics().compactions == 1)
+
+        #expect(!FileManager.default.fileExists(atPath: scratch.index.path))
+        try await self.check(scratch, rebuilt: 0, "after the compaction")
     }
 
     @Test func `DK-07 an index says what was put in`() {
