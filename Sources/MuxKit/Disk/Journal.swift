@@ -113,8 +113,8 @@ final class Journal {
         guard entries.count > 1 else { return entries }
         var names: Set<MuxStoreKey> = []
         names.reserveCapacity(entries.count)
-        let latest = entries.reversed().filter { names.insert($0.name).inserted }
-        return latest.reversed().sorted { $0.fetchedAt < $1.fetchedAt }
+        let latest = entries.indices.reversed().filter { names.insert(entries[$0].name).inserted }
+        return latest.reversed().sorted { entries[$0].fetchedAt < entries[$1].fetchedAt }.map { entries[$0] }
     }
 
     func remove(
