@@ -90,12 +90,12 @@ final class Journal {
     // MARK: - Writing
 
     func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
+        for entry in entries { try EntryFormat.check(entry) }
         guard !entries.isEmpty else { return }
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
         let format = EntryFormat(store: session.content.store, digest: self.digest)
-        for entry in entries { try EntryFormat.check(entry) }
         let present = self.arranged(entries.filter { $0.sessionEpoch >= session.content.epoch })
         let records = JournalRecords(format)
         for entry in present { try records.append(entry) }
@@ -113,8 +113,8 @@ final class Journal {
         guard entries.count > 1 else { return entries }
         var names: Set<MuxStoreKey> = []
         names.reserveCapacity(entries.count)
-        let latest = entries.reversed().filter { names.insert($0.name).inserted }
-        return latest.reversed().sorted { $0.fetchedAt < $1.fetchedAt }
+        let latest = entries.indices.reversed().filter { names.insert(entries[$0].name).inserted }
+        return latest.reversed().sorted { entries[$0].fetchedAt < entries[$1].fetchedAt }.map { entries[$0] }
     }
 
     func remove(
@@ -141,6 +141,7 @@ final class Journal {
         self.session = nil
         let content = SessionFile(epoch: epoch, store: session.content.store)
         try self.sessionFile.write(content.encoded)
+        self.lastEpoch = max(self.lastEpoch, epoch)
     }
 
     func removeEverything() throws(MuxStoreError) {

@@ -11,12 +11,12 @@ public import Foundation
 /// while the disk refuses the rewriting, which is counted and tried again by the next save, nor while the folder holds
 /// records of a newer version of the library, which are left alone.
 ///
-/// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side
-/// by side. Several processes, such as an app and its
-/// extensions, may use one folder.
+/// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side by side. Several
+/// processes, such as an app and its extensions, may use one folder; the smallest of their limits holds.
 ///
 /// **On disk.** Killed at any point, the store gives the old entry, the new one, or none; never a mixture. Files are
-/// readable by their owner alone, and no file is named after a key.
+/// readable by their owner alone, and no file is named after a key. Beside the entries, a large store keeps an index that
+/// it can do without: it is made again when it is missing or does not fit, and every entry is verified when it is loaded.
 ///
 /// **After a failure** nothing of the failed call counts as saved, and the next call starts afresh.
 public actor JournalStore: MuxStore {
@@ -75,7 +75,7 @@ public actor JournalStore: MuxStore {
     /// Returns the entry of that name, or `nil` if there is none, it is damaged, or of an earlier session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
-    /// - Complexity: O(1); reads one record.
+    /// - Complexity: O(1); reads one record. The first call reads the kept index and what was appended after it.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard let place = try self.journal.place(of: name) else { return nil }
         guard place.location.count > Self.concurrentSize else {
@@ -92,7 +92,8 @@ public actor JournalStore: MuxStore {
 
     /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
     ///
-    /// Entries that do not fit into the limit together, even alone, are not kept: of one call, those fetched last are.
+    /// Of entries that do not fit into the limit together, those fetched last are kept; the others count as evicted, and
+    /// an older form of them is gone as well.
     ///
     /// - Throws: ``MuxStoreError``; what was written of the entries is then taken back.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {

@@ -74,12 +74,12 @@ struct ByteLimitTests {
         let first = scratch.store(byteLimit: Self.limit)
         for number in 0..<35 { try await first.save([self.entry("\(number)")], durability: .relaxed) }
         for number in 10..<13 { #expect(try await first.load(name("\(number)")) != nil) }
-        while await first.statistics().compactions == 0 {
+        for _ in 0..<50 where await first.statistics().compactions == 0 {
             try await first.save([self.entry("34")], durability: .relaxed)
         }
 
         let second = scratch.store(byteLimit: Self.limit)
-        while await second.statistics().evicted == 0 {
+        for _ in 0..<50 where await second.statistics().evicted == 0 {
             try await second.save([self.entry(UUID().uuidString)], durability: .relaxed)
         }
 

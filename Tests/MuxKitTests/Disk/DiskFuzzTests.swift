@@ -15,6 +15,8 @@ struct DiskFuzzTests {
         let environment = ProcessInfo.processInfo.environment
         self.seed = environment["MUX_SEED"].flatMap(UInt64.init) ?? .random(in: 0..<1_000_000_000)
         self.factor = max(1, environment["MUX_FUZZ"].flatMap(Int.init) ?? 1)
+        // Beforehand, because a trap leaves no time for it.
+        print("MUX_SEED=\(self.seed) MUX_FUZZ=\(self.factor)")
     }
 
     private func run(_ count: Int, _ body: (inout Mutator, Comment) async throws -> Void) async throws {

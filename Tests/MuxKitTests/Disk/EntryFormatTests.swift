@@ -67,7 +67,8 @@ struct EntryFormatTests {
         "\"schema\":1,\"fetched\":1",
         "\"schema\":1e40,\"fetched\":1,\"ttl\":1", "\"schema\":1,\"fetched\":1,\"ttl\":1,\"ttl_attoseconds\":-1",
         "\"schema\":1,\"fetched\":1,\"ttl\":9223372036854775807,\"ttl_attoseconds\":9223372036854775807",
-        "\"fetched\":1,\"ttl\":1",
+        "\"fetched\":1,\"ttl\":1", "\"schema\":1,\"fetched\":1,\"ttl\":1} ", "\"schema\":1,\"fetched\":1,\"ttl\":1,",
+        "\"schema\":1,\"fetched\":1,\"ttl\":1,\"validator\":\"\\u0041\"",
         "\"x\":\(String(repeating: "[", count: 9000))",
     ])
     func `DK-03 absurd facts under a right checksum give nothing`(facts: String) {

@@ -93,22 +93,27 @@ struct KeptIndexTests {
     }
 
     @Test func `DK-07 the index of a journal before its compaction is not believed`() async throws {
-        let scratch = try await self.filled()
-        let former = try Data(contentsOf: scratch.index)
+        let scratch = Scratch()
         let store = scratch.store(indexFloor: Self.floor)
-        // Uses change the order of the compacted journal, in which all records have the lengths they had.
-        for number in (0..<10).reversed() { _ = try await store.load(name("\(number)")) }
-        _ = try await store.load(name("new"))
+        try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
+        let former = try Data(contentsOf: scratch.index)
+        let end = try Data(contentsOf: scratch.segment).count
+        // Uses change the order of all records but the last one, which comes to stand where it stood.
+        for number in [8, 7, 6, 5, 4, 3, 2, 1, 0, 9] { _ = try await store.load(name("\(number)")) }
         var large = sample("large")
         large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
         try await store.save([large], durability: .relaxed)
         try await store.remove([name("large")], durability: .relaxed)
         #expect(await store.statistics().compactions == 1)
         #expect(try await store.brokenInvariants().isEmpty)
+        #expect(try Data(contentsOf: scratch.segment).count == end)
 
         try former.write(to: scratch.index)
 
-        try await self.check(scratch, rebuilt: 1, "before the compaction")
+        let fresh = scratch.store(indexFloor: Self.floor)
+        for number in 0..<10 { #expect(try await fresh.load(name("\(number)")) == sample("\(number)", number)) }
+        #expect(await fresh.statistics().rebuiltIndexes == 1)
+        #expect(await fresh.statistics().damagedRecords == 0)
     }
 
     @Test func `DK-07 the index of a journal that was cut and went on differently is not believed`() async throws {
@@ -133,6 +138,24 @@ struct KeptIndexTests {
         #expect(await fresh.statistics().damagedRecords == 0)
     }
 
+    @Test func `DK-07 an index that covers more than there is of its journal is not believed`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store(indexFloor: Self.floor)
+        try await store.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
+        let segment = try Data(contentsOf: scratch.segment)
+        // The first line of the last record stays as it was.
+        try segment.dropLast(5).write(to: scratch.segment)
+
+        let fresh = scratch.store(indexFloor: Self.floor)
+        try await fresh.save([sample("new", 1)], durability: .relaxed)
+
+        #expect(await fresh.statistics().rebuiltIndexes == 1)
+        #expect(await fresh.statistics().tornBytes > 0)
+        #expect(try await fresh.load(name("9")) == nil)
+        #expect(try await scratch.store().load(name("new")) == sample("new", 1))
+        #expect(try await fresh.brokenInvariants().isEmpty)
+    }
+
     @Test func `DK-07 an index that cannot be kept is counted and fails nobody`() async throws {
         let scratch = Scratch()
         let fileSystem = RecordingFileSystem { _, call in
@@ -148,14 +171,31 @@ struct KeptIndexTests {
     }
 
     @Test func `RP-04 a kept index does not bring an earlier session back`() async throws {
-        let scratch = try await self.filled()
-        try await scratch.store().raiseSessionEpoch(to: 1)
+        let scratch = Scratch()
+        let first = scratch.store(indexFloor: Self.floor)
+        try await first.save((0..<10).map { sample("\($0)", $0) }, durability: .relaxed)
+        try await first.raiseSessionEpoch(to: 1)
 
+        // The index covers all there is, so nothing but its own rows tells that there is refuse.
         let store = scratch.store(indexFloor: Self.floor)
 
         #expect(try await store.load(name("1")) == nil)
+        #expect(await store.statistics().rebuiltIndexes == 0)
         #expect(try Data(contentsOf: scratch.segment).isEmpty)
         #expect(try await store.brokenInvariants().isEmpty)
+    }
+
+    @Test func `DK-07 a compaction leaves no index of what was before`() async throws {
+        let scratch = try await self.filled()
+        let store = scratch.store()
+        var large = sample("large")
+        large.payload = Data("\"\(String(repeating: "x", count: 70_000))\"".utf8)
+        try await store.save([large], durability: .relaxed)
+        try await store.remove([name("large")], durability: .relaxed)
+        #expect(await store.statistics().compactions == 1)
+
+        #expect(!FileManager.default.fileExists(atPath: scratch.index.path))
+        try await self.check(scratch, rebuilt: 0, "after the compaction")
     }
 
     @Test func `DK-07 an index says what was put in`() {
