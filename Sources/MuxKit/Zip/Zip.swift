@@ -1,0 +1,158 @@
+/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+///
+/// ```swift
+/// let (me, friends) = try await zip({ try await profile.request() }, { try await friends.request() })
+/// let six = try await zip(repeating: a, b, c, d, e, f)        // any number
+/// ```
+///
+/// **Cancellation.** If one piece of work throws, or the caller's task is cancelled, the others are cancelled; the call
+/// returns when all have ended.
+///
+/// - Parameter work: Any number of closures, each of its own type; write `{ @Sendable in … }`.
+/// - Returns: The results, as a tuple.
+/// - Throws: The first error that one of them threw.
+public func zip<each Output: Sendable>(
+    repeating work: repeat @escaping @Sendable () async throws -> each Output
+) async throws -> (repeat each Output) {
+    let places = (repeat Place<each Output>())
+    try await withThrowingTaskGroup(of: Void.self) { group in
+        for (work, place) in repeat (each work, each places) {
+            group.addTask { place.put(try await work()) }
+        }
+        // Not `waitForAll()`, which waits for the rest before it reports an error.
+        while try await group.next() != nil {}
+    }
+    return (repeat try (each places).take())
+}
+
+// A closure that is written out is not taken for `@Sendable` by a parameter pack (Swift 6.3.1): hence these.
+
+/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+///
+/// - Parameters:
+///   - first: The first piece of work.
+///   - second: The second piece of work.
+/// - Returns: The results, as a tuple.
+/// - Throws: The first error that one of them threw; the others are cancelled then.
+public func zip<A: Sendable, B: Sendable>(
+    _ first: @escaping @Sendable () async throws -> A,
+    _ second: @escaping @Sendable () async throws -> B
+) async throws -> (A, B) {
+    try await zip(repeating: first, second)
+}
+
+/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+///
+/// - Parameters:
+///   - first: The first piece of work.
+///   - second: The second piece of work.
+///   - third: The third piece of work.
+/// - Returns: The results, as a tuple.
+/// - Throws: The first error that one of them threw; the others are cancelled then.
+public func zip<A: Sendable, B: Sendable, C: Sendable>(
+    _ first: @escaping @Sendable () async throws -> A,
+    _ second: @escaping @Sendable () async throws -> B,
+    _ third: @escaping @Sendable () async throws -> C
+) async throws -> (A, B, C) {
+    try await zip(repeating: first, second, third)
+}
+
+/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+///
+/// - Parameters:
+///   - first: The first piece of work.
+///   - second: The second piece of work.
+///   - third: The third piece of work.
+///   - fourth: The fourth piece of work.
+/// - Returns: The results, as a tuple.
+/// - Throws: The first error that one of them threw; the others are cancelled then.
+public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable>(
+    _ first: @escaping @Sendable () async throws -> A,
+    _ second: @escaping @Sendable () async throws -> B,
+    _ third: @escaping @Sendable () async throws -> C,
+    _ fourth: @escaping @Sendable () async throws -> D
+) async throws -> (A, B, C, D) {
+    try await zip(repeating: first, second, third, fourth)
+}
+
+/// Runs several pieces of asynchronous work at the same time, and returns their results in the order of the arguments.
+///
+/// - Parameters:
+///   - first: The first piece of work.
+///   - second: The second piece of work.
+///   - third: The third piece of work.
+///   - fourth: The fourth piece of work.
+///   - fifth: The fifth piece of work.
+/// - Returns: The results, as a tuple.
+/// - Throws: The first error that one of them threw; the others are cancelled then.
+public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>(
+    _ first: @escaping @Sendable () async throws -> A,
+    _ second: @escaping @Sendable () async throws -> B,
+    _ third: @escaping @Sendable () async throws -> C,
+    _ fourth: @escaping @Sendable () async throws -> D,
+    _ fifth: @escaping @Sendable () async throws -> E
+) async throws -> (A, B, C, D, E) {
+    try await zip(repeating: first, second, third, fourth, fifth)
+}
+
+/// Where one of several results is put.
+private final class Place<Output: Sendable>: Sendable {
+    private let output = Guarded<Output?>(nil)
+
+    func put(_ output: Output) { self.output.withLock { $0 = output } }
+
+    /// The result; the group has ended without an error, so there is one.
+    func take() throws -> Output {
+        guard let output = self.output.withLock({ $0 }) else { throw CancellationError() }
+        return output
+    }
+}
+
+/// Pieces of asynchronous work of one type, to be run at the same time, perhaps no more than so many at once.
+///
+/// ```swift
+/// let users = try await Zip(ids.map { id in { try await api.user(id) } }, atOnce: 4).run()
+/// ```
+public struct Zip<Output: Sendable>: Sendable {
+    private let work: [@Sendable () async throws -> Output]
+    private let limit: Int
+
+    /// Describes the work; nothing runs yet.
+    ///
+    /// - Parameters:
+    ///   - work: The pieces of work.
+    ///   - limit: How many may run at once, at least 1; `nil` for all of them.
+    public init(_ work: [@Sendable () async throws -> Output], atOnce limit: Int? = nil) {
+        self.work = work
+        self.limit = max(limit ?? work.count, 1)
+    }
+
+    /// Runs the work.
+    ///
+    /// If one piece throws, or the caller's task is cancelled, those that run are cancelled and the others do not begin.
+    ///
+    /// - Returns: The results, in the order of the work.
+    /// - Throws: The first error that one of them threw, or `CancellationError`.
+    public func run() async throws -> [Output] {
+        let work = self.work
+        return try await withThrowingTaskGroup(of: (Int, Output).self) { group in
+            var outputs = [Output?](repeating: nil, count: work.count)
+            var begun = 0
+            func begin() {
+                guard begun < work.count else { return }
+                let index = begun
+                begun += 1
+                group.addTask {
+                    try Task.checkCancellation()
+                    return (index, try await work[index]())
+                }
+            }
+            for _ in 0..<min(self.limit, work.count) { begin() }
+            while let (index, output) = try await group.next() {
+                outputs[index] = output
+                begin()
+            }
+            return outputs.compactMap(\.self)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct ZipTests {
+    @Test func `MX-29 differently typed work runs in parallel and keeps the order of the arguments`() async throws {
+        let first = Gate<Int>()
+        let second = Gate<String>()
+        let third = Gate<[Double]>()
+        let all = Task {
+            try await zip({ try await first.pass() }, { try await second.pass() }, { try await third.pass() })
+        }
+        // All have begun before one ends, and the last one ends first.
+        await first.waitForCall(1)
+        await second.waitForCall(1)
+        await third.waitForCall(1)
+        third.open(returning: [0.5])
+        second.open(returning: "two")
+        first.open(returning: 1)
+        let (number, text, numbers) = try await all.value
+        #expect(number == 1)
+        #expect(text == "two")
+        #expect(numbers == [0.5])
+    }
+
+    @Test func `MX-29 the first error cancels the rest`() async throws {
+        let gate = Gate<Int>()
+        let failing = Gate<String>()
+        let all = Task { try await zip({ try await gate.pass() }, { try await failing.pass() }) }
+        await gate.waitForCall(1)
+        failing.fail(with: FetchFailed())
+        await #expect(throws: FetchFailed.self) { _ = try await all.value }
+        #expect(gate.heldCount == 0, "it was cancelled")
+    }
+
+    @Test func `MX-29 an array of work runs no more than so many at once, in order`() async throws {
+        let running = Guarded((now: 0, most: 0))
+        let work: [@Sendable () async throws -> Int] = (0..<50).map { index in
+            {
+                running.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
+                await Task.yield()
+                running.withLock { $0.now -= 1 }
+                return index
+            }
+        }
+        #expect(try await Zip(work, atOnce: 4).run() == Array(0..<50))
+        #expect(running.withLock { $0.most } <= 4)
+        #expect(try await Zip(work).run() == Array(0..<50))
+        #expect(try await Zip<Int>([]).run() == [])
+        #expect(try await Zip(work, atOnce: -3).run() == Array(0..<50))
+    }
+
+    @Test func `MX-29 after an error no more of an array begins`() async throws {
+        let begun = Guarded(0)
+        let work: [@Sendable () async throws -> Int] = (0..<10).map { index in
+            {
+                begun.withLock { $0 += 1 }
+                if index == 2 { throw FetchFailed(call: index) }
+                return index
+            }
+        }
+        await #expect(throws: FetchFailed(call: 2)) { try await Zip(work, atOnce: 1).run() }
+        #expect(begun.withLock { $0 } == 3)
+    }
+}
