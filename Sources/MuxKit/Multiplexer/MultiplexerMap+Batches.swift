@@ -1,0 +1,111 @@
+extension MultiplexerMap {
+    /// Makes a map that fetches many keys at a time and keeps its values in memory.
+    ///
+    /// Keys that are asked for within ``MuxBatching/window``, by one request or by many, go in one fetch.
+    ///
+    /// - Parameters:
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - batching: How keys are gathered.
+    ///   - repository: Where the map registers.
+    ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
+    ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
+    public init(
+        policy: MuxPolicy = .init(),
+        batching: MuxBatching = .init(),
+        repository: MuxRepository = .shared,
+        onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+    ) {
+        let batcher = Self.batcher(batching, repository, onFetchMany)
+        self.init(policy: policy, repository: repository, persistence: nil) {
+            Fetched(try await batcher.value(of: ExactKey($0)))
+        }
+    }
+
+    fileprivate static func batcher(
+        _ batching: MuxBatching,
+        _ repository: MuxRepository,
+        _ fetch: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+    ) -> Batcher<ExactKey<Key>, Value> {
+        Batcher(batching, time: repository.time, spawn: repository.spawn) { keys in
+            let values = try await fetch(keys.map(\.key))
+            return Dictionary(values.map { (ExactKey($0), $1) }) { $1 }
+        }
+    }
+
+    /// Returns the values of `keys`: fresh ones from memory or disk, the others fetched, at the same time.
+    ///
+    /// A key that is being fetched is joined, by this and by any other request.
+    ///
+    /// - Parameters:
+    ///   - keys: Any keys that are equal to themselves.
+    ///   - options: What counts as good enough for this request.
+    /// - Returns: The values by key. A key for which there is none (``MuxError/notFound``) is left out.
+    /// - Throws: The error of one of the keys that failed otherwise, or `CancellationError`. What the others brought is kept.
+    public func request(keys: some Sequence<Key> & Sendable, _ options: RequestOptions = .init()) async throws -> [Key:
+        Value]
+    {
+        var values: [Key: Value] = [:]
+        for (key, result) in await self.results(keys: keys, options) {
+            do {
+                values[key] = try result.get()
+            } catch MuxError.notFound {
+                continue
+            }
+        }
+        try Task.checkCancellation()
+        return values
+    }
+
+    /// Returns what requests for `keys`, made at the same time, lead to: for each a value, or its own error.
+    ///
+    /// - Parameters:
+    ///   - keys: Any keys.
+    ///   - options: What counts as good enough for this request.
+    /// - Returns: The results by key.
+    public func results(
+        keys: some Sequence<Key> & Sendable,
+        _ options: RequestOptions = .init()
+    ) async -> [Key: Result<Value, any Error>] {
+        await withTaskGroup(of: (Key, Result<Value, any Error>).self) { group in
+            for key in Set(keys) {
+                group.addTask {
+                    do {
+                        return (key, .success(try await self.request(key: key, options)))
+                    } catch {
+                        return (key, .failure(error))
+                    }
+                }
+            }
+            var results: [Key: Result<Value, any Error>] = [:]
+            while let (key, result) = await group.next() { results[key] = result }
+            return results
+        }
+    }
+}
+
+extension MultiplexerMap where Key: MuxKey, Value: Codable {
+    /// Makes a map that fetches many keys at a time and can keep its values on disk.
+    ///
+    /// Keys that are asked for within ``MuxBatching/window``, by one request or by many, go in one fetch.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - batching: How keys are gathered.
+    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
+    ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        batching: MuxBatching = .init(),
+        repository: MuxRepository = .shared,
+        onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+    ) {
+        let batcher = Self.batcher(batching, repository, onFetchMany)
+        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        self.init(policy: policy, repository: repository, persistence: persistence) {
+            Fetched(try await batcher.value(of: ExactKey($0)))
+        }
+    }
+}

@@ -1,0 +1,48 @@
+/// Who wants to hear of changes, by key.
+///
+/// Only the fact of a change is passed on; whoever hears of it looks for itself. So nobody sees values in the wrong order,
+/// and one who is slow skips to the newest.
+final class Watchers<Key: Hashable & Sendable>: Sendable {
+    private struct State: Sendable {
+        var watchers: [Key: [UInt64: AsyncStream<Void>.Continuation]] = [:]
+        var lastID: UInt64 = 0
+    }
+
+    private let state = Guarded(State())
+
+    /// A stream of changes of `key`; it ends when nobody listens to it any more.
+    func changes(of key: Key) -> AsyncStream<Void> {
+        let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let id = self.state.withLock { state in
+            state.lastID &+= 1
+            state.watchers[key, default: [:]][state.lastID] = continuation
+            return state.lastID
+        }
+        continuation.onTermination = { [weak self] _ in self?.remove(id, of: key) }
+        return stream
+    }
+
+    private func remove(_ id: UInt64, of key: Key) {
+        let removed = self.state.withLock { state in
+            let removed = state.watchers[key]?.removeValue(forKey: id)
+            if state.watchers[key]?.isEmpty ?? false { state.watchers[key] = nil }
+            return removed
+        }
+        withExtendedLifetime(removed) {}
+    }
+
+    /// Tells those who watch `key`.
+    func changed(_ key: Key) {
+        let watchers = self.state.withLock { $0.watchers[key] }
+        for watcher in watchers?.values.map(\.self) ?? [] { watcher.yield() }
+    }
+
+    /// Tells everybody.
+    func changedAll() {
+        let watchers = self.state.withLock { state in state.watchers.values.flatMap(\.values) }
+        for watcher in watchers { watcher.yield() }
+    }
+
+    /// How many watch.
+    var count: Int { self.state.withLock { state in state.watchers.values.reduce(0) { $0 + $1.count } } }
+}

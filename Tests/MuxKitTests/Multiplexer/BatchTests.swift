@@ -1,0 +1,123 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct BatchTests {
+    private let world = World()
+    /// The batches that were fetched, each sorted.
+    private let batches = Guarded<[[Int]]>([])
+
+    private func map(
+        _ batching: MuxBatching = .init(window: .seconds(1)),
+        _ body: @escaping @Sendable ([Int]) async throws -> [Int: Int] = {
+            Dictionary(uniqueKeysWithValues: $0.map { ($0, $0) })
+        }
+    ) -> MultiplexerMap<Int, Int> {
+        MultiplexerMap<Int, Int>(cacheKey: "Map", batching: batching, repository: self.world.repository) { keys in
+            self.batches.withLock { $0.append(keys.sorted()) }
+            return try await body(keys)
+        }
+    }
+
+    /// Lets the window pass once that many fetches have begun.
+    private func passWindow(fetches: Int) async {
+        await self.world.events.wait(for: .fetchStarted, count: fetches)
+        // One sleeper is the deadline of the flights, the other one the window.
+        await self.world.clock.waitForSleepers(2)
+        self.world.clock.advance(by: .seconds(1))
+    }
+
+    @Test func `MX-23 many keys are fetched in one call, and fresh ones not at all`() async throws {
+        let map = self.map()
+        map.store(-5, key: 5)
+        let many = Task { try await map.request(keys: 0..<10) }
+        await self.passWindow(fetches: 9)
+
+        let values = try await many.value
+        #expect(values.count == 10)
+        #expect(values[5] == -5)
+        #expect(values[7] == 7)
+        #expect(self.batches.withLock { $0 } == [[0, 1, 2, 3, 4, 6, 7, 8, 9]])
+        map.expectAtRest()
+    }
+
+    @Test func `MX-23 single requests inside the window gather into one batch`() async throws {
+        let map = self.map()
+        let callers = (0..<20).map { key in Task { try await map.request(key: key) } }
+        await self.passWindow(fetches: 20)
+        for (key, caller) in callers.enumerated() { #expect(try await caller.value == key) }
+        #expect(self.batches.withLock { $0 } == [Array(0..<20)])
+    }
+
+    @Test func `MX-23 a full batch does not wait`() async throws {
+        let map = self.map(.init(window: .seconds(1_000), maximumSize: 4))
+        let values = try await map.request(keys: 0..<8)
+        #expect(values.count == 8)
+        #expect(self.batches.withLock { $0.map(\.count) } == [4, 4])
+    }
+
+    @Test func `MX-23 a key in flight in a batch is joined by a single request, and the other way round`() async throws
+    {
+        let gate = Gate<Void>()
+        let map = self.map { keys in
+            try await gate.pass()
+            return Dictionary(uniqueKeysWithValues: keys.map { ($0, $0) })
+        }
+        let many = Task { try await map.request(keys: [1, 2]) }
+        await self.passWindow(fetches: 2)
+        await gate.waitForCall(1)
+        let single = Task { try await map.request(key: 1) }
+        await self.world.events.wait(for: .joined)
+        let others = Task { try await map.request(keys: [2, 3]) }
+        await self.world.events.wait(for: .joined, count: 2)
+        await self.passWindow(fetches: 3)
+        gate.openForGood(returning: ())
+
+        #expect(try await many.value == [1: 1, 2: 2])
+        #expect(try await single.value == 1)
+        #expect(try await others.value == [2: 2, 3: 3])
+        #expect(self.batches.withLock { $0 } == [[1, 2], [3]])
+        map.expectAtRest()
+    }
+
+    @Test func `MX-23 a missing key fails alone and nothing is remembered about it`() async throws {
+        let map = self.map(.init(maximumSize: 2)) { keys in
+            Dictionary(uniqueKeysWithValues: keys.filter { $0 != 13 }.map { ($0, $0) })
+        }
+        let results = await map.results(keys: [12, 13])
+        #expect(try results[12]?.get() == 12)
+        #expect(throws: MuxError.notFound) { try results[13]?.get() }
+        #expect(try await map.request(keys: [13, 14]) == [14: 14])
+        #expect(self.batches.withLock { $0 } == [[12, 13], [13, 14]])
+    }
+
+    @Test func `MX-23 a batch that fails fails its keys, and the next one tries again`() async throws {
+        let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .value(1))
+        let map = self.map(.init(maximumSize: 2)) { keys in
+            let value = try await fetch()
+            return Dictionary(uniqueKeysWithValues: keys.map { ($0, value) })
+        }
+        await #expect(throws: FetchFailed.self) { try await map.request(keys: [1, 2]) }
+        #expect(try await map.request(keys: [1, 2]) == [1: 1, 2: 1])
+    }
+
+    @Test func `MX-23 a batch that nobody waits for any more is cancelled`() async throws {
+        let gate = Gate<Void>()
+        let map = MultiplexerMap<Int, Int>(
+            policy: .init(whenAbandoned: .cancel(linger: .zero)),
+            batching: .init(maximumSize: 2),
+            repository: self.world.repository
+        ) { _ in
+            try await gate.pass()
+            return [:]
+        }
+        let many = Task { try await map.request(keys: [1, 2]) }
+        await gate.waitForCall(1)
+        many.cancel()
+        await #expect(throws: CancellationError.self) { try await many.value }
+        await self.world.events.wait(for: .fetchFailed, count: 2)
+        #expect(gate.heldCount == 0)
+        map.expectAtRest()
+    }
+}
