@@ -47,12 +47,17 @@ extension MultiplexerCore {
     }
 
     /// Takes over an entry from disk, where memory knows nothing newer.
-    func adopt(_ entry: Slot<Value>.Entry, fetchedAt: Date, of key: Key, in state: inout State) {
-        guard !state.isDomainRemovalPending else { return }
+    ///
+    /// - Returns: The slot, which the table may not have had room for; `nil` if the disk is not to be believed.
+    func adopt(_ entry: Slot<Value>.Entry, fetchedAt: Date, of key: Key, in state: inout State) -> Slot<Value>? {
+        guard !state.isDomainRemovalPending else { return nil }
         var entry = entry
         entry.revision = state.nextRevision()
         let isFromBefore = state.refreshedOnDisk.map { fetchedAt <= $0 } ?? false
-        state.slots.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: isFromBefore) }
+        return state.withSlot(of: key) { slot in
+            slot.loaded(entry, fromBeforeRefresh: isFromBefore)
+            return slot
+        }
     }
 
     /// The value in memory or on disk, however old.
@@ -73,11 +78,11 @@ extension MultiplexerCore {
     func clear(_ key: Key) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
-            self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
             return MuxClearReport()
         }
         return await self.repository.lane.run {
-            self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
+            self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
             return await self.remove([key])
         }
     }
@@ -88,7 +93,7 @@ extension MultiplexerCore {
         do {
             try await self.repository.remove(keys.map(persistence.name(of:)))
             self.engine.withState { state in
-                for key in keys { state.slots.withSlot(of: key) { $0.removedFromDisk() } }
+                for key in keys { state.withSlot(of: key) { $0.removedFromDisk() } }
             }
             return MuxClearReport()
         } catch {
@@ -206,8 +211,9 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.slots.withSlot(of: key) { $0.saved(revision: entry.revision) }
+                    state.withSlot(of: key) { $0.saved(revision: entry.revision) }
                 }
+                self.tellEvictions()
             }
         )
     }

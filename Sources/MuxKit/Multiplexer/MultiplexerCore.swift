@@ -8,22 +8,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package typealias Value = Slots.Value
     package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
 
-    /// What the flight engine's lock guards for us.
-    struct State: Sendable {
-        var slots: Slots
-        var statistics = MuxStatistics()
-        var lastRevision: UInt64 = 0
-        /// Entries on disk that were fetched at this time or earlier are from before a refresh of everything.
-        var refreshedOnDisk: Date?
-        /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
-        var isDomainRemovalPending = false
-
-        mutating func nextRevision() -> UInt64 {
-            self.lastRevision &+= 1
-            return self.lastRevision
-        }
-    }
-
     let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
     let repository: MuxRepository
@@ -50,7 +34,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             case .cancel(let linger): linger
             }
         self.engine = FlightEngine(
-            State(slots: slots),
+            State(slots: slots, hasObserver: repository.observer != nil),
             linger: linger,
             time: repository.time,
             spawn: repository.spawn
@@ -64,7 +48,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func hit(_ key: Key) -> Value? {
         let now = self.repository.time.now
         let value = self.engine.withState { state -> Value? in
-            guard let slot = state.slots.slot(of: key),
+            guard let slot = state.slots.requestedSlot(of: key),
                 slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
             else { return nil }
             state.statistics.hits += 1
@@ -103,7 +87,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         at now: Moment,
         policy: MuxPolicy
     ) -> MuxEntry<Value>? {
-        guard let slot = state.slots.slot(of: key) else { return nil }
+        guard let slot = state.slots.requestedSlot(of: key) else { return nil }
         switch slot.freshness(at: now, staleIfError: policy.staleIfError) {
         case .fresh: break
         case .held: state.statistics.staleServed += 1
@@ -124,12 +108,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             }
             return
         }
-        self.engine.withState { $0.statistics.fetches += 1 }
+        // The bound may take the entry away meanwhile; it is still what to fall back to.
+        let fallback = self.engine.withState { state in
+            state.statistics.fetches += 1
+            return state.slots.slot(of: key)
+        }
         self.tell(.fetchStarted, key)
         do {
             self.landed(try await self.fetch(key), key, flight)
         } catch {
-            self.failed(error, key, flight)
+            self.failed(error, key, flight, fallback)
         }
     }
 
@@ -142,12 +130,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let now = self.repository.time.now
         var found: MuxEntry<Value>?
         self.engine.report(from: flight, of: key) { state in
-            self.adopt(entry, fetchedAt: fetchedAt, of: key, in: &state)
-            guard let slot = state.slots.slot(of: key),
+            guard let slot = self.adopt(entry, fetchedAt: fetchedAt, of: key, in: &state),
                 slot.freshness(at: now, staleIfError: self.policy.staleIfError) == .fresh
             else { return }
             found = slot.snapshot(at: now, source: .disk)
         }
+        self.tellEvictions()
         return found
     }
 
@@ -159,7 +147,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             var entry = entry
             entry.revision = state.nextRevision()
             if mayKeep {
-                state.slots.withSlot(of: key) { $0.committed(entry) }
+                state.withSlot(of: key) { $0.committed(entry) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -175,17 +163,25 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             )
         }
         self.tell(.fetched, key)
+        self.tellEvictions()
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
-    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID) {
+    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID, _ fallback: Slot<Value>?) {
         let isSilenceable = self.policy.isSilenceable(error)
         let now = self.repository.time.now
         var servesStale = false
         self.engine.withState { $0.statistics.failures += 1 }
         self.engine.land(flight, of: key, failed: true) { state, isKept in
+            var current = state.slots.slot(of: key)
+            if isKept, current?.entry == nil, let fallback, let entry = fallback.entry {
+                current = state.withSlot(of: key) { slot in
+                    slot.loaded(entry, fromBeforeRefresh: fallback.isRefreshed)
+                    return slot
+                }
+            }
             guard isSilenceable,
-                let slot = state.slots.slot(of: key),
+                let slot = current,
                 let freshness = slot.freshness(at: now, staleIfError: self.policy.staleIfError),
                 freshness != .unusable,
                 let entry = slot.snapshot(at: now, source: .memory)
@@ -193,7 +189,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             servesStale = true
             state.statistics.staleServed += 1
             let heldUntil = now.advanced(by: self.policy.errorBackoff)
-            if isKept { state.slots.withSlot(of: key) { $0.silenced(until: heldUntil) } }
+            if isKept { state.withSlot(of: key) { $0.silenced(until: heldUntil) } }
             return .success(entry)
         }
         self.tell(.fetchFailed, key)
@@ -212,9 +208,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refresh(_ key: Key) {
         guard key == key else { return }
         let marksAbsent = self.persistence != nil
+        let wallTime = marksAbsent ? self.repository.wallTime() : .distantPast
         self.engine.fence(key) { state in
+            state.lastRefresh = max(state.lastRefresh, wallTime)
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
-            state.slots.withSlot(of: key) { $0.refreshed() }
+            state.withSlot(of: key) { $0.refreshed() }
         }
     }
 
@@ -222,9 +220,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refreshAll() {
         let wallTime = self.repository.wallTime()
         self.engine.fenceAll { state in
-            for key in state.slots.keys { state.slots.withSlot(of: key) { $0.refreshed() } }
+            for key in state.slots.keys { state.withSlot(of: key) { $0.refreshed() } }
+            // The date says it of all that is absent.
+            state.slots.removeMarks()
             state.refreshedOnDisk = wallTime
         }
+        self.tellEvictions()
     }
 
     /// Puts `value` in place of what is cached; a flight that runs cannot overwrite it.
@@ -234,11 +235,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
+        defer { self.tellEvictions() }
         return self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
             var entry = entry
             entry.revision = state.nextRevision()
-            state.slots.withSlot(of: key) { $0.committed(entry) }
+            state.withSlot(of: key) { $0.committed(entry) }
             return true
         }
     }

@@ -24,6 +24,13 @@ public struct MuxPolicy: Sendable {
     /// What happens to a fetch that nobody waits for any more; cancelled after a second.
     public var whenAbandoned: WhenAbandoned
 
+    /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
+    ///
+    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` a value that is not on disk yet
+    /// stays until it was saved, however many there are; one that went is read from disk when it is next asked for.
+    /// Less than zero is zero: callers share a fetch, and nothing is kept.
+    public var maximumCount: Int?
+
     /// The version of the value's own format on disk; 1.
     ///
     /// An entry of another version is a miss.
@@ -45,6 +52,7 @@ public struct MuxPolicy: Sendable {
         isSilenceable: @escaping @Sendable (any Error) -> Bool = SilenceableError.isSilenceable,
         errorBackoff: Duration = .seconds(1),
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
+        maximumCount: Int? = 10_000,
         schemaVersion: Int = 1
     ) {
         self.timeToLive = timeToLive
@@ -53,6 +61,7 @@ public struct MuxPolicy: Sendable {
         self.isSilenceable = isSilenceable
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
+        self.maximumCount = maximumCount
         self.schemaVersion = schemaVersion
     }
 

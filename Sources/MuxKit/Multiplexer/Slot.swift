@@ -21,12 +21,19 @@ package struct Slot<Value: Sendable>: Sendable {
     package private(set) var isRefreshed = false
 
     /// Until when a stale entry is served without another try.
-    private var heldUntil = Moment.distantPast
+    package private(set) var heldUntil = Moment.distantPast
 
     /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
     package private(set) var isRemovalPending = false
 
     package init() {}
+
+    init(entry: Entry?, isRefreshed: Bool, heldUntil: Moment, isRemovalPending: Bool) {
+        self.entry = entry
+        self.isRefreshed = isRefreshed
+        self.heldUntil = heldUntil
+        self.isRemovalPending = isRemovalPending
+    }
 
     /// Nothing distinguishes this slot from one that was never used.
     package var isVacant: Bool { self.entry == nil && !self.isRefreshed && !self.isRemovalPending }
@@ -90,6 +97,14 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshed = false
         self.heldUntil = .distantPast
         if alsoOnDisk { self.isRemovalPending = true }
+    }
+
+    /// Memory is short: the entry goes, unless the disk has yet to hear of it.
+    package mutating func droppedFromMemory(keepingMark: Bool) {
+        guard let entry, !entry.isDirty, !self.isRemovalPending else { return }
+        self.entry = nil
+        self.heldUntil = .distantPast
+        if !keepingMark { self.isRefreshed = false }
     }
 
     /// The disk has forgotten the entry.

@@ -10,11 +10,15 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// What a save has to do for the participant.
     func unsaved() -> UnsavedEntries
+
+    /// Forgets, in memory, what can be had again.
+    func clearMemory()
 }
 
 extension SessionParticipant {
     package func removeTraces() async throws {}
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
+    package func clearMemory() {}
 }
 
 /// What a save has to do for one participant.
