@@ -1,4 +1,10 @@
 extension BoundedTable {
+    /// How many words and places all arrays have, together.
+    package var footprint: Int {
+        self.keys.capacity + self.elements.capacity + self.costs.capacity + self.index.size + self.order.capacity
+            + self.order.ghosts.footprint
+    }
+
     /// What is wrong, if anything: for tests, after every change.
     package func violation() -> String? {
         if let violation = self.order.violation() { return violation }

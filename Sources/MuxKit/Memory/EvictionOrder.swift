@@ -17,7 +17,9 @@ package struct EvictionOrder: Sendable {
         case aside
     }
 
-    /// A place in a queue. One word has the hash (28 bits), the queue (2) and how often it was asked for (2).
+    /// A place in a queue.
+    ///
+    /// One word has the hash (28 bits), the queue (2) and how often it was asked for (2).
     private struct Node: Sendable {
         var word: UInt32
         var newer: UInt32

@@ -169,6 +169,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
+    /// How many absent values are marked as refreshed, or have a removal pending.
+    package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
+
     // MARK: - Repository
 
     /// Has the repository keep this map alive, and include it in what is done to all.
