@@ -195,10 +195,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     private mutating func append(_ element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
         let number = self.count
-        if !self.index.hasRoom(for: number + 1) {
-            let most = max(number + 1, self.maximumCount ?? .max)
-            self.index.rebuild(room: min(most, number * 2), count: number) { self.order.hash(of: $0) }
-        }
+        if !self.index.hasRoom(for: number + 1) { self.grow() }
         self.index.insert(number, hash: hash)
         self.keys.append(key)
         self.elements.append(element)
@@ -206,6 +203,19 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         guard self.maximumCost != nil else { return }
         self.costs.append(cost)
         self.cost += UInt128(cost)
+    }
+
+    /// Makes room for twice as many, or at once for as many as there may ever be if those are not many more.
+    ///
+    /// The last arrays that an allocator gets back are large, and it would keep some: a tenth of the whole (glibc 2.41).
+    private mutating func grow() {
+        let most = max(self.count + 1, self.maximumCount ?? .max)
+        let room = self.count >= most / 4 ? most : max(12, self.count * 2)
+        self.keys.reserveCapacity(room)
+        self.elements.reserveCapacity(room)
+        if self.maximumCost != nil { self.costs.reserveCapacity(room) }
+        self.order.reserve(room)
+        self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
 
     private mutating func setCost(_ cost: Int, of number: Int) {

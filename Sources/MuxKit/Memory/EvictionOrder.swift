@@ -104,6 +104,9 @@ package struct EvictionOrder: Sendable {
         self.ghosts = GhostQueue(limit: self.ghosts.limit)
     }
 
+    /// Makes room for so many things.
+    package mutating func reserve(_ room: Int) { self.nodes.reserveCapacity(room) }
+
     /// Gives back storage that is not needed for `room` things.
     package mutating func reallocate(room: Int) {
         var nodes: ContiguousArray<Node> = []

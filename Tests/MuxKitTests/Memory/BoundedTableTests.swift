@@ -44,7 +44,8 @@ struct BoundedTableTests {
         #expect(table.count == 100)
         #expect(table.excess == 90)
 
-        for key in 0..<95 { _ = table.update(key, mayGo: { $0 != 0 }) { $0 = 1 } }
+        let unpin: (inout Int) -> Void = { $0 = 1 }
+        for key in 0..<95 { _ = table.update(key, mayGo: { $0 != 0 }, unpin) }
 
         #expect(table.count == 10)
         #expect(table.excess == 0)
