@@ -21,8 +21,8 @@ enum MemoryBenchmark {
         Self.report("MultiplexerMap, bounded by 1,000,000; goal 70") {
             for key in 0..<Self.count { map.store(key, key: key) }
         }
-        Self.report("what 10,000,000 more distinct keys add") {
-            for key in Self.count..<11 * Self.count { map.store(key, key: key) }
+        Self.report("what 2,000,000 more distinct keys add") {
+            for key in Self.count..<3 * Self.count { map.store(key, key: key) }
         }
         var table = BoundedTable<Int, Int>(maximumCount: Self.count)
         Self.report("BoundedTable alone") {

@@ -210,7 +210,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// The last arrays that an allocator gets back are large, and it would keep some: a tenth of the whole (glibc 2.41).
     private mutating func grow() {
         let most = max(self.count + 1, self.maximumCount ?? .max)
-        let room = self.count >= most / 4 ? most : max(12, self.count * 2)
+        let room = self.count >= most / 8 ? most : max(12, self.count * 2)
         self.keys.reserveCapacity(room)
         self.elements.reserveCapacity(room)
         if self.maximumCost != nil { self.costs.reserveCapacity(room) }
