@@ -42,13 +42,16 @@ struct Contest {
         let medians = times.map { $0.sorted()[$0.count / 2] }
         print(self.title)
         for (contestant, median) in zip(self.contestants, medians) {
-            let name = contestant.name.padding(toLength: 44, withPad: " ", startingAt: 0)
+            let name = Self.padded(contestant.name)
             print(
                 "  \(name) \(Self.text(median, 9, decimals: 1)) ns  \(Self.text(median / medians[0], 7, decimals: 2)) ×"
             )
         }
         print("")
     }
+
+    /// A name in its column.
+    static func padded(_ name: String) -> String { name.padding(toLength: 46, withPad: " ", startingAt: 0) }
 
     private static func text(_ number: Double, _ width: Int, decimals: Int) -> String {
         let text = String(format: "%.\(decimals)f", number)

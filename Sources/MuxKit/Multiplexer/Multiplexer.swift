@@ -32,7 +32,7 @@ public final actor Multiplexer<Value: Sendable> {
         fetch: @escaping @Sendable () async throws -> Fetched<Value>
     ) {
         self.core = MultiplexerCore(
-            slots: SingleSlot(),
+            slots: SingleSlot(isPersistent: persistence != nil),
             policy: policy,
             repository: repository,
             persistence: persistence,
@@ -124,6 +124,12 @@ public final actor Multiplexer<Value: Sendable> {
     public func clear() async -> MuxClearReport {
         await self.core.clear(.sole)
     }
+
+    /// Forgets the value, in memory only; what is not on disk yet and has to go there stays.
+    ///
+    /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
+    /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.
+    public nonisolated func clearMemory() { self.core.clearMemory() }
 
     /// Writes the value to disk if it changed since the last time; without a `cacheKey`, does nothing.
     ///

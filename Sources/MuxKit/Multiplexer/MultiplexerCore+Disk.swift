@@ -48,12 +48,17 @@ extension MultiplexerCore {
     }
 
     /// Takes over an entry from disk, where memory knows nothing newer.
-    func adopt(_ entry: Slot<Value>.Entry, of key: Key, in state: inout State) {
-        guard !state.isDomainRemovalPending else { return }
+    ///
+    /// - Returns: The slot, which the table may not have had room for; `nil` if the disk is not to be believed.
+    func adopt(_ entry: Slot<Value>.Entry, of key: Key, in state: inout State) -> Slot<Value>? {
+        guard !state.isDomainRemovalPending else { return nil }
         var entry = entry
         entry.revision = state.nextRevision()
         let isFromBefore = state.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
-        state.slots.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: isFromBefore) }
+        return state.withSlot(of: key) { slot in
+            slot.loaded(entry, fromBeforeRefresh: isFromBefore)
+            return slot
+        }
     }
 
     /// The value in memory or on disk, however old.
@@ -77,13 +82,15 @@ extension MultiplexerCore {
     func clear(_ key: Key) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
-            _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            self.letGoOfEvicted()
             return MuxClearReport()
         }
         let name = self.persistence?.name(of: key)
         return await self.repository.inLane {
             if let name { self.repository.tellOthers(.entries(domain: name.domain, keys: [name.key]), but: self) }
-            _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
+            _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
+            self.letGoOfEvicted()
             return await self.remove([key])
         }
     }
@@ -94,8 +101,9 @@ extension MultiplexerCore {
         do {
             try await self.repository.remove(keys.map(persistence.name(of:)))
             self.engine.withState { state in
-                for key in keys { state.slots.withSlot(of: key) { $0.removedFromDisk() } }
+                for key in keys { state.withSlot(of: key) { $0.removedFromDisk() } }
             }
+            self.letGoOfEvicted()
             return MuxClearReport()
         } catch {
             return MuxClearReport(failures: [error])
@@ -128,8 +136,9 @@ extension MultiplexerCore {
                 state.isDomainRemovalPending = false
                 state.refreshedOnDisk = nil
                 // What was saved since the first try has gone with the rest.
-                for key in state.slots.keys { state.slots.withSlot(of: key) { $0.lostOnDisk() } }
+                for key in state.slots.keys { state.withSlot(of: key) { $0.lostOnDisk() } }
             }
+            self.letGoOfEvicted()
             return MuxClearReport()
         } catch {
             return MuxClearReport(failures: [error])
@@ -169,8 +178,9 @@ extension MultiplexerCore: SessionParticipant {
             guard domain == persistence.domain else { return }
             let gone = Set(keys)
             for key in self.engine.withState({ $0.slots.keys }) where gone.contains(persistence.text(key)) {
-                _ = self.engine.fence(key) { state in state.slots.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+                _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
             }
+            self.letGoOfEvicted()
         }
     }
 
@@ -237,8 +247,9 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.slots.withSlot(of: key) { $0.saved(revision: entry.revision) }
+                    state.withSlot(of: key) { $0.saved(revision: entry.revision) }
                 }
+                self.letGoOfEvicted()
             }
         )
     }

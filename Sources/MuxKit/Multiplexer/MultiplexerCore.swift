@@ -8,29 +8,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package typealias Value = Slots.Value
     package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
 
-    /// What the flight engine's lock guards for us.
-    struct State: Sendable {
-        var slots: Slots
-        var statistics = MuxStatistics()
-        /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
-        var refreshedOnDisk: Moment?
-        /// Counts the sessions.
-        var session: UInt64 = 0
-        /// Keys in flight for which somebody waits who does not take what others take.
-        var strictKeys: Set<Key> = []
-        /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
-        var isDomainRemovalPending = false
-
-        private var lastRevision: UInt64 = 0
-
-        init(slots: Slots) { self.slots = slots }
-
-        mutating func nextRevision() -> UInt64 {
-            self.lastRevision &+= 1
-            return self.lastRevision
-        }
-    }
-
     let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
     let repository: MuxRepository
@@ -75,7 +52,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func hit(_ key: Key) -> Value? {
         let now = self.repository.time.now
         let value = self.engine.withState { state -> Value? in
-            guard let slot = state.slots.slot(of: key),
+            guard let slot = state.slots.requestedSlot(of: key),
                 slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
             else { return nil }
             state.statistics.hits += 1
@@ -93,7 +70,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let limits = options.limits(self.policy)
         // What needs no flight is answered here, without as much as a continuation.
         let immediate = self.engine.withState { state -> Result<MuxEntry<Value>, any Error>? in
-            switch Self.decide(key, in: state, at: now, limits, options.patience) {
+            switch Self.decide(state.slots.requestedSlot(of: key), at: now, limits, options.patience) {
             case .answer(let entry):
                 state.statistics.hit(isStale: entry.staleReason != nil)
                 return .success(entry)
@@ -114,7 +91,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             key,
             launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
             decide: { state in
-                let decision = Self.decide(key, in: state, at: now, limits, options.patience)
+                let decision = Self.decide(state.slots.slot(of: key), at: now, limits, options.patience)
                 switch decision {
                 case .answer(let entry), .answerAndFly(let entry):
                     state.statistics.hit(isStale: entry.staleReason != nil)
@@ -139,13 +116,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     private static func decide(
-        _ key: Key,
-        in state: State,
+        _ slot: Slot<Value>?,
         at now: Moment,
         _ limits: Freshness.Limits,
         _ patience: Duration?
     ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
-        guard let slot = state.slots.slot(of: key) else { return .fly }
+        guard let slot else { return .fly }
         guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory)
         else {
             guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
@@ -168,7 +144,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// What is in memory or else on disk.
     private nonisolated(nonsending) func cachedOnly(_ key: Key) async throws -> MuxEntry<Value> {
         guard let entry = await self.loadCachedEntry(key) else { throw MuxError.notCached }
-        self.engine.withState { $0.statistics.hits += 1 }
+        self.engine.withState { state in
+            state.statistics.hits += 1
+            _ = state.slots.requestedSlot(of: key)
+        }
         self.tell(.hit, key)
         return entry.isStale ? entry.served(because: .cacheOnly) : entry
     }
@@ -177,14 +156,20 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The work of one flight: the disk first, where memory has nothing; then the fetch.
     private func fly(_ key: Key, _ flight: FlightID) async {
-        if let entry = await self.freshEntryFromDisk(key, flight) {
+        let (entry, loaded) = await self.freshEntryFromDisk(key, flight)
+        if let entry {
             self.engine.land(flight, of: key, failed: false) { state, _ in
                 state.strictKeys.remove(key)
                 return .success(entry)
             }
             return
         }
-        guard self.engine.workBegins(flight, of: key) else { return }
+        var fallback: Slot<Value>?  // what there is to fall back to, even if the bound takes it away meanwhile
+        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
+            let slot = state.slots.slot(of: key)
+            fallback = slot?.entry == nil && !wasFenced ? loaded ?? slot : slot
+        }
+        guard begins else { return }
         guard !Task.isCancelled else {  // nobody waits any more: no work begins
             self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
             return
@@ -194,21 +179,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         do {
             self.landed(try await self.fetch(key), key, flight)
         } catch {
-            self.failed(error, key, flight)
+            self.failed(error, key, flight, fallback)
         }
     }
 
     /// Loads the entry of `key` into its slot, if memory has none, and gives it to those for whom it is good enough.
     ///
-    /// - Returns: The entry, if it was loaded and ends the flight: it is fresh, and nobody who waits wants better.
-    private func freshEntryFromDisk(_ key: Key, _ flight: FlightID) async -> MuxEntry<Value>? {
-        guard let persistence, self.mayRead(key) else { return nil }
-        guard let entry = await self.load(key, persistence) else { return nil }
+    /// - Returns: The entry, if it was loaded and ends the flight: it is fresh, and nobody who waits wants better. And what was
+    ///   loaded in any case, which the table may not have had room for.
+    private func freshEntryFromDisk(
+        _ key: Key,
+        _ flight: FlightID
+    ) async -> (entry: MuxEntry<Value>?, loaded: Slot<Value>?) {
+        guard let persistence, self.mayRead(key) else { return (nil, nil) }
+        guard let entry = await self.load(key, persistence) else { return (nil, nil) }
         let now = self.repository.time.now
         var found: MuxEntry<Value>?
+        var loaded: Slot<Value>?
         self.engine.answerEarly(flight, of: key) { state in
-            self.adopt(entry, of: key, in: &state)
-            guard !state.strictKeys.contains(key), let slot = state.slots.slot(of: key) else { return nil }
+            loaded = self.adopt(entry, of: key, in: &state)
+            guard !state.strictKeys.contains(key), let slot = loaded else { return nil }
             switch slot.freshness(at: now, self.usualLimits) {
             case .fresh(renews: false):
                 state.statistics.diskHits += 1
@@ -225,7 +215,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 return nil
             }
         }
-        return found
+        self.letGoOfEvicted()
+        return (found, loaded)
     }
 
     private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID) {
@@ -238,7 +229,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             var entry = entry
             entry.revision = state.nextRevision()
             if mayKeep {
-                replaced = state.slots.withSlot(of: key) { $0.committed(entry) }
+                replaced = state.withSlot(of: key) { $0.committed(entry) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -256,24 +247,28 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(replaced) {}
         self.tell(.fetched, key)
+        self.letGoOfEvicted()
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
-    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID) {
+    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID, _ fallback: Slot<Value>?) {
         let isSilenceable = self.policy.isSilenceable(error)
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
         var servesStale = false
         self.engine.withState { $0.statistics.failures += 1 }
         self.engine.land(flight, of: key, failed: true) { state, isKept in
+            var current = state.slots.slot(of: key)
             if isKept {
                 state.strictKeys.remove(key)
                 let heldUntil = isSilenceable ? now.advanced(by: self.policy.errorBackoff) : .distantPast
-                state.slots.withSlot(of: key) {
-                    $0.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
+                current = state.withSlot(of: key) { slot in
+                    if slot.entry == nil, let fallback { slot.restored(fallback) }
+                    slot.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
+                    return slot
                 }
             }
-            guard isSilenceable, let slot = state.slots.slot(of: key),
+            guard isSilenceable, let slot = current,
                 let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
                 let entry = slot.snapshot(at: now, source: .memory)
             else { return .failure(error) }
@@ -283,6 +278,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             return .success(entry.served(because: .fetchFailed))
         }
         self.tell(.fetchFailed, key)
+        self.letGoOfEvicted()
         if servesStale { self.tell(.servedStale, key) }
     }
 
@@ -298,19 +294,25 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refresh(_ key: Key) {
         guard key == key else { return }
         let marksAbsent = self.persistence != nil
+        let now = self.repository.time.now
         self.engine.fence(key) { state in
+            state.lastRefresh = max(state.lastRefresh, now)
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
-            state.slots.withSlot(of: key) { $0.refreshed() }
+            state.withSlot(of: key) { $0.refreshed() }
         }
+        self.letGoOfEvicted()
     }
 
     /// Makes every entry stale, in memory and on disk.
     func refreshAll() {
         let now = self.repository.time.now
         self.engine.fenceAll { state in
-            for key in state.slots.keys { state.slots.withSlot(of: key) { $0.refreshed() } }
+            for key in state.slots.keys { state.withSlot(of: key) { $0.refreshed() } }
+            // The moment says it of all that is absent.
+            state.slots.removeMarks()
             state.refreshedOnDisk = now
         }
+        self.letGoOfEvicted()
     }
 
     /// Puts `value` in place of what is cached; a flight that runs cannot overwrite it.
@@ -321,12 +323,15 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
-        defer { withExtendedLifetime(replaced) {} }
+        defer {
+            withExtendedLifetime(replaced) {}
+            self.letGoOfEvicted()
+        }
         return self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
             var entry = entry
             entry.revision = state.nextRevision()
-            replaced = state.slots.withSlot(of: key) { $0.committed(entry) }
+            replaced = state.withSlot(of: key) { $0.committed(entry) }
             return true
         }
     }

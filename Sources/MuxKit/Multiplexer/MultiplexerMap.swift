@@ -15,6 +15,8 @@
 /// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
 /// stale then. Other keys are not concerned.
 ///
+/// **In memory.** There are at most ``MuxPolicy/maximumCount`` values; those that are not asked for go first.
+///
 /// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
@@ -27,7 +29,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
         self.core = MultiplexerCore(
-            slots: SlotTable(),
+            slots: SlotTable(maximumCount: policy.maximumCount, isPersistent: persistence != nil),
             policy: policy,
             repository: repository,
             persistence: persistence,
@@ -159,6 +161,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.clearAll()
     }
 
+    /// Forgets all values, in memory only; what is not on disk yet and has to go there stays.
+    ///
+    /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
+    /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.
+    public nonisolated func clearMemory() { self.core.clearMemory() }
+
     /// Writes to disk what changed since the last time; without a `cacheKey`, does nothing.
     ///
     /// - Returns: What was saved, and what was not and why.
@@ -178,6 +186,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
+    /// How many absent values are marked as refreshed, or have a removal pending.
+    package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 
     // MARK: - Repository
 

@@ -47,6 +47,14 @@ public struct MuxPolicy: Sendable {
     /// starts another.
     public var fetchTimeout: Duration
 
+    /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
+    ///
+    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` a value that is not on disk yet
+    /// stays until it was saved, however many there are; one that went is read from disk when it is next asked for.
+    /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
+    /// and nothing is kept.
+    public var maximumCount: Int?
+
     /// The version of the value's own format on disk; 1.
     ///
     /// An entry of another version is a miss.
@@ -72,6 +80,7 @@ public struct MuxPolicy: Sendable {
         remembersFailure: @escaping @Sendable (any Error) -> Duration? = { _ in nil },
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
+        maximumCount: Int? = 10_000,
         schemaVersion: Int = 1
     ) {
         self.timeToLive = timeToLive
@@ -84,6 +93,7 @@ public struct MuxPolicy: Sendable {
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
+        self.maximumCount = maximumCount
         self.schemaVersion = schemaVersion
     }
 

@@ -25,6 +25,9 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Outcomes that a fence kept out of the cache.
     public var fenceDrops = 0
 
+    /// Entries that left memory to make room for others.
+    public var evictions = 0
+
     /// Statistics of nothing.
     public init() {}
 
@@ -50,6 +53,7 @@ public struct MuxStatistics: Sendable, Equatable {
         sum.failures += b.failures
         sum.staleServed += b.staleServed
         sum.fenceDrops += b.fenceDrops
+        sum.evictions += b.evictions
         return sum
     }
 }

@@ -25,9 +25,9 @@ package struct Slot<Value: Sendable>: Sendable {
     package private(set) var isRefreshed = false
 
     /// What went wrong last, and until when it counts; rare, so it does not take room in every slot.
-    private var trouble: Trouble?
+    package private(set) var trouble: Trouble?
 
-    private final class Trouble: Sendable {
+    package final class Trouble: Sendable {
         /// Until when a stale entry is served without another try.
         let heldUntil: Moment
         /// A remembered failure, and until when it answers requests that have no entry.
@@ -43,6 +43,13 @@ package struct Slot<Value: Sendable>: Sendable {
     package private(set) var isRemovalPending = false
 
     package init() {}
+
+    init(entry: Entry?, isRefreshed: Bool, trouble: Trouble?, isRemovalPending: Bool) {
+        self.entry = entry
+        self.isRefreshed = isRefreshed
+        self.trouble = trouble
+        self.isRemovalPending = isRemovalPending
+    }
 
     /// Nothing distinguishes this slot from one that was never used.
     package var isVacant: Bool {
@@ -101,7 +108,14 @@ package struct Slot<Value: Sendable>: Sendable {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
         if fromBeforeRefresh { self.isRefreshed = true }
-        if self.isRefreshed { self.entry?.isDirty = true }
+        if self.isRefreshed { self.lostOnDisk() }
+    }
+
+    /// A fetch failed whose older value had to leave memory meanwhile: it is taken back if nothing newer is known.
+    package mutating func restored(_ former: Slot) {
+        guard var entry = former.entry else { return }
+        entry.isDirty = false  // only what is saved can have left
+        self.loaded(entry, fromBeforeRefresh: former.isRefreshed)
     }
 
     /// A fetch failed.
@@ -137,6 +151,17 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshed = false
         self.trouble = nil
         return former
+    }
+
+    /// Memory is short: the entry goes, unless the disk has yet to hear of it.
+    ///
+    /// - Returns: Its value, for the caller to let go of outside its lock.
+    package mutating func droppedFromMemory(keepingMark: Bool) -> Value? {
+        guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }
+        self.entry = nil
+        self.trouble = nil
+        if !keepingMark { self.isRefreshed = false }
+        return entry.value
     }
 
     /// The disk does not have the entry any more.

@@ -8,8 +8,28 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// The slot of `key`; `nil` if it is vacant.
     func slot(of key: Key) -> Slot<Value>?
 
+    /// The slot of `key`, which somebody asked for: that is a reason to keep it; `nil` if it is vacant.
+    mutating func requestedSlot(of key: Key) -> Slot<Value>?
+
     /// Changes the slot of `key`, which is vacant if it was never used; a vacant one takes no room afterwards.
-    mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R
+    ///
+    /// `evicted` receives the slots that had to make room, to be let go of outside the lock of whoever calls this.
+    mutating func withSlot<R>(
+        of key: Key,
+        evicted: (Key, Slot<Value>) -> Void,
+        _ body: (inout Slot<Value>) -> R
+    ) -> R
+
+    /// Whether so many absent entries are marked as refreshed that the marks should be folded into a date.
+    var hasTooManyMarks: Bool { get }
+
+    /// Forgets the marks that refreshes left on absent entries.
+    mutating func removeMarks()
+
+    /// Forgets the entries that can be had again: all but those that are not on disk yet and have to go there.
+    ///
+    /// - Returns: Their values, for the caller to let go of outside its lock.
+    mutating func removeClean() -> [Value]
 
     /// The keys of all slots that are not vacant.
     var keys: [Key] { get }
@@ -29,39 +49,32 @@ package enum SoleKey: Hashable, Sendable {
 /// The one slot of a ``Multiplexer``.
 package struct SingleSlot<Value: Sendable>: SlotStorage {
     private var slot = Slot<Value>()
+    private let isPersistent: Bool
 
-    package init() {}
+    package init(isPersistent: Bool) { self.isPersistent = isPersistent }
 
     package func slot(of key: SoleKey) -> Slot<Value>? { self.slot }
 
-    package mutating func withSlot<R>(of key: SoleKey, _ body: (inout Slot<Value>) -> R) -> R { body(&self.slot) }
+    package mutating func requestedSlot(of key: SoleKey) -> Slot<Value>? { self.slot }
+
+    package mutating func withSlot<R>(
+        of key: SoleKey,
+        evicted: (SoleKey, Slot<Value>) -> Void,
+        _ body: (inout Slot<Value>) -> R
+    ) -> R { body(&self.slot) }
+
+    package var hasTooManyMarks: Bool { false }
+
+    package mutating func removeMarks() {}
+
+    package mutating func removeClean() -> [Value] {
+        self.slot.droppedFromMemory(keepingMark: self.isPersistent).map { [$0] } ?? []
+    }
 
     package var keys: [SoleKey] { self.slot.isVacant ? [] : [.sole] }
 
     package mutating func removeAll() -> SingleSlot {
-        defer { self = SingleSlot() }
-        return self
-    }
-}
-
-/// The slots of a ``MultiplexerMap``: values in one table, not an object per key.
-package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
-    private var slots: [ExactKey<RawKey>: Slot<Value>] = [:]
-
-    package init() {}
-
-    package func slot(of key: ExactKey<RawKey>) -> Slot<Value>? { self.slots[key] }
-
-    package mutating func withSlot<R>(of key: ExactKey<RawKey>, _ body: (inout Slot<Value>) -> R) -> R {
-        let result = body(&self.slots[key, default: Slot()])
-        if self.slots[key]?.isVacant ?? false { self.slots[key] = nil }
-        return result
-    }
-
-    package var keys: [ExactKey<RawKey>] { Array(self.slots.keys) }
-
-    package mutating func removeAll() -> SlotTable {
-        defer { self = SlotTable() }
+        defer { self = SingleSlot(isPersistent: self.isPersistent) }
         return self
     }
 }

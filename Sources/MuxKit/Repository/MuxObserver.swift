@@ -22,6 +22,8 @@ public struct MuxEvent: Sendable, Equatable {
         case fenceDropped
         /// An entry could not be read from disk, or not be decoded: a miss.
         case loadFailed
+        /// An entry left memory to make room for another.
+        case evicted
         /// The session ended.
         case sessionEnded
         /// A call of a runner waits for the update of a dependency.

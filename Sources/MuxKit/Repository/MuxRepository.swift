@@ -31,9 +31,10 @@ public actor MuxRepository {
 
     private nonisolated let store: any MuxStore
     private nonisolated let durability: MuxDurability
-    private nonisolated let registry = Guarded(Registry())
+    nonisolated let registry = Guarded(Registry())
+    private nonisolated let memoryWarnings = Guarded<MemoryWarnings?>(nil)
 
-    private struct Registry: Sendable {
+    struct Registry: Sendable {
         var participants = WeakParticipants()
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
         /// The session epoch, once it was read.
@@ -106,6 +107,7 @@ public actor MuxRepository {
         self.wallTime = wallTime
         self.random = random
         self.spawn = spawn
+        self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
     }
 
     // MARK: - Registry
@@ -380,9 +382,5 @@ public actor MuxRepository {
         let (next, overflow) = epoch.addingReportingOverflow(1)
         guard !overflow else { throw MuxError.tooManySessions }
         return next
-    }
-
-    private nonisolated var participants: [any SessionParticipant] {
-        self.registry.withLock { $0.participants.living() }
     }
 }

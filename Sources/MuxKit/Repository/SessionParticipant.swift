@@ -13,12 +13,16 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// What a save has to do for the participant.
     func unsaved() -> UnsavedEntries
+
+    /// Forgets, in memory, what can be had again.
+    func clearMemory()
 }
 
 extension SessionParticipant {
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
+    package func clearMemory() {}
 }
 
 /// What was cleared on disk.

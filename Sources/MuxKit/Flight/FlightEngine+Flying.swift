@@ -1,0 +1,122 @@
+extension FlightEngine {
+    // MARK: - Flying
+
+    func launch(_ flight: FlightID, of key: Key) {
+        guard case .spawned(let name, let work)? = self.board.withLock({ $0.running[flight]?.launch }) else { return }
+        let node = self.node(key)
+        let task = self.spawn(name: name) {
+            await FlightNode.$current.withValue(node) { await work(flight) }
+        }
+        let isCancelled = self.board.withLock { board -> Bool in
+            board.running[flight]?.task = task
+            return board.running[flight]?.isCancelled ?? false
+        }
+        if isCancelled { task.cancel() }
+    }
+
+    func cancel(_ flights: [FlightID]) {
+        let tasks = self.board.withLock { board in
+            flights.compactMap { flight -> Task<Void, Never>? in
+                board.running[flight]?.isCancelled = true
+                return board.running[flight]?.task
+            }
+        }
+        for task in tasks { task.cancel() }
+    }
+
+    /// The work of a flight is about to begin, after a look at the disk: from here on, fences count.
+    ///
+    /// - Parameters:
+    ///   - flight: The flight.
+    ///   - key: What it is about.
+    ///   - begins: Called under the lock if it is to begin; the flag says whether a fence has passed it before.
+    /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
+    package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
+        self.board.withLock { board in
+            let wasFenced = board.machines[key]?.currentFlight != flight
+            guard board.withMachine(of: key, { $0.workBegins(flight) }) else {
+                board.running[flight] = nil
+                return false
+            }
+            begins(&board.state, wasFenced)
+            return true
+        }
+    }
+
+    /// Answers those who wait for a flight, which goes on to its end, if no fence has passed it.
+    package func answerEarly(
+        _ flight: FlightID,
+        of key: Key,
+        _ answer: (inout State) -> Output?
+    ) {
+        let (waiters, output) = self.board.withLock { board -> ([Waiter], Output?) in
+            guard board.machines[key]?.currentFlight == flight, let output = answer(&board.state) else {
+                return ([], nil)
+            }
+            return (board.withMachine(of: key) { $0.answeredEarly(flight) }, output)
+        }
+        guard let output else { return }
+        Self.wake(waiters, with: .success(output))
+    }
+
+    /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.
+    ///
+    /// - Returns: Whether the flight is still the current one of `key`.
+    @discardableResult
+    package func report(from flight: FlightID, of key: Key, _ change: (inout State) -> Void) -> Bool {
+        self.board.withLock { board in
+            guard board.machines[key]?.currentFlight == flight else { return false }
+            change(&board.state)
+            return true
+        }
+    }
+
+    private enum LandingStep {
+        case nothing
+        case wake([Waiter], Result<Output, any Error>)
+        case restart(FlightID)
+    }
+
+    /// Ends a flight: keeps its outcome if no fence has passed it, and wakes its callers.
+    ///
+    /// `settle` is called under the lock if somebody has a use for the outcome: it changes the owner's state, if the flag says
+    /// that the outcome may be kept, and returns what the callers get. `failed` says whether there is a new outcome at all.
+    package func land(
+        _ flight: FlightID,
+        of key: Key,
+        failed: Bool,
+        settle: (inout State, Bool) -> Result<Output, any Error>
+    ) {
+        let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
+        let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
+            let running = board.running.removeValue(forKey: flight)
+            let next = board.nextID()
+            let action = board.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
+            let step: LandingStep =
+                switch action {
+                case .ignore: .nothing
+                case .commit(let waiters): .wake(waiters, settle(&board.state, true))
+                case .answer(let waiters): .wake(waiters, settle(&board.state, false))
+                case .restart(let next): .restart(next)
+                }
+            if case .restart = step, let running {
+                board.running[next] = Running(launch: running.launch, priority: running.priority)
+                if let deadline { board.addDeadline(of: next, key, at: deadline) }
+            }
+            return (step, running?.linger)
+        }
+        linger?.cancel()
+        switch step {
+        case .nothing: break
+        case .wake(let waiters, let result): Self.wake(waiters, with: result)
+        case .restart(let next):
+            self.launch(next, of: key)
+            self.watchDeadlines()
+        }
+    }
+
+    static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
+        let landing = result.map(Landing.output)
+        for waiter in waiters { waiter.resume(with: landing) }
+    }
+}

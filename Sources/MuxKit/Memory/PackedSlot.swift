@@ -1,0 +1,92 @@
+/// A slot with an entry, as a table of a million holds it: 32 bytes and the value.
+///
+/// The pieces that hardly any slot has are in an object of their own.
+package struct PackedSlot<Value: Sendable>: Sendable {
+    /// What few slots have.
+    private final class Rarities: Sendable {
+        let validator: String?
+        let renewalAge: Duration?
+        let trouble: Slot<Value>.Trouble?
+        /// The time to live, if 64 bits of nanoseconds cannot say it.
+        let timeToLive: Duration?
+
+        init(validator: String?, renewalAge: Duration?, trouble: Slot<Value>.Trouble?, timeToLive: Duration?) {
+            self.validator = validator
+            self.renewalAge = renewalAge
+            self.trouble = trouble
+            self.timeToLive = timeToLive
+        }
+    }
+
+    private static var flagBits: UInt64 { 4 }
+    private static var dirty: UInt64 { 1 }
+    private static var refreshed: UInt64 { 2 }
+    private static var removalPending: UInt64 { 4 }
+    private static var persistent: UInt64 { 8 }
+
+    package let value: Value
+    private let fetchedAt: Moment
+    private let timeToLive: Int64
+    /// The revision, and four flags: a table that makes a change per nanosecond wraps in 36 years.
+    private let revisionAndFlags: UInt64
+    private let rarities: Rarities?
+
+    /// Packs `slot`; `nil` if it has no entry.
+    package init?(_ slot: Slot<Value>) {
+        guard let entry = slot.entry else { return nil }
+        let nanoseconds = entry.timeToLive.saturatedNanoseconds
+        let isExact = Duration.nanoseconds(nanoseconds) == entry.timeToLive
+        self.value = entry.value
+        self.fetchedAt = entry.fetchedAt
+        self.timeToLive = nanoseconds
+        self.revisionAndFlags =
+            entry.revision << Self.flagBits
+            | (entry.isDirty ? Self.dirty : 0)
+            | (slot.isRefreshed ? Self.refreshed : 0)
+            | (slot.isRemovalPending ? Self.removalPending : 0)
+            | (entry.isPersistent ? Self.persistent : 0)
+        let isPlain = entry.validator == nil && entry.renewalAge == nil && slot.trouble == nil && isExact
+        self.rarities =
+            isPlain
+            ? nil
+            : Rarities(
+                validator: entry.validator,
+                renewalAge: entry.renewalAge,
+                trouble: slot.trouble,
+                timeToLive: isExact ? nil : entry.timeToLive
+            )
+    }
+
+    /// Whether the slot may not be evicted: the disk has yet to hear of it.
+    package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.removalPending) != 0 }
+
+    /// Whether a fetch has to come before the entry is fresh again.
+    package var isRefreshed: Bool { self.revisionAndFlags & Self.refreshed != 0 }
+
+    fileprivate var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
+    fileprivate var trouble: Slot<Value>.Trouble? { self.rarities?.trouble }
+    fileprivate var entry: Slot<Value>.Entry {
+        Slot<Value>.Entry(
+            value: self.value,
+            fetchedAt: self.fetchedAt,
+            timeToLive: self.rarities?.timeToLive ?? .nanoseconds(self.timeToLive),
+            renewalAge: self.rarities?.renewalAge,
+            validator: self.rarities?.validator,
+            revision: self.revisionAndFlags >> Self.flagBits,
+            isDirty: self.revisionAndFlags & Self.dirty != 0,
+            isPersistent: self.revisionAndFlags & Self.persistent != 0
+        )
+    }
+}
+
+extension Slot {
+    /// The slot that was packed.
+    package init(_ packed: PackedSlot<Value>) {
+        self.init(
+            entry: packed.entry,
+            isRefreshed: packed.isRefreshed,
+            trouble: packed.trouble,
+            isRemovalPending: packed.isRemovalPending
+        )
+    }
+}

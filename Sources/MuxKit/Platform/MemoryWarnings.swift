@@ -1,0 +1,28 @@
+#if canImport(Darwin)
+import Dispatch
+
+/// Calls back when the system warns that memory is short, for as long as it lives.
+///
+/// One interface for all Apple platforms, which asks for no view framework:
+/// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
+/// Written from the documentation; not compiled where this package is developed.
+final class MemoryWarnings {
+    private let source: any DispatchSourceMemoryPressure
+
+    init(_ warned: @escaping @Sendable () -> Void) {
+        self.source = DispatchSource.makeMemoryPressureSource(eventMask: [.warning, .critical], queue: .global())
+        self.source.setEventHandler(handler: warned)
+        self.source.activate()
+    }
+
+    deinit { self.source.cancel() }
+}
+
+@available(*, unavailable)
+extension MemoryWarnings: Sendable {}
+#else
+/// The system does not warn.
+struct MemoryWarnings: Sendable {
+    init(_ warned: @escaping @Sendable () -> Void) {}
+}
+#endif

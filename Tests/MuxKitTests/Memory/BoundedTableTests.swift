@@ -1,0 +1,164 @@
+import MuxKit
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct BoundedTableTests {
+    @Test(arguments: [0, 1, 2, 9, 10, 40, nil] as [Int?])
+    func `MX-24 the table does what the plain model does`(capacity: Int?) {
+        for seed in 0..<12 {
+            var random = SeededGenerator(seed: UInt64(seed))
+            var table = BoundedTable<Int, Int>(maximumCount: capacity)
+            var model = ReferenceTable(capacity: capacity)
+            let pinnedShare = [0, 1, 5, 10][seed % 4]
+            let mayGo: (Int) -> Bool = { $0 % 10 >= pinnedShare }
+            for step in 0..<400 {
+                let key = Int.random(in: 0..<80, using: &random)
+                switch Int.random(in: 0..<10, using: &random) {
+                case 0:
+                    #expect(table.remove(key) == model.remove(key))
+                case 1...4:
+                    let value = Int.random(in: 0..<1_000, using: &random)
+                    var evicted: [Int] = []
+                    table.insert(value, of: key, mayGo: mayGo) { key, value in
+                        evicted.append(key)
+                        #expect(mayGo(value), "a pinned one was evicted")
+                    }
+                    #expect(evicted == model.insert(value, of: key, mayGo: mayGo), "seed \(seed), step \(step)")
+                    if capacity ?? .max < table.count {
+                        // The newcomer has a place even if all others are pinned.
+                        #expect(table.keys.count { mayGo(table.peek($0) ?? 0) } <= 1, "beyond the bound for nothing")
+                    }
+                default:
+                    #expect(table.lookup(key) == model.lookup(key))
+                }
+                #expect(table.count == model.values.count)
+                #expect(table.violation() == nil, "seed \(seed), step \(step)")
+            }
+            #expect(Dictionary(uniqueKeysWithValues: table.keys.map { ($0, table.peek($0)) }) == model.values)
+        }
+    }
+
+    @Test func `MX-24 a change in place may unpin and then the bound holds again`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 10)
+        for key in 0..<100 { table.insert(0, of: key, mayGo: { $0 != 0 }) }
+        #expect(table.count == 100)
+        #expect(table.excess == 90)
+
+        let unpin: (inout Int) -> Void = { $0 = 1 }
+        for key in 0..<95 { _ = table.update(key, mayGo: { $0 != 0 }, unpin) }
+
+        #expect(table.count == 10)
+        #expect(table.excess == 0)
+        #expect((95..<100).allSatisfy { table.peek($0) == 0 }, "still pinned")
+        #expect(table.violation() == nil)
+    }
+
+    @Test func `MX-24 churn of distinct keys does not grow storage`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 100)
+        var room = 0
+        for key in 0..<50_000 {
+            table.insert(key, of: key)
+            if key == 5_000 { room = table.footprint }
+        }
+        #expect(table.count == 100)
+        #expect(table.footprint == room)
+        #expect(table.violation() == nil)
+
+        var unbounded = BoundedTable<Int, Int>(maximumCount: nil)
+        for key in 0..<20_000 {
+            unbounded.insert(key, of: key)
+            unbounded.remove(key - 50)
+        }
+        #expect(unbounded.footprint < 1_000)
+        for key in 0..<20_000 { unbounded.insert(key, of: key) }
+        unbounded.removeAll { key, _ in key >= 10 }
+        #expect(unbounded.count == 10)
+        #expect(unbounded.footprint < 1_000, "storage is given back")
+        #expect(unbounded.violation() == nil)
+    }
+
+    @Test func `MX-24 keys of equal hash are told apart`() {
+        struct Hostile: Hashable, Sendable {
+            let number: Int
+            func hash(into hasher: inout Hasher) {}
+        }
+        var table = BoundedTable<Hostile, Int>(maximumCount: 50)
+        for number in 0..<200 { table.insert(number, of: Hostile(number: number)) }
+        #expect(table.count == 50)
+        for key in table.keys { #expect(table.lookup(key) == key.number) }
+        for number in stride(from: 0, to: 200, by: 3) { table.remove(Hostile(number: number)) }
+        for key in table.keys { #expect(table.peek(key) == key.number) }
+        #expect(table.violation() == nil)
+    }
+
+    @Test(arguments: [Int.min, -1, 0, 1, .max])
+    func `MX-24 any limit will do`(limit: Int) {
+        var table = BoundedTable<Int, Int>(maximumCount: limit, maximumCost: limit)
+        for key in 0..<100 {
+            table.insert(key, of: key, cost: [0, 1, -5, .max, .min][key % 5])
+            #expect(table.violation() == nil)
+        }
+        #expect(table.count <= max(0, limit))
+        #expect(table.totalCost <= max(0, limit))
+        table.removeAll(keepingCapacity: true)
+        #expect(table.violation() == nil)
+        table.insert(1, of: 1)
+        #expect(table.peek(1) == (limit > 0 ? 1 : nil))
+
+        var pinned = BoundedTable<Int, Int>(maximumCount: limit, maximumCost: limit)
+        for key in 0..<100 { pinned.insert(key, of: key, cost: .max, mayGo: { _ in false }) }
+        #expect(pinned.count == 100)
+        #expect(pinned.totalCost == .max, "it saturates")
+        #expect(pinned.violation() == nil)
+    }
+
+    // MARK: - What stays
+
+    @Test func `MX-24 a scan does not drive out what is used`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 1_000)
+        var old = LeastRecentlyUsed(capacity: 1_000)
+        for _ in 0..<4 { for key in 0..<500 { _ = (table.request(key), old.request(key)) } }
+
+        for key in 1_000..<10_000 { _ = (table.request(key), old.request(key)) }
+
+        let kept = (0..<500).count { table.peek($0) != nil }
+        let keptByOld = (0..<500).count { old.request($0) }
+        #expect(kept == 500)
+        #expect(keptByOld == 0)
+    }
+
+    @Test func `MX-24 on a skewed trace more is found than least recently used finds`() {
+        let trace = ZipfTrace(keys: 50_000)
+        var random = SeededGenerator(seed: 7)
+        var table = BoundedTable<Int, Int>(maximumCount: 500)
+        var old = LeastRecentlyUsed(capacity: 500)
+        var hits = 0
+        var oldHits = 0
+        for step in 0..<150_000 {
+            let key = trace.key(&random)
+            let (isHit, isOldHit) = (table.request(key), old.request(key))
+            guard step >= 50_000 else { continue }
+            hits += isHit ? 1 : 0
+            oldHits += isOldHit ? 1 : 0
+        }
+        #expect(hits > oldHits + 6_000, "\(hits) and \(oldHits) of 100,000")
+        #expect(table.violation() == nil)
+    }
+
+    @Test func `MX-24 when what is popular changes the table follows`() {
+        let trace = ZipfTrace(keys: 50_000)
+        var random = SeededGenerator(seed: 8)
+        var table = BoundedTable<Int, Int>(maximumCount: 500)
+        var old = LeastRecentlyUsed(capacity: 500)
+        var hits = 0
+        var oldHits = 0
+        for step in 0..<150_000 {
+            let key = (trace.key(&random) + step / 200) % 50_000
+            let (isHit, isOldHit) = (table.request(key), old.request(key))
+            guard step >= 50_000 else { continue }
+            hits += isHit ? 1 : 0
+            oldHits += isOldHit ? 1 : 0
+        }
+        #expect(hits > oldHits, "\(hits) and \(oldHits) of 100,000")
+    }
+}

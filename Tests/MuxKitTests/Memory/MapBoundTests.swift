@@ -1,0 +1,253 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MapBoundTests {
+    private typealias Map = MultiplexerMap<Int, Int>
+
+    @Test func `MX-24 a map keeps so many and counts what it evicts`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let policy = MuxPolicy(maximumCount: 10)
+        let map = Map(policy: policy, repository: world.repository) { _ in try await fetch() }
+
+        for _ in 0..<3 { _ = try await map.request(key: 0) }
+        for key in 1..<100 { _ = try await map.request(key: key) }
+
+        #expect((0..<100).count { map.cachedValue(key: $0) != nil } == 10)
+        #expect(map.cachedValue(key: 0) != nil, "it was asked for again")
+        #expect(map.statistics.evictions == 90)
+        #expect(world.events.count(of: .evicted) == 90)
+        #expect(fetch.callCount == 100)
+        #expect(MuxPolicy().maximumCount == 10_000)
+        map.expectAtRest()
+    }
+
+    @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
+    func `MX-24 any bound will do`(bound: Int?) async throws {
+        let world = World()
+        let policy = MuxPolicy(maximumCount: bound)
+        let plain = Map(policy: policy, repository: world.repository) { $0 }
+        let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
+
+        for key in 0..<50 {
+            #expect(try await plain.request(key: key) == key)
+            #expect(try await kept.request(key: key) == key)
+        }
+        #expect((0..<50).count { kept.cachedValue(key: $0) != nil } == 50, "not saved yet")
+        #expect(await kept.save().saved == 50)
+
+        let expected = min(50, max(0, bound ?? .max))
+        #expect((0..<50).count { plain.cachedValue(key: $0) != nil } == expected)
+        #expect((0..<50).count { kept.cachedValue(key: $0) != nil } == expected)
+        for key in 0..<50 { #expect(try await kept.request(key: key) == key) }
+        #expect(kept.statistics.fetches == 50, "what went is read from disk")
+        #expect(plain.statistics.requests == 50)
+        kept.expectAtRest()
+    }
+
+    @Test func `MX-24 what the disk has yet to hear of is never evicted`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let policy = MuxPolicy(maximumCount: 5)
+        let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
+        for key in 0..<20 { map.store(-key, key: key) }
+        store.failsSaves.withLock { $0 = true }
+        #expect(await map.save().failed.count == 20)
+        #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == -$0 })
+
+        store.failsSaves.withLock { $0 = false }
+        #expect(await map.save().saved == 20)
+
+        #expect((0..<20).count { map.cachedValue(key: $0) != nil } == 5)
+        for key in 0..<20 { #expect(try await map.request(key: key) == -key) }
+        #expect(map.statistics.fetches == 0)
+    }
+
+    @Test func `MX-24 an evicted entry that was refreshed stays stale on disk`() async throws {
+        let world = World()
+        let policy = MuxPolicy(maximumCount: 2)
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in try await fetch() }
+        _ = try await map.request(key: 0)
+        await map.save()
+        map.refresh(key: 0)
+        for key in 1..<10 {
+            _ = try await map.request(key: key)
+            await map.save()
+        }
+        #expect(map.cachedValue(key: 0) == nil)
+
+        #expect(try await map.request(key: 0) == 11)
+    }
+
+    @Test func `MX-24 many marks become one date and nothing stale counts as fresh`() async throws {
+        let world = World()
+        let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
+        for key in 0..<500 { _ = try await first.request(key: key) }
+        await first.save()
+        let next = world.relaunched(after: .seconds(1))
+        let policy = MuxPolicy(maximumCount: 10)
+        let map = Map(cacheKey: "Map", policy: policy, repository: next.repository) { -$0 - 1 }
+
+        for key in 0..<400 { map.refresh(key: key) }
+
+        #expect(map.markCount <= 65)
+        for key in 0..<400 { #expect(try await map.request(key: key) == -key - 1) }
+        #expect(map.statistics.fetches == 400)
+    }
+
+    @Test func `MX-24 a fetch that fails falls back to what was evicted meanwhile`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let policy = MuxPolicy(maximumCount: 2)
+        let map = Map(policy: policy, repository: world.repository) { key in
+            guard key == 0 else { return key }
+            _ = try await gate.pass()
+            throw offline
+        }
+        map.store(7, key: 0)
+        map.refresh(key: 0)
+        let caller = Task { try await map.requestEntry(key: 0) }
+        await gate.waitForCall(1)
+        for key in 1..<10 { _ = try await map.request(key: key) }
+        #expect(map.cachedValue(key: 0) == nil)
+
+        gate.open(returning: 0)
+
+        let entry = try await caller.value
+        #expect(entry.value == 7)
+        #expect(entry.isStale)
+        #expect(map.cachedEntry(key: 0)?.isStale == true, "the refresh is not forgotten")
+        map.expectAtRest()
+    }
+
+    @Test(arguments: [0, 3]) func `MX-24 what is read from disk is there to fall back to though there is no room`(
+        bound: Int
+    ) async throws {
+        let world = World()
+        let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
+        _ = try await first.request(key: 1)
+        await first.save()
+        let next = world.relaunched(after: .seconds(3_600))
+        let map = Map(cacheKey: "Map", policy: .init(maximumCount: bound), repository: next.repository) { _ -> Int in
+            throw offline
+        }
+
+        let entry = try await map.requestEntry(key: 1)
+
+        #expect(entry.value == 1)
+        #expect(entry.staleReason == .fetchFailed)
+        map.expectAtRest()
+    }
+
+    @Test func `MX-24 remembered failures are bounded and are no evictions`() async throws {
+        let world = World()
+        let fetches = Guarded(0)
+        let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) }, maximumCount: 10)
+        let map = Map(policy: policy, repository: world.repository) { _ -> Int in
+            throw FetchFailed(call: fetches.next())
+        }
+        for key in 0..<100 { await #expect(throws: FetchFailed.self) { try await map.request(key: key) } }
+
+        for key in Array(90..<100) + (0..<90) {
+            await #expect(throws: FetchFailed.self) { try await map.request(key: key) }
+        }
+        #expect(fetches.withLock { $0 } == 190, "ten are remembered")
+        #expect(map.statistics.evictions == 0)
+
+        map.store(7, key: 99)
+        #expect(try await map.request(key: 99) == 7)
+        map.refresh()
+        await #expect(throws: FetchFailed.self) { try await map.request(key: 89) }
+        #expect(fetches.withLock { $0 } == 191, "a refresh of everything ends it")
+        map.expectAtRest()
+    }
+
+    @Test(.timeLimit(.minutes(1))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
+        final class Value: Sendable {
+            let holder: Guarded<MultiplexerMap<Int, Value>?>
+            init(_ holder: Guarded<MultiplexerMap<Int, Value>?>) { self.holder = holder }
+            deinit { _ = self.holder.withLock { $0 }?.statistics }
+        }
+        let world = World()
+        let holder = Guarded<MultiplexerMap<Int, Value>?>(nil)
+        let map = MultiplexerMap<Int, Value>(policy: .init(maximumCount: 2), repository: world.repository) { _ in
+            Value(holder)
+        }
+        holder.withLock { $0 = map }
+        for key in 0..<20 { _ = try await map.request(key: key) }
+        for key in 0..<20 { map.store(Value(holder), key: key) }
+        map.refresh()
+        #expect(map.statistics.evictions == 38)
+        map.clearMemory()
+        #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == nil })
+        holder.withLock { $0 = nil }
+    }
+
+    // MARK: - Memory pressure
+
+    @Test func `MX-25 clearing memory keeps the disk and what it has yet to hear of`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in try await fetch() }
+        let one = Multiplexer<Int>(cacheKey: "One", repository: world.repository) { 1 }
+        let plain = Multiplexer<Int>(repository: world.repository) { 1 }.register()
+        let loose = Multiplexer<Int>(repository: world.repository) { 1 }
+        for key in 0..<3 { _ = try await map.request(key: key) }
+        _ = try await (one.request(), plain.request(), loose.request())
+        await world.repository.saveAll()
+        map.store(50, key: 2)
+        map.refresh(key: 1)
+
+        world.repository.clearMemory()
+
+        #expect(map.cachedValue(key: 0) == nil)
+        #expect(map.cachedValue(key: 2) == 50)
+        #expect(one.cachedValue == nil)
+        #expect(plain.cachedValue == nil)
+        #expect(loose.cachedValue == 1, "nobody knows of it")
+        loose.clearMemory()
+        #expect(loose.cachedValue == nil)
+        #expect(try await map.request(key: 0) == 1, "from disk")
+        #expect(try await map.request(key: 1) == 4, "refreshed before")
+        #expect(try await one.request() == 1)
+        #expect(one.statistics.fetches == 1)
+        #expect(map.statistics.evictions == 0)
+    }
+
+    @Test func `MX-25 a refreshed single value stays stale on disk`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let one = Multiplexer<Int>(cacheKey: "One", repository: world.repository) { try await fetch() }
+        _ = try await one.request()
+        one.clearMemory()
+        #expect(one.cachedValue == 1, "not saved yet")
+        await one.save()
+
+        one.refresh().clearMemory()
+        #expect(one.cachedValue == 1, "the disk does not know yet that it is stale")
+        await one.save()
+        one.clearMemory()
+
+        #expect(one.cachedValue == nil)
+        #expect(try await one.request() == 2)
+    }
+
+    @Test func `MX-25 clearing memory fences nothing`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let map = Map(repository: world.repository) { _ in try await gate.pass() }
+        let caller = Task { try await map.request(key: 1) }
+        await gate.waitForCall(1)
+
+        map.clearMemory()
+        gate.open(returning: 5)
+
+        #expect(try await caller.value == 5)
+        #expect(map.cachedValue(key: 1) == 5)
+        map.expectAtRest()
+    }
+}
