@@ -75,6 +75,9 @@ public final actor Multiplexer<Value: Sendable> {
     /// The value in memory, however old, with its age; `nil` if there is none.
     public nonisolated var cachedEntry: MuxEntry<Value>? { self.core.cachedEntry(.sole) }
 
+    /// The entry in memory now, then every change; `nil` where there is none.
+    public nonisolated var values: MuxValues<Value> { self.core.values(.sole) }
+
     /// Returns the value in memory or else on disk, however old, without a fetch.
     ///
     /// - Returns: The value; `nil` if there is none, or none that can be read.
@@ -138,6 +141,9 @@ public final actor Multiplexer<Value: Sendable> {
     public func save() async -> MuxSaveReport {
         await self.core.repository.save([self.core])
     }
+
+    /// How many watch: zero at rest.
+    package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }

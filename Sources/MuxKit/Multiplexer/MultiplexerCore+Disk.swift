@@ -90,6 +90,7 @@ extension MultiplexerCore {
         return await self.repository.inLane {
             if let name { self.repository.tellOthers(.entries(domain: name.domain, keys: [name.key]), but: self) }
             _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
+            self.watchers.changed(key)
             self.letGoOfEvicted()
             return await self.remove([key])
         }
@@ -114,6 +115,7 @@ extension MultiplexerCore {
     func clearAll() async -> MuxClearReport {
         guard self.persistence != nil else {
             _ = self.engine.fenceAll { $0.slots.removeAll() }
+            self.watchers.changedAll()
             return MuxClearReport()
         }
         return await self.repository.inLane {
@@ -122,6 +124,7 @@ extension MultiplexerCore {
                 state.isDomainRemovalPending = true
                 return state.slots.removeAll()
             }
+            self.watchers.changedAll()
             return await self.removeDomain()
         }
     }
@@ -163,6 +166,7 @@ extension MultiplexerCore: SessionParticipant {
             state.strictKeys = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
+        self.watchers.changedAll()
         self.tell(.sessionEnded)
     }
 
@@ -174,11 +178,13 @@ extension MultiplexerCore: SessionParticipant {
         case .domain(let domain):
             guard domain == persistence.domain else { return }
             _ = self.engine.fenceAll { $0.slots.removeAll() }
+            self.watchers.changedAll()
         case .entries(let domain, let keys):
             guard domain == persistence.domain else { return }
             let gone = Set(keys)
             for key in self.engine.withState({ $0.slots.keys }) where gone.contains(persistence.text(key)) {
                 _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+                self.watchers.changed(key)
             }
             self.letGoOfEvicted()
         }

@@ -12,6 +12,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     let policy: MuxPolicy
     let repository: MuxRepository
     let persistence: Persistence<Key, Value>?
+    let watchers = Watchers<Key>()
     private let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
@@ -215,6 +216,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 return nil
             }
         }
+        self.watchers.changed(key)
         self.letGoOfEvicted()
         return (found, loaded)
     }
@@ -246,6 +248,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             )
         }
         withExtendedLifetime(replaced) {}
+        if isKept { self.watchers.changed(key) }
         self.tell(.fetched, key)
         self.letGoOfEvicted()
         if !isKept { self.tell(.fenceDropped, key) }
@@ -283,6 +286,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     // MARK: - Changes by hand
+
+    /// The entry of `key` over time.
+    func values(_ key: Key) -> MuxValues<Value> {
+        MuxValues(current: { self.cachedEntry(key) }, changes: { self.watchers.changes(of: key) })
+    }
 
     /// What is in memory for `key`, however old.
     func cachedEntry(_ key: Key) -> MuxEntry<Value>? {
@@ -326,6 +334,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         defer {
             withExtendedLifetime(replaced) {}
             self.letGoOfEvicted()
+            self.watchers.changed(key)
         }
         return self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }

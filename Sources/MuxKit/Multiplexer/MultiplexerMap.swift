@@ -84,6 +84,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: The entry.
     public nonisolated func cachedEntry(key: Key) -> MuxEntry<Value>? { self.core.cachedEntry(ExactKey(key)) }
 
+    /// The entry of `key` in memory now, then every change; `nil` where there is none.
+    ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: A sequence for any number of consumers.
+    public nonisolated func values(key: Key) -> MuxValues<Value> { self.core.values(ExactKey(key)) }
+
     /// Returns the value of `key` in memory or else on disk, however old, without a fetch.
     ///
     /// - Parameter key: Any key.
