@@ -3,7 +3,9 @@ public struct MuxBatching: Sendable, Hashable {
     /// How long the first key of a batch waits for others; 5 milliseconds.
     public var window: Duration
 
-    /// How many keys a batch has at most, at least 1; 100. A full batch does not wait.
+    /// How many keys a batch has at most, at least 1; 100.
+    ///
+    /// A full batch does not wait.
     public var maximumSize: Int
 
     /// Makes a description of batches.
