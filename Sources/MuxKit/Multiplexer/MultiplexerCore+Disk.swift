@@ -24,9 +24,18 @@ extension MultiplexerCore {
             self.tell(.loadFailed, key)
             return nil
         }
-        guard stored.schemaVersion == self.policy.schemaVersion,
-            let value = await OffPool.run({ try? persistence.decode(stored.payload) })
-        else {
+        guard stored.schemaVersion <= self.policy.schemaVersion else {
+            // Written by a later version of the program: not for us to read, or to overwrite.
+            self.engine.withState { _ = $0.newerOnDisk.insert(key) }
+            self.tell(.loadFailed, key)
+            return nil
+        }
+        let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
+        let decoded = await OffPool.run { () -> Value? in
+            let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
+            return payload.flatMap { try? persistence.decode($0) }
+        }
+        guard let value = decoded else {
             self.tell(.loadFailed, key)
             return nil
         }
@@ -42,7 +51,7 @@ extension MultiplexerCore {
             renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
             validator: stored.validator,
             revision: 0,
-            isDirty: false,
+            isDirty: stored.schemaVersion < target,
             isPersistent: true
         )
     }
@@ -103,6 +112,7 @@ extension MultiplexerCore {
             try await self.repository.remove(keys.map(persistence.name(of:)))
             self.engine.withState { state in
                 for key in keys { state.withSlot(of: key) { $0.removedFromDisk() } }
+                state.newerOnDisk.subtract(keys)
             }
             self.letGoOfEvicted()
             return MuxClearReport()
@@ -138,6 +148,7 @@ extension MultiplexerCore {
                 guard state.isDomainRemovalPending else { return }
                 state.isDomainRemovalPending = false
                 state.refreshedOnDisk = nil
+                state.newerOnDisk = []
                 // What was saved since the first try has gone with the rest.
                 for key in state.slots.keys { state.withSlot(of: key) { $0.lostOnDisk() } }
             }
@@ -158,12 +169,17 @@ private enum OwedRemoval<Key: Sendable>: Sendable {
 extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
+    package var domain: String? { self.persistence?.domain }
+
+    package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
+
     package func sessionEnded() {
         _ = self.engine.dismissAll(cancelling: true) { state in
             state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
             state.strictKeys = []
+            state.newerOnDisk = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
         self.watchers.changedAll()

@@ -9,6 +9,8 @@ extension MultiplexerCore {
         var session: UInt64 = 0
         /// Keys in flight for which somebody waits who does not take what others take.
         var strictKeys: Set<Key> = []
+        /// Keys of which the disk has an entry that a later version of the program wrote.
+        var newerOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
         var isDomainRemovalPending = false
         /// When the last refresh of a single key was: no mark on an absent entry is younger.
@@ -41,6 +43,16 @@ extension MultiplexerCore {
             guard self.slots.hasTooManyMarks else { return }
             self.slots.removeMarks()
             self.refreshedOnDisk = max(self.refreshedOnDisk ?? .distantPast, self.lastRefresh)
+        }
+
+        /// The entry as this table takes it in: with a name of its own, and kept from a disk that has a newer format.
+        mutating func adopted(_ entry: Slot<Value>.Entry, of key: Key) -> Slot<Value>.Entry {
+            var entry = entry
+            entry.revision = self.nextRevision()
+            guard self.newerOnDisk.contains(key) else { return entry }
+            entry.isDirty = false
+            entry.isPersistent = false
+            return entry
         }
 
         mutating func nextRevision() -> UInt64 {

@@ -228,8 +228,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             if mayKeep { state.strictKeys.remove(key) }
-            var entry = entry
-            entry.revision = state.nextRevision()
+            let entry = state.adopted(entry, of: key)
             if mayKeep {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
             } else {
@@ -248,7 +247,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             )
         }
         withExtendedLifetime(replaced) {}
-        if isKept { self.watchers.changed(key) }
+        if isKept { self.changed(key) }
         self.tell(.fetched, key)
         self.letGoOfEvicted()
         if !isKept { self.tell(.fenceDropped, key) }
@@ -334,18 +333,23 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         defer {
             withExtendedLifetime(replaced) {}
             self.letGoOfEvicted()
-            self.watchers.changed(key)
+            self.changed(key)
         }
         return self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
-            var entry = entry
-            entry.revision = state.nextRevision()
+            let entry = state.adopted(entry, of: key)
             replaced = state.withSlot(of: key) { $0.committed(entry) }
             return true
         }
     }
 
     // MARK: - Helpers
+
+    /// There is a new value: tells who watches, and has it saved if that is the policy.
+    private func changed(_ key: Key) {
+        self.watchers.changed(key)
+        if self.persistence != nil { self.repository.changed() }
+    }
 
     private func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
         let timeToLive =

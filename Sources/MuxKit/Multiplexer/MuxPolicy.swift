@@ -57,8 +57,11 @@ public struct MuxPolicy: Sendable {
 
     /// The version of the value's own format on disk; 1.
     ///
-    /// An entry of another version is a miss.
+    /// An entry of an earlier version is migrated, or a miss; one of a later version is a miss and left alone.
     public var schemaVersion: Int
+
+    /// How entries of earlier versions are brought to the next; none.
+    public var migrations: [MuxMigration]
 
     /// What happens to a fetch that nobody waits for any more.
     public enum WhenAbandoned: Sendable, Hashable {
@@ -81,7 +84,8 @@ public struct MuxPolicy: Sendable {
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
         maximumCount: Int? = 10_000,
-        schemaVersion: Int = 1
+        schemaVersion: Int = 1,
+        migrations: [MuxMigration] = []
     ) {
         self.timeToLive = timeToLive
         self.timeToLiveJitter = timeToLiveJitter
@@ -95,6 +99,7 @@ public struct MuxPolicy: Sendable {
         self.fetchTimeout = fetchTimeout
         self.maximumCount = maximumCount
         self.schemaVersion = schemaVersion
+        self.migrations = migrations
     }
 
     /// The age at which a value is renewed ahead of time, by what `random` (from 0 to 1) selects; `nil` for never.

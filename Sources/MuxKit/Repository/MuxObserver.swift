@@ -26,6 +26,8 @@ public struct MuxEvent: Sendable, Equatable {
         case evicted
         /// The session ended.
         case sessionEnded
+        /// Two living multiplexers have one `cacheKey`: they share entries on disk, and the later save wins.
+        case cacheKeyShared
         /// A call of a runner waits for the update of a dependency.
         case dependencyAwaited
         /// An update of a dependency began.

@@ -31,6 +31,7 @@ public actor MuxRepository {
 
     private nonisolated let store: any MuxStore
     private nonisolated let durability: MuxDurability
+    private nonisolated let savePolicy: MuxSavePolicy
     nonisolated let registry = Guarded(Registry())
     private nonisolated let memoryWarnings = Guarded<MemoryWarnings?>(nil)
 
@@ -41,6 +42,8 @@ public actor MuxRepository {
         var sessionEpoch: UInt64?
         /// Whether a sign-out could not raise the epoch on disk: what is there belongs to a session that has ended.
         var owesSignOut = false
+        /// Whether a save is about to happen by itself.
+        var isSaveDue = false
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
     }
@@ -51,18 +54,27 @@ public actor MuxRepository {
     ///   - directory: The folder; made when it is first needed. `nil` for a folder of this app in the caches folder.
     ///     Pass a folder of an app group to share entries between processes.
     ///   - durability: What "saved" means.
+    ///   - savePolicy: When values are saved.
     ///   - observer: Receives what is decided by everything that uses the repository.
     ///   - clock: Measures ages inside the process.
     ///   - wallTime: The time of day, by which ages survive a relaunch.
     public init(
         directory: URL? = nil,
         durability: MuxDurability = .full,
+        savePolicy: MuxSavePolicy = .explicit,
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
     ) {
         let store = JournalStore(directory: directory ?? MuxStoreLocation.standard())
-        self.init(store: store, durability: durability, observer: observer, clock: clock, wallTime: wallTime)
+        self.init(
+            store: store,
+            durability: durability,
+            savePolicy: savePolicy,
+            observer: observer,
+            clock: clock,
+            wallTime: wallTime
+        )
     }
 
     /// Makes a repository that keeps its entries in a store of your choice.
@@ -70,12 +82,14 @@ public actor MuxRepository {
     /// - Parameters:
     ///   - store: Keeps the entries; used by this repository alone.
     ///   - durability: What "saved" means.
+    ///   - savePolicy: When values are saved.
     ///   - observer: Receives what is decided by everything that uses the repository.
     ///   - clock: Measures ages inside the process.
     ///   - wallTime: The time of day, by which ages survive a relaunch.
     public init(
         store: any MuxStore,
         durability: MuxDurability = .full,
+        savePolicy: MuxSavePolicy = .explicit,
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
@@ -83,6 +97,7 @@ public actor MuxRepository {
         self.init(
             store: store,
             durability: durability,
+            savePolicy: savePolicy,
             observer: observer,
             time: TimeSource(clock),
             wallTime: wallTime,
@@ -94,6 +109,7 @@ public actor MuxRepository {
     package init(
         store: any MuxStore,
         durability: MuxDurability,
+        savePolicy: MuxSavePolicy = .explicit,
         observer: (any MuxObserver)?,
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date,
@@ -102,6 +118,7 @@ public actor MuxRepository {
     ) {
         self.store = store
         self.durability = durability
+        self.savePolicy = savePolicy
         self.observer = observer
         self.time = time
         self.wallTime = wallTime
@@ -116,6 +133,10 @@ public actor MuxRepository {
     nonisolated func attach(_ participant: any SessionParticipant) {
         let met = self.registry.withLock { $0.participants.insert(participant) }
         withExtendedLifetime(met) {}
+        guard let observer, let domain = participant.domain,
+            self.participants.contains(where: { $0 !== participant && $0.domain == domain })
+        else { return }
+        observer.observe(MuxEvent(.cacheKeyShared, cacheKey: domain))
     }
 
     /// Keeps `owner` alive, and lets `participant` take part.
@@ -136,6 +157,11 @@ public actor MuxRepository {
         _ = owner  // let go outside the lock: it may be the last reference
     }
 
+    /// What everything counted that is registered or has a `cacheKey`, and is alive.
+    public nonisolated var statistics: MuxStatistics {
+        self.participants.reduce(MuxStatistics()) { $0 + $1.statistics }
+    }
+
     // MARK: - Saving
 
     /// Writes to disk what changed since the last save, of everything alive that has a `cacheKey`.
@@ -146,6 +172,22 @@ public actor MuxRepository {
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxSaveReport {
         await self.save(self.participants, within: budget)
+    }
+
+    /// Something changed that the disk does not have: saves it in a while, if that is the policy.
+    nonisolated func changed() {
+        guard case .afterFetch(let debounce) = self.savePolicy else { return }
+        let isFirst = self.registry.withLock { registry -> Bool in
+            defer { registry.isSaveDue = true }
+            return !registry.isSaveDue
+        }
+        guard isFirst else { return }
+        let time = self.time
+        self.spawn(name: "mux.save") { [weak self] in
+            try? await time.sleep(for: debounce)
+            self?.registry.withLock { $0.isSaveDue = false }
+            await self?.saveAll()
+        }
     }
 
     nonisolated func save(

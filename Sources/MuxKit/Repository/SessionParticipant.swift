@@ -1,5 +1,11 @@
 /// Something that belongs to a session of a repository: multiplexers and runners.
 package protocol SessionParticipant: AnyObject, Sendable {
+    /// The `cacheKey` of a multiplexer that has one.
+    var domain: String? { get }
+
+    /// What the participant counted.
+    var statistics: MuxStatistics { get }
+
     /// Ends the session in memory: fences flights, answers their callers, forgets values. Synchronous and final.
     func sessionEnded()
 
@@ -19,6 +25,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 }
 
 extension SessionParticipant {
+    package var domain: String? { nil }
+    package var statistics: MuxStatistics { MuxStatistics() }
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }

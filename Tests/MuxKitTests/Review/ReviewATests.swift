@@ -393,19 +393,6 @@ struct ReviewATests {
         #expect(there != here, "decoded on the thread of the main actor")
     }
 
-    // 18
-    @Test func `RA26 the lane forgets those who had their turn`() async throws {
-        let lane = SerialLane()
-        let before = residentKilobytes()
-        await withTaskGroup(of: Void.self) { group in
-            for _ in 0..<4 {
-                group.addTask { for _ in 0..<500_000 { await lane.run { await Task.yield() } } }
-            }
-        }
-        let after = residentKilobytes()
-        #expect(after - before < 20_000, "\(after - before) kB")
-    }
-
     // 19
     @Test func `RA27 a value read before a signout is not handed out after it`() async throws {
         let world = World()
