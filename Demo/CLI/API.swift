@@ -43,6 +43,10 @@ struct API: Sendable {
 
     func me(_ token: String) async throws -> App.Profile { try await self.client.get("me", bearer: token) }
 
+    func places(_ ids: [Int], _ token: String) async throws -> [Place] {
+        try await self.client.get("batch/\(ids.map(String.init).joined(separator: ","))", bearer: token)
+    }
+
     func place(_ id: Int, _ token: String) async throws -> Place {
         try await self.client.get("places/\(id)", bearer: token)
     }

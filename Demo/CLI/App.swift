@@ -14,6 +14,8 @@ struct App: Sendable {
     let oauth: OAuthDependentRunner<String, String>
     let profile: Multiplexer<Profile>
     let places: MultiplexerMap<Int, Place>
+    /// The same places, fetched many at a time.
+    let batchedPlaces: MultiplexerMap<Int, Place>
 
     /// Launches the app; `user` is asked for name and password when a sign-in is needed.
     init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) {
@@ -34,6 +36,10 @@ struct App: Sendable {
         self.places = MultiplexerMap(cacheKey: "Places", dependency: oauth, policy: policy, repository: repository) {
             id,
             token in try await api.place(id, token)
+        }
+        self.batchedPlaces = MultiplexerMap(policy: policy, repository: repository) { ids in
+            let places = try await oauth.run { .output(try await api.places(ids, $0)) }
+            return Dictionary(places.map { ($0.id, $0) }) { $1 }
         }
     }
 

@@ -22,6 +22,9 @@ struct Demo {
             exit(failures == 0 ? 0 : 1)
         case Relaunch.argument:
             try await Relaunch.play(Array(arguments.dropFirst()))
+        case KilledSave.argument:
+            guard arguments.count == 3, let count = Int(arguments[2]) else { exit(2) }
+            try await KilledSave.play(arguments[1], afterSaves: count)
         case "help", "--help", "-h":
             print(self.help)
         case let unknown?:
@@ -37,7 +40,7 @@ struct Demo {
         let start = clock.now
         print(Act.header)
         var failures = 0
-        for play in Acts.all {
+        for play in Acts.all + CacheActs.all {
             let act = await play(stage)
             print(act.text)
             if !act.holds { failures += 1 }
@@ -46,7 +49,8 @@ struct Demo {
         let elapsed = start.duration(to: clock.now)
         print(
             failures == 0
-                ? "\nAll \(Acts.all.count) acts went as promised, in \(elapsed)." : "\n\(failures) acts FAILED."
+                ? "\nAll \(Acts.all.count + CacheActs.all.count) acts went as promised, in \(elapsed)."
+                : "\n\(failures) acts FAILED."
         )
         return failures
     }

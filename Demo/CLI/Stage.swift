@@ -17,10 +17,15 @@ final class Stage: Sendable {
         let gate = self.gate
         let user = self.user
         let places = try Place.all()
+        let byID = Dictionary(places.map { ($0.id, $0) }) { $1 }
         let oauth = FakeOAuthServer(users: ["alice": "a secret", "bob": "another"])
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             if request.method == "GET", let gate = gate.withLock({ $0 }) { try? await gate.pass() }
-            return nil
+            guard request.segments.first == "batch", oauth.authorize(request.bearerToken ?? "") != nil else {
+                return nil
+            }
+            let ids = request.segments.last?.split(separator: ",").compactMap { Int($0) } ?? []
+            return .json(ids.compactMap { byID[$0] })
         }
         let url = try self.backend.goOnline()
         self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-demo-\(UUID().uuidString)")
