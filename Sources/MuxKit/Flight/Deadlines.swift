@@ -1,7 +1,7 @@
 /// When flights have to be over.
 ///
 /// All are given the same time, so they come in the order in which they are due.
-struct Deadlines<Key: Sendable>: Sendable {
+package struct Deadlines<Key: Sendable>: Sendable {
     private struct Deadline: Sendable {
         let moment: Moment
         let flight: FlightID
@@ -16,10 +16,15 @@ struct Deadlines<Key: Sendable>: Sendable {
 
     var isEmpty: Bool { self.first == self.deadlines.count }
 
+    /// How many are kept, those of flights that are over included.
+    package var count: Int { self.deadlines.count }
+
+    package init() {}
+
     /// Adds the deadline of a flight that starts.
     ///
     /// Those of flights that are over are forgotten before they outnumber the others by far.
-    mutating func add(
+    package mutating func add(
         _ flight: FlightID,
         of key: Key,
         at moment: Moment,
@@ -31,14 +36,14 @@ struct Deadlines<Key: Sendable>: Sendable {
     }
 
     /// The first deadline of a flight that is still running; those of others before it are forgotten.
-    mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
+    package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
         self.deadlines = self.deadlines[self.first...].filter { isRunning($0.flight) }
         self.first = 0
         return self.deadlines.first?.moment
     }
 
     /// Takes out the flights that are due.
-    mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
+    package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {
             due.append((self.deadlines[self.first].flight, self.deadlines[self.first].key))

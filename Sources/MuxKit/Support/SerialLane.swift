@@ -52,4 +52,7 @@ package final class SerialLane: Sendable {
         }
         next?.resume()
     }
+
+    /// How many places there are, those of operations that had their turn included.
+    package var placeCount: Int { self.lane.withLock { $0.waiting.count } }
 }

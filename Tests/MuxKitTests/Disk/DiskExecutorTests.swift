@@ -34,4 +34,21 @@ struct DiskExecutorTests {
 
         #expect(isReleased.withLock { $0 })
     }
+
+    @MainActor @Test func `DK-09 what the main actor reads from disk is decoded elsewhere`() async throws {
+        struct Witness: Codable, Sendable {
+            var isDecodedOnMainThread = false
+            init() {}
+            init(from decoder: any Decoder) throws { self.isDecodedOnMainThread = Thread.isMainThread }
+        }
+        let world = World()
+        let witness = Multiplexer<Witness>(cacheKey: "Witness", repository: world.repository) { Witness() }
+        _ = try await witness.request()
+        await witness.save()
+
+        let next = world.relaunched()
+        let again = Multiplexer<Witness>(cacheKey: "Witness", repository: next.repository) { Witness() }
+
+        #expect(await again.loadCachedValue()?.isDecodedOnMainThread == false)
+    }
 }

@@ -327,4 +327,32 @@ struct FenceTests {
         #expect(await again.loadCachedValue() == 5)
         #expect(fetch.callCount == 0)
     }
+
+    @Test func `MX-07 a refresh of all holds though the wall clock was set back meanwhile`() async throws {
+        let world = World()
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
+        _ = try await map.request(key: "a")
+        await map.save()
+
+        let next = world.relaunched(after: .seconds(10))
+        let again = MultiplexerMap<String, Int>(cacheKey: "Map", repository: next.repository) { _ in 2 }
+        next.wallShift.withLock { $0 -= .seconds(3600) }
+        again.refresh()
+        next.wallShift.withLock { $0 += .seconds(3600) }
+
+        #expect(try await again.request(key: "a") == 2)
+    }
+
+    @Test func `MX-07 what a refresh made stale is stale after a relaunch`() async throws {
+        let world = World()
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        _ = try await number.request()
+        number.refresh()
+        await number.save()
+
+        let next = world.relaunched()
+        let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }
+
+        #expect(try await again.request() == 2)
+    }
 }

@@ -212,4 +212,38 @@ struct FreshnessTests {
 
         #expect(try await number.request() == 3)
     }
+
+    @Test func `MX-27 an older value that nobody was given does not count as served`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
+        let policy = MuxPolicy(isSilenceable: { _ in true }, whenAbandoned: .cancel(linger: .zero))
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        number.refresh()
+        let caller = Task { try await number.request() }
+        await gate.waitForCall(1)
+
+        caller.cancel()
+        _ = await caller.result
+        await world.events.wait(for: .fetchFailed)
+
+        #expect(number.statistics.staleServed == 0)
+    }
+
+    @Test func `MX-16 a value that was stored meanwhile is not a stale one`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }
+        let caller = Task { try await number.requestEntry() }
+        await gate.waitForCall(1)
+
+        number.store(5)
+        gate.fail(1, with: offline)
+
+        let entry = try await caller.value
+        #expect(entry.value == 5)
+        #expect(!entry.isStale)
+        #expect(number.statistics.staleServed == 0)
+    }
 }

@@ -161,4 +161,33 @@ struct MultiplexerMapTests {
         #expect(try await world.store.load(.init(domain: "A", key: identifier.uuidString)) != nil)
         #expect(try await world.store.load(.init(domain: "C", key: "3")) != nil)
     }
+
+    @Test func `MX-22 zeros are one key, whatever their sign, on disk as well`() async throws {
+        let world = World()
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let map = MultiplexerMap<Double, Int>(cacheKey: "Map", repository: world.repository) { _ in try await fetch() }
+        _ = try await map.request(key: 0.0)
+        await map.save()
+
+        await map.clear(key: -0.0)
+
+        #expect(map.cachedValue(key: 0.0) == nil)
+        #expect(try await map.request(key: 0.0) == 2)
+    }
+
+    @Test func `MX-22 parts of texts that differ in Unicode form are two keys`() async throws {
+        let world = World()
+        let map = MultiplexerMap<Substring, Int>(repository: world.repository) { $0.utf8.count }
+
+        #expect(try await map.request(key: "\u{e9}") == 2)
+        #expect(try await map.request(key: "e\u{301}") == 3)
+    }
+
+    @Test func `MX-22 locators that differ in their base are two keys on disk`() throws {
+        let relative = try #require(URL(string: "b", relativeTo: URL(string: "http://a.example/")))
+        let absolute = try #require(URL(string: "http://a.example/b"))
+
+        #expect(relative != absolute)
+        #expect(relative.keyText != absolute.keyText)
+    }
 }

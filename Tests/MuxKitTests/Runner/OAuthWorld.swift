@@ -17,9 +17,10 @@ struct OAuthWorld: Sendable {
     init(
         _ options: FakeOAuthOptions = .init(),
         tokens: any TokenStore = InMemoryTokenStore(),
-        store: any MuxStore = MemoryStore()
+        store: any MuxStore = MemoryStore(),
+        spawn: Spawn = Spawn()
     ) {
-        let world = World(store: store)
+        let world = World(store: store, spawn: spawn)
         self.init(
             world: world,
             server: FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: world.clock),

@@ -171,4 +171,33 @@ struct RunnerFailureTests {
             #expect(!error.localizedDescription.isEmpty)
         }
     }
+
+    @Test func `C04 no dump quotes an underlying error`() {
+        struct Quoting: Error { var token = "token-123" }
+        var text = ""
+        dump(RunnerError.tokensNotStored(underlying: Quoting()), to: &text)
+        #expect(!text.contains("token-123"))
+    }
+
+    @Test func `D09 no description and no dump shows a token`() {
+        var text = "\(OAuthSignIn(refresh: "token-1", access: "token-2"))"
+        text += "\(OAuthRenewal(access: "token-3", refresh: "token-4"))"
+        dump(OAuthSignIn(refresh: "token-5", access: "token-6"), to: &text)
+        dump(OAuthRenewal(access: "token-7", refresh: "token-8"), to: &text)
+        #expect(!text.contains("token-"))
+    }
+
+    @Test func `C01 after a refusal calls fail at once, without their tasks`() async throws {
+        let runner = DependentRunner<Int>(1) { _ in .updateFailed }
+        let runs = Guarded(0)
+        for _ in 0..<3 {
+            await #expect(throws: RunnerError.self) {
+                try await runner.run { _ in
+                    runs.withLock { $0 += 1 }
+                    return RunResult<Int>.badDependency
+                }
+            }
+        }
+        #expect(runs.withLock { $0 } == 1)
+    }
 }

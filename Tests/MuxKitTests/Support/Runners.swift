@@ -1,6 +1,4 @@
-import Dispatch
 import MuxKit
-import MuxTesting
 import Testing
 
 extension DependentRunner {
@@ -10,19 +8,6 @@ extension DependentRunner {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "updates still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-    }
-}
-
-/// Runs the jobs of tasks one after another, in the order in which they were enqueued.
-///
-/// An actor would not do: a task that is resumed comes back to it by way of the pool (Swift 6.3.1), where two jobs may pass
-/// each other.
-final class OrderedExecutor: TaskExecutor {
-    private let queue = DispatchQueue(label: "OrderedExecutor")
-
-    func enqueue(_ job: consuming ExecutorJob) {
-        let job = UnownedJob(job)
-        self.queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
     }
 }
 

@@ -8,23 +8,30 @@ struct UnreliableStore: MuxStore {
     let failsSaves = Guarded(false)
     let failsLoads = Guarded(false)
     let failsEpochs = Guarded(false)
+    /// Whether it stops, as most asynchronous code does, when its task is cancelled.
+    let heedsCancellation = Guarded(false)
     let beforeSave = Guarded<@Sendable () async -> Void>({})
     let beforeRemoval = Guarded<@Sendable () async -> Void>({})
     let afterLoad = Guarded<@Sendable () async -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
+    private func pass(_ fails: Guarded<Bool>) throws {
+        if self.heedsCancellation.withLock({ $0 }) { try Task.checkCancellation() }
+        if fails.withLock({ $0 }) { throw Failure() }
+    }
+
     func sessionEpoch() async throws -> UInt64 {
-        if self.failsEpochs.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsEpochs)
         return try await self.memory.sessionEpoch()
     }
 
     func raiseSessionEpoch(to epoch: UInt64) async throws {
-        if self.failsEpochs.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsEpochs)
         try await self.memory.raiseSessionEpoch(to: epoch)
     }
 
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        if self.failsLoads.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsLoads)
         let entry = try await self.memory.load(name)
         await self.afterLoad.withLock { $0 }()
         return entry
@@ -32,23 +39,23 @@ struct UnreliableStore: MuxStore {
 
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         await self.beforeSave.withLock { $0 }()
-        if self.failsSaves.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsSaves)
         try await self.memory.save(entries, durability: durability)
     }
 
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
-        if self.failsRemovals.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsRemovals)
         try await self.memory.remove(names, durability: durability)
     }
 
     func removeAll(domain: String, durability: MuxDurability) async throws {
-        if self.failsRemovals.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsRemovals)
         try await self.memory.removeAll(domain: domain, durability: durability)
     }
 
     func removeEverything() async throws {
         await self.beforeRemoval.withLock { $0 }()
-        if self.failsRemovals.withLock({ $0 }) { throw Failure() }
+        try self.pass(self.failsRemovals)
         try await self.memory.removeEverything()
     }
 

@@ -1,13 +1,14 @@
 import Foundation
 import MuxKit
 
-/// A token store in memory that fails where a test says.
+/// A token store in memory that fails where a test says, and holds saves, once they are done, where a test says.
 struct UnreliableTokenStore: TokenStore {
     struct Failure: Error {}
 
     let failsLoads = Guarded(false)
     let failsSaves = Guarded(false)
     let failsDeletes = Guarded(false)
+    let afterSave = Guarded<@Sendable () async -> Void>({})
     let memory = InMemoryTokenStore()
 
     func load() async throws -> Data? {
@@ -18,6 +19,7 @@ struct UnreliableTokenStore: TokenStore {
     func save(_ data: Data) async throws {
         if self.failsSaves.withLock({ $0 }) { throw Failure() }
         await self.memory.save(data)
+        await self.afterSave.withLock { $0 }()
     }
 
     func delete() async throws {

@@ -14,7 +14,11 @@ struct World: Sendable {
 
     static let start = Date(timeIntervalSinceReferenceDate: 800_000_000)
 
-    init(store: any MuxStore = MemoryStore(), random: @escaping @Sendable () -> Double = { 0.5 }) {
+    init(
+        store: any MuxStore = MemoryStore(),
+        random: @escaping @Sendable () -> Double = { 0.5 },
+        spawn: Spawn = Spawn()
+    ) {
         let clock = self.clock
         let shift = Guarded(Duration.zero)
         self.store = store
@@ -29,7 +33,7 @@ struct World: Sendable {
                 return Self.start.addingTimeInterval(Double(elapsed.components.seconds))
             },
             random: random,
-            spawn: Spawn()
+            spawn: spawn
         )
     }
 

@@ -1,0 +1,37 @@
+import MuxKit
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct DeadlinesTests {
+    private func deadlines(of flights: ClosedRange<FlightID>) -> Deadlines<Int> {
+        flights.reduce(into: Deadlines()) { deadlines, flight in
+            deadlines.add(flight, of: 0, at: Moment(nanoseconds: Int64(flight)), runningCount: 0) { _ in true }
+        }
+    }
+
+    @Test func `MX-18 flights are due in the order in which they started`() {
+        var deadlines = self.deadlines(of: 1...5)
+        #expect(deadlines.takeDue(at: Moment(nanoseconds: 0)).isEmpty)
+        #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).map(\.0) == [1, 2, 3])
+        #expect(deadlines.takeDue(at: Moment(nanoseconds: 3)).isEmpty)
+        #expect(deadlines.takeDue(at: .distantFuture).map(\.0) == [4, 5])
+    }
+
+    @Test func `MX-18 the next deadline is that of a flight that is still running`() {
+        var deadlines = self.deadlines(of: 1...5)
+        #expect(deadlines.next { $0 > 2 } == Moment(nanoseconds: 3))
+        #expect(deadlines.count == 3)
+        #expect(deadlines.next { _ in false } == nil)
+        #expect(deadlines.count == 0)
+    }
+
+    @Test func `MX-18 the deadlines of flights that are over do not pile up`() {
+        var deadlines = Deadlines<Int>()
+        for flight in FlightID(1)...20_000 {
+            let moment = Moment(nanoseconds: Int64(flight))
+            deadlines.add(flight, of: 0, at: moment, runningCount: 1) { $0 == flight }
+        }
+        #expect(deadlines.count < 2_000)
+        #expect(deadlines.next { $0 == 20_000 } == Moment(nanoseconds: 20_000))
+    }
+}

@@ -1,0 +1,92 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct SaveRepairTests {
+    @Test func `RP-03 a negative time to live harms no other entry`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let repository = MuxRepository(directory: folder.url, durability: .relaxed)
+        let good = Multiplexer<Int>(cacheKey: "Good", repository: repository) { 1 }
+        let odd = Multiplexer<Int>(cacheKey: "Odd", repository: repository) { Fetched(2, timeToLive: .seconds(-1)) }
+        _ = try await good.request()
+        _ = try await odd.request()
+
+        let report = await repository.saveAll()
+
+        #expect(report.saved == 2)
+        #expect(report.isComplete)
+    }
+
+    @Test func `RP-03 a key that the store cannot keep is in the report and harms no other entry`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let repository = MuxRepository(directory: folder.url, durability: .relaxed)
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: repository) { $0.utf8.count }
+        let long = String(repeating: "x", count: 200_000)
+        _ = try await map.request(key: "a")
+        _ = try await map.request(key: long)
+
+        let report = await repository.saveAll()
+
+        #expect(report.saved == 1)
+        #expect(report.failed.map(\.name) == [MuxStoreKey(domain: "Map", key: long)])
+    }
+
+    @Test func `RP-03 what a late removal takes with it is saved again`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
+        _ = try await map.request(key: "a")
+        await map.save()
+        store.failsRemovals.withLock { $0 = true }
+        #expect(await map.clear().isComplete == false)
+        _ = try await map.request(key: "a")
+        #expect(await map.save().saved == 1)
+
+        store.failsRemovals.withLock { $0 = false }
+        let report = await map.save()
+
+        #expect(report.isComplete)
+        #expect(report.saved == 1)
+        #expect(try await store.load(.init(domain: "Map", key: "a")) != nil)
+    }
+
+    @Test func `RP-03 a removal that fails again is in the report`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        _ = try await number.request()
+        await number.save()
+        store.failsRemovals.withLock { $0 = true }
+        await number.clear()
+
+        let report = await number.save()
+
+        #expect(report.repairFailures.count == 1)
+        #expect(!report.isComplete)
+    }
+
+    @Test func `RP-03 the time that a save waits for its turn is part of its budget`() async throws {
+        let executor = OrderedExecutor()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let one = Multiplexer<Int>(cacheKey: "One", repository: world.repository) { 1 }
+        let other = Multiplexer<Int>(cacheKey: "Other", repository: world.repository) { 1 }
+        let gate = Gate<Void>()
+        store.beforeSave.withLock { $0 = { try? await gate.pass() } }
+        one.store(1)
+        let slow = Task { await one.save() }
+        await gate.waitForCall(1)
+        other.store(1)
+
+        let quick = Task(executorPreference: executor) { await world.repository.saveAll(within: .seconds(1)) }
+        executor.settle()
+        world.clock.advance(by: .seconds(100))
+        gate.openForGood(returning: ())
+
+        #expect(await slow.value.saved == 1)
+        #expect(await quick.value.leftOver == 1)
+    }
+}

@@ -1,0 +1,60 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct SharedNameTests {
+    private let world = World()
+    private let one: Multiplexer<Int>
+    private let other: Multiplexer<Int>
+
+    init() {
+        self.one = Multiplexer(cacheKey: "Number", repository: self.world.repository) { 1 }
+        self.other = Multiplexer(cacheKey: "Number", repository: self.world.repository) { 2 }
+    }
+
+    @Test(arguments: [true, false])
+    func `RP-06 of two values with one name the newer one ends on disk`(isOtherNewer: Bool) async throws {
+        let (older, newer) = isOtherNewer ? (self.one, self.other) : (self.other, self.one)
+        older.store(1)
+        self.world.clock.advance(by: .seconds(10))
+        newer.store(2)
+
+        #expect(await self.world.repository.saveAll().saved == 2)
+
+        let next = self.world.relaunched()
+        let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 3 }
+        #expect(await again.loadCachedValue() == 2)
+    }
+
+    @Test func `RP-06 what one has cleared the other does not bring back`() async throws {
+        _ = try await self.other.request()
+
+        await self.one.clear()
+        await self.world.repository.saveAll()
+
+        #expect(try await self.one.request() == 1)
+    }
+
+    @Test func `RP-06 what one has cleared from disk is not unchanged for the other`() async throws {
+        self.other.store(2)
+        await self.other.save()
+
+        await self.one.clear()
+
+        #expect(await self.other.save().unchanged == 0)
+        #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
+    }
+
+    @Test func `RP-06 what one map has cleared the other does not bring back`() async throws {
+        let one = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
+        let other = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { -$0 }
+        for key in 1...3 { _ = try await other.request(key: key) }
+
+        await one.clear(key: 1)
+        #expect(other.cachedValue(key: 1) == nil)
+        #expect(other.cachedValue(key: 2) == -2)
+        await one.clear()
+        #expect(other.cachedValue(key: 2) == nil)
+    }
+}

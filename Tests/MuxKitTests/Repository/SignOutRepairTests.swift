@@ -1,0 +1,103 @@
+import Dispatch
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct SignOutRepairTests {
+    private let store = UnreliableStore()
+    private let world: World
+
+    init() { self.world = World(store: self.store) }
+
+    /// A multiplexer whose value is on disk.
+    private func savedNumber() async throws -> Multiplexer<Int> {
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
+        _ = try await number.request()
+        await number.save()
+        return number
+    }
+
+    @Test func `RP-04 the next save finishes a sign-out that failed, though nothing else is to be saved`() async throws
+    {
+        let number = try await self.savedNumber()
+        self.store.failsEpochs.withLock { $0 = true }
+        self.store.failsRemovals.withLock { $0 = true }
+        #expect(await self.world.repository.clearAll().isComplete == false)
+        self.store.failsEpochs.withLock { $0 = false }
+        self.store.failsRemovals.withLock { $0 = false }
+
+        #expect(await self.world.repository.saveAll().isComplete)
+
+        #expect(try await self.store.sessionEpoch() == 1)
+        let next = Multiplexer<Int>(cacheKey: "Number", repository: self.world.relaunched().repository) { 2 }
+        #expect(await next.loadCachedValue() == nil)
+        #expect(number.cachedValue == nil)
+    }
+
+    @Test func `RP-04 the next save tries the removal of a sign-out again, until it is done`() async throws {
+        _ = try await self.savedNumber()
+        self.store.failsRemovals.withLock { $0 = true }
+        #expect(await self.world.repository.clearAll().isComplete == false)
+
+        #expect(await self.world.repository.saveAll().repairFailures.count == 1)
+        self.store.failsRemovals.withLock { $0 = false }
+        #expect(await self.world.repository.saveAll().isComplete)
+
+        self.store.failsRemovals.withLock { $0 = true }
+        #expect(await self.world.repository.saveAll().isComplete, "nothing is left to be removed")
+    }
+
+    @Test func `RP-04 a sign-out in a cancelled task is finished`() async throws {
+        _ = try await self.savedNumber()
+        self.store.heedsCancellation.withLock { $0 = true }
+
+        let signOut = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            return await self.world.repository.clearAll()
+        }
+
+        #expect(await signOut.value.isComplete)
+        #expect(try await self.store.sessionEpoch() == 1)
+    }
+
+    @Test func `RP-04 a sign-out after the last session there is a number for is in the report`() async throws {
+        let number = try await self.savedNumber()
+        try await self.store.raiseSessionEpoch(to: .max)
+
+        let report = await self.world.repository.clearAll()
+
+        #expect(report.failures.compactMap { $0 as? MuxError } == [.tooManySessions])
+        #expect(number.cachedValue == nil)
+    }
+
+    @Test func `RP-04 a value that was read before a sign-out is not handed out after it`() async throws {
+        let number = Multiplexer<Slow>(cacheKey: "Slow", repository: self.world.repository) { Slow() }
+        _ = try await number.request()
+        await number.save()
+        let next = self.world.relaunched()
+        let again = Multiplexer<Slow>(cacheKey: "Slow", repository: next.repository) { Slow() }
+        let reader = Task { await again.loadCachedValue() }
+        await Slow.decoding.reached(1)
+
+        await next.repository.clearAll()
+        Slow.goOn.signal()
+
+        #expect(await reader.value == nil)
+    }
+}
+
+/// A value whose decoding takes until a test says so, on a thread that is not of the pool.
+private struct Slow: Codable, Sendable, Equatable {
+    static let decoding = Tally()
+    static let goOn = DispatchSemaphore(value: 0)
+
+    var number = 1
+
+    init() {}
+
+    init(from decoder: any Decoder) throws {
+        Self.decoding.add()
+        Self.goOn.wait()
+    }
+}

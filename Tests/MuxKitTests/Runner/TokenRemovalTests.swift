@@ -1,0 +1,102 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct TokenRemovalTests {
+    @Test func `D09 signing out when nobody ever signed in is complete`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let tokens = ProtectedFileTokenStore(named: "session", directory: folder.url.appending(path: "not/there/yet"))
+        let oauth = OAuthWorld(tokens: tokens)
+
+        #expect(await oauth.runner().signOut().isComplete)
+    }
+
+    @Test func `D09 the next start removes the tokens that a sign-out could not`() async throws {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        tokens.failsDeletes.withLock { $0 = true }  // or the process dies here
+        await runner.signOut()
+        tokens.failsDeletes.withLock { $0 = false }
+        #expect(tokens.memory.peek != nil)
+
+        let next = oauth.relaunched()
+        next.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the person does not want to
+        await #expect(throws: FetchFailed.self) { try await next.call(next.runner()) }
+
+        #expect(tokens.memory.peek == nil)
+    }
+
+    @Test func `D06 tokens that are set during a sign-out do not belong to the next session`() async throws {
+        let executor = OrderedExecutor()
+        let tokens = UnreliableTokenStore()
+        tokens.failsDeletes.withLock { $0 = true }  // as if the process died before it came to that
+        let store = MemoryStore()
+        let duringSignOut = DuringSignOut()
+        let repository = MuxRepository(store: store, observer: duringSignOut)
+        // Its session ends before that of the runner, which was made later.
+        let name = Multiplexer<String>(cacheKey: "Name", repository: repository) { "Alice" }
+        let oauth = Self.runner(tokens, repository)
+        let setting = Guarded<Task<Void, any Error>?>(nil)
+        duringSignOut.action.withLock { action in
+            action = {
+                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
+                setting.withLock { $0 = task }
+                executor.settle()
+            }
+        }
+
+        await oauth.signOut()
+        _ = await setting.withLock { $0 }?.result
+
+        #expect(setting.withLock { $0 } != nil)
+        let next = Self.runner(tokens, MuxRepository(store: store))
+        #expect(try await next.run { .output($0) } == "new")
+        #expect(name.cachedValue == nil)
+    }
+
+    private static func runner(
+        _ tokens: UnreliableTokenStore,
+        _ repository: MuxRepository
+    ) -> OAuthDependentRunner<String, String> {
+        OAuthDependentRunner(
+            store: tokens,
+            repository: repository,
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: { OAuthSignIn(refresh: "new", access: "new") }
+        )
+    }
+
+    @Test func `RP-04 a folder that cannot be emptied does not keep everybody signed out`() async throws {
+        let store = UnreliableStore()
+        let oauth = OAuthWorld(store: store)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        store.failsEpochs.withLock { $0 = true }
+        await runner.signOut()
+
+        // The session can be ended durably again, so what is left on disk is void.
+        store.failsEpochs.withLock { $0 = false }
+        store.failsRemovals.withLock { $0 = true }
+
+        #expect(try await oauth.call(runner) == "alice")
+    }
+}
+
+/// Does something in the middle of the first sign-out, as soon as the session of a multiplexer has ended.
+private struct DuringSignOut: MuxObserver {
+    let action = Guarded<@Sendable () -> Void>({})
+
+    func observe(_ event: MuxEvent) {
+        guard event.kind == .sessionEnded else { return }
+        let action = self.action.withLock { action in
+            defer { action = {} }
+            return action
+        }
+        action()
+    }
+}

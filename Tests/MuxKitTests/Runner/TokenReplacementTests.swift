@@ -1,0 +1,191 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Tokens that are set while others are in use.
+@Suite(.timeLimit(.minutes(1)))
+struct TokenReplacementTests {
+    private let executor = OrderedExecutor()
+    private let tokens = UnreliableTokenStore()
+    private let oauth: OAuthWorld
+    /// Holds the replies to refreshes, from the first call after ``holdRefreshes()``.
+    private let gate = Gate<Void>()
+
+    init() {
+        self.oauth = OAuthWorld(tokens: self.tokens, spawn: Spawn(executor: self.executor))
+    }
+
+    private func holdRefreshes() {
+        self.oauth.beforeRefreshReply.withLock { [gate] in $0 = { try await gate.pass() } }
+    }
+
+    /// A runner in a session of Alice's whose access token is not good any more.
+    private func expiredRunner() async throws -> OAuthDependentRunner<String, String> {
+        let runner = self.oauth.runner()
+        _ = try await self.oauth.call(runner)
+        self.oauth.server.expireAllAccessTokens()
+        return runner
+    }
+
+    @Test func `B03 after a refresh token was set nobody gets what was made with the one before`() async throws {
+        let runner = try await self.expiredRunner()
+        let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
+        self.holdRefreshes()
+        let waiting = Task { try await self.oauth.call(runner) }
+        await self.gate.waitForCall(1)
+
+        try await runner.set(refresh: bob.refresh)
+        let after = Task { try await self.oauth.call(runner) }
+        await self.gate.waitForCall(2)
+        self.gate.open(1)
+        self.executor.settle()
+        self.gate.openForGood(returning: ())
+
+        #expect(try await waiting.value == "bob", "who waits has it made with the new refresh token")
+        #expect(try await after.value == "bob")
+    }
+
+    @Test func `B03 after a refresh token was set nobody gets the failure of the one before`() async throws {
+        let runner = try await self.expiredRunner()
+        let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
+        self.holdRefreshes()
+        let waiting = Task { try await self.oauth.call(runner) }
+        await self.gate.waitForCall(1)
+
+        try await runner.set(refresh: bob.refresh)
+        let after = Task { try await self.oauth.call(runner) }
+        await self.gate.waitForCall(2)
+        self.gate.fail(1, with: offline)
+        self.executor.settle()
+        self.gate.openForGood(returning: ())
+
+        #expect(try await waiting.value == "bob")
+        #expect(try await after.value == "bob")
+    }
+
+    @Test func `B06 an access token that was set stays, whatever a refresh from before brings`() async throws {
+        let runner = try await self.expiredRunner()
+        let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
+        self.holdRefreshes()
+        let call = Task {
+            try await runner.run { access -> RunResult<String> in
+                self.oauth.server.authorize(access) == "bob" ? .output(access) : .badDependency
+            }
+        }
+        await self.gate.waitForCall(1)
+
+        runner.set(access: bob.access)
+        #expect(try await call.value == bob.access)
+        self.gate.openForGood(returning: ())
+        self.executor.settle()
+
+        #expect(try await self.oauth.call(runner) == "bob")
+    }
+
+    @Test func `B11 setting the refresh token that is in use does not lose its successor`() async throws {
+        let runner = self.oauth.runner()
+        let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
+        try await runner.set(refresh: alice.refresh)
+        self.holdRefreshes()
+        let call = Task { try await self.oauth.call(runner) }
+        await self.gate.waitForCall(1)  // the server has rotated
+
+        try await runner.set(refresh: alice.refresh)
+        self.gate.openForGood(returning: ())
+
+        #expect(try await call.value == "alice")
+        self.oauth.server.expireAllAccessTokens()
+        #expect(try await self.oauth.call(runner) == "alice")
+        #expect(self.oauth.statistics.reusesDetected == 0)
+    }
+
+    @Test func `B11 a store that ends late does not undo a renewal`() async throws {
+        let runner = self.oauth.runner()
+        let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
+        self.tokens.afterSave.withLock { [gate] in $0 = { try? await gate.pass() } }
+        let setting = Task { try await runner.set(refresh: alice.refresh) }
+        await self.gate.waitForCall(1)
+
+        let call = Task(executorPreference: self.executor) { try await self.oauth.call(runner) }
+        self.executor.settle()
+        #expect(self.oauth.statistics.refreshes == 1, "the renewal is in memory and waits to be stored")
+        self.gate.openForGood(returning: ())
+
+        try await setting.value
+        #expect(try await call.value == "alice")
+        let next = self.oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+        #expect(next.refreshes.withLock { $0 } == 0)
+    }
+
+    @Test func `B05 a refresh token that is set calls off the sign-in that is running`() async throws {
+        let signIn = ScriptedFetch<OAuthSignIn<String, String>>(
+            thereafter: .computed { [gate] _ in
+                try await gate.pass()
+                return OAuthSignIn(refresh: "refresh", access: "access")
+            }
+        )
+        let runner = OAuthDependentRunner<String, String>(
+            repository: self.oauth.world.repository,
+            refreshAccess: { _ in throw BadDependency() },
+            signIn: { try await signIn() }
+        )
+        let call = Task(executorPreference: self.executor) { try await runner.run { .output($0) } }
+        await self.gate.waitForCall(1)
+
+        try await runner.set(refresh: "dead")
+        self.executor.settle()
+
+        #expect(signIn.endedCount == 1, "somebody is asked twice at once")
+        #expect(signIn.runningCount == 1)
+        self.gate.openForGood(returning: ())
+        #expect(try await call.value == "access")
+    }
+
+    @Test func `B03 two pairs of tokens that are set at once are not mixed`() async throws {
+        for _ in 0..<500 {
+            let runner = Self.echoingRunner()
+            await withTaskGroup { group in
+                for name in ["bob", "carol"] {
+                    group.addTask { try? await runner.set(refresh: name, access: name) }
+                }
+            }
+            try await Self.expectOnePair(runner)
+        }
+    }
+
+    @Test func `D06 of a pair of tokens that a sign-out overtakes nothing is left`() async throws {
+        for _ in 0..<500 {
+            let runner = Self.echoingRunner()
+            let set = Task { try await runner.set(refresh: "bob", access: "bob") }
+            await runner.signOut()
+            _ = await set.result
+            // Either both are there, because the sign-out came first, or none is.
+            try await Self.expectOnePair(runner)
+        }
+    }
+
+    /// A runner whose access tokens are called as the refresh tokens that they were made with.
+    private static func echoingRunner() -> OAuthDependentRunner<String, String> {
+        OAuthDependentRunner(
+            repository: World().repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: { OAuthSignIn(refresh: "alice", access: "alice") }
+        )
+    }
+
+    /// Checks that the access token is that of the refresh token, by having it renewed.
+    private static func expectOnePair(
+        _ runner: OAuthDependentRunner<String, String>,
+        _ location: SourceLocation = #_sourceLocation
+    ) async throws {
+        let first = try await runner.run { .output($0) }
+        var tries = 0
+        let renewed = try await runner.run { access -> RunResult<String> in
+            tries += 1
+            return tries == 1 ? .badDependency : .output(access)
+        }
+        #expect(renewed == first, sourceLocation: location)
+    }
+}
