@@ -6,7 +6,8 @@
 /// }
 /// ```
 ///
-/// `nil` means that memory has nothing: before the first fetch, after a clear, after a sign-out. Watching fetches nothing.
+/// `nil` means that memory has nothing: before the first fetch, after a clear, after a sign-out. Watching fetches nothing,
+/// and keeps nothing: a value that only leaves memory to make room for others is not reported as gone.
 ///
 /// **Concurrent calls.** Any number of consumers may iterate; each gets everything, and a slow one skips to the newest.
 ///
