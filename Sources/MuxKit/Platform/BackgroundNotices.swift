@@ -1,13 +1,13 @@
 import Dispatch
-import Foundation
+package import Foundation
 
 /// Calls back when the app enters the background, for as long as it lives.
 ///
 /// By the names of the notifications, which asks for no view framework. Where there is no background, there are no names.
-final class BackgroundNotices {
+package final class BackgroundNotices {
     private let observers: [any NSObjectProtocol]
 
-    init(_ names: [Notification.Name], _ entered: @escaping @Sendable () -> Void) {
+    package init(_ names: [Notification.Name], _ entered: @escaping @Sendable () -> Void) {
         self.observers = names.map { name in
             NotificationCenter.default.addObserver(forName: name, object: nil, queue: nil) { _ in entered() }
         }
@@ -20,7 +20,7 @@ final class BackgroundNotices {
     /// What the system posts when an app, an app extension or a watch app enters the background, or a Mac app ends.
     ///
     /// Written from the documentation; not compiled where this package is developed.
-    static var standardNames: [Notification.Name] {
+    package static var standardNames: [Notification.Name] {
         #if canImport(Darwin)
         return [
             "UIApplicationDidEnterBackgroundNotification",

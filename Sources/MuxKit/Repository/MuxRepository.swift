@@ -136,6 +136,9 @@ public actor MuxRepository {
         }
     }
 
+    /// Whether it saves by itself when the app enters the background.
+    package nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
+
     // MARK: - Registry
 
     /// Lets `participant` take part in saves and sign-outs for as long as it lives.

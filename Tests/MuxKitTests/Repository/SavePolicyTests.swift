@@ -57,7 +57,7 @@ struct SavePolicyTests {
         saved.openForGood(returning: ())
         store.beforeSave.withLock { $0 = { try? await saved.pass() } }
         let clock = VirtualClock()
-        var repository: MuxRepository? = MuxRepository(
+        let repository = MuxRepository(
             store: store,
             durability: .relaxed,
             savePolicy: policy,
@@ -69,17 +69,27 @@ struct SavePolicyTests {
             backgroundNotifications: [background]
         )
         let isExplicit = policy == .explicit
+        #expect(repository.watchesBackground == !isExplicit)
         do {
-            let number = Multiplexer<Int>(cacheKey: "Number", repository: try #require(repository)) { 1 }
+            let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
             _ = try await number.request()
             NotificationCenter.default.post(name: background, object: nil)
             if !isExplicit { await saved.waitForCall(1) }
             let report = await number.save()
             #expect(isExplicit ? report.saved == 1 : report.unchanged == 1)
         }
-        // A repository that is gone is not called.
-        repository = nil
-        NotificationCenter.default.post(name: background, object: nil)
         #expect(saved.callCount == 1)
+    }
+
+    @Test func `RP-08 who watches for the background is not called when it is gone`() {
+        let name = Notification.Name("MuxKitTests.background.\(UUID())")
+        let calls = Guarded(0)
+        do {
+            let notices = BackgroundNotices([name]) { _ = calls.next() }
+            NotificationCenter.default.post(name: name, object: nil)
+            withExtendedLifetime(notices) {}
+        }
+        NotificationCenter.default.post(name: name, object: nil)
+        #expect(calls.withLock { $0 } == 1)
     }
 }
