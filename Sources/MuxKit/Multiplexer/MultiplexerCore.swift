@@ -177,10 +177,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted, key)
+        let start = self.repository.time.now
+        let result: Result<Fetched<Value>, any Error>
         do {
-            self.landed(try await self.fetch(key), key, flight)
+            result = .success(try await self.fetch(key))
         } catch {
-            self.failed(error, key, flight, fallback)
+            result = .failure(error)
+        }
+        let duration = self.repository.time.now.duration(since: start)
+        self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
+        switch result {
+        case .success(let fetched): self.landed(fetched, key, flight, after: duration)
+        case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
         }
     }
 
@@ -221,7 +229,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return (found, loaded)
     }
 
-    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID) {
+    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID, after duration: Duration) {
         let entry = self.entry(of: fetched)
         var isKept = false
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
@@ -248,12 +256,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(replaced) {}
         if isKept { self.changed(key) }
-        self.tell(.fetched, key)
+        self.tell(.fetched, key, duration)
         self.letGoOfEvicted()
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
-    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID, _ fallback: Slot<Value>?) {
+    private func failed(
+        _ error: any Error,
+        _ key: Key,
+        _ flight: FlightID,
+        _ fallback: Slot<Value>?,
+        after duration: Duration
+    ) {
         let isSilenceable = self.policy.isSilenceable(error)
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
@@ -279,7 +293,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             state.statistics.staleServed += 1
             return .success(entry.served(because: .fetchFailed))
         }
-        self.tell(.fetchFailed, key)
+        self.tell(.fetchFailed, key, duration)
         self.letGoOfEvicted()
         if servesStale { self.tell(.servedStale, key) }
     }
@@ -368,8 +382,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// Tells the repository's observer, if there is one.
-    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil) {
+    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         guard let observer = self.repository.observer else { return }
-        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: key.flatMap(self.keyText)))
+        let text = key.flatMap(self.keyText)
+        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: text, duration: duration))
     }
 }
