@@ -7,7 +7,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private typealias Waiter = CheckedContinuation<Value, any Error>
 
     private struct Batch: Sendable {
-        /// By number, which is the order of arrival. From before and after a fence there may be two of one key.
+        /// By number, in the order of arrival; from before and after a fence there may be two of one key.
         var waiters: [UInt64: (key: Key, waiter: Waiter)] = [:]
         var timer: Task<Void, Never>?
         var fetch: Task<Void, Never>?
