@@ -13,6 +13,10 @@
 ///
 /// **Cancellation.** The sequence ends when the consumer's task is cancelled, or when the consumer stops; others notice
 /// nothing.
+///
+/// **After a failure** of a fetch there is nothing new to tell: consumers keep what they have.
+///
+/// **On disk.** Watching reads nothing from disk; an entry that a request loads from there is a change like any other.
 public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
     /// What a consumer gets.
     public typealias Element = MuxEntry<Value>?
