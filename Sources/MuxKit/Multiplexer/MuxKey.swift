@@ -64,11 +64,14 @@ extension URL: MuxKey {
 /// A key as the tables hold it: strings are told apart by their bytes.
 ///
 /// Swift calls two strings equal that differ only in Unicode form; a server does not, and gives each its own value.
+@usableFromInline
 package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
-    package let key: Key
+    @usableFromInline package let key: Key
 
+    @inlinable
     package init(_ key: Key) { self.key = key }
 
+    @inlinable
     package static func == (a: ExactKey, b: ExactKey) -> Bool {
         guard a.key == b.key else { return false }
         guard Self.isText else { return true }
@@ -76,9 +79,10 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     }
 
     /// Whether keys are of a type of Swift's own for text.
-    private static var isText: Bool {
+    @inlinable static var isText: Bool {
         Key.self == String.self || Key.self == Substring.self || Key.self == Character.self
     }
 
+    @inlinable
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
 }

@@ -1,6 +1,7 @@
 /// The state of one key: what is cached, and what was demanded of it.
 ///
 /// Flights are kept beside it.
+@usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its facts.
     package struct Entry: Sendable {
