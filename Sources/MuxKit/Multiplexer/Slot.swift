@@ -175,10 +175,10 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRemovalPending = false
     }
 
-    /// The disk has what the entry was at `revision`, in place of all that it had before.
-    package mutating func saved(revision: UInt64) {
+    /// The disk has what the entry was at `revision`, refreshed or not, in place of all that it had before.
+    package mutating func saved(revision: UInt64, asRefreshed: Bool) {
         self.isRemovalPending = false
-        guard self.entry?.revision == revision else { return }
+        guard self.entry?.revision == revision, self.isRefreshed == asRefreshed else { return }
         self.entry?.isDirty = false
     }
 }
