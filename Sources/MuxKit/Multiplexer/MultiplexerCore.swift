@@ -6,7 +6,7 @@ import Foundation
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package typealias Key = Slots.Key
     package typealias Value = Slots.Value
-    package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
+    package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
@@ -178,7 +178,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted, key)
         do {
-            self.landed(try await self.fetch(key), key, flight)
+            let before = fallback?.fetchedBefore(at: self.repository.time.now)
+            self.landed(try await self.fetch(key, before), key, flight, fallback)
         } catch {
             self.failed(error, key, flight, fallback)
         }
@@ -221,16 +222,20 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return (found, loaded)
     }
 
-    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID) {
+    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID, _ before: Slot<Value>?) {
         let entry = self.entry(of: fetched)
+        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             if mayKeep { state.strictKeys.remove(key) }
-            let entry = state.adopted(entry, of: key)
-            if mayKeep {
+            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
+            if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
+            } else if mayKeep {
+                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -360,6 +365,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
             renewalAge: self.policy.renewalAge(timeToLive, random: self.repository.random()),
+            stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,
             isDirty: self.persistence != nil,
