@@ -93,6 +93,6 @@ package enum Freshness: Sendable, Hashable {
 
     /// A time to live and what is allowed beyond it, each held within 146 years, so that the sum cannot overflow.
     private static func sum(_ timeToLive: Duration, _ beyond: Duration) -> Duration {
-        min(max(timeToLive, .zero), .longest) + min(max(beyond, .zero), .longest)
+        .sum(max(timeToLive, .zero), max(beyond, .zero))
     }
 }

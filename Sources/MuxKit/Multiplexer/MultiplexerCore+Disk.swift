@@ -16,31 +16,31 @@ extension MultiplexerCore {
     ///
     /// - Returns: The entry; `nil` if there is none that can be used.
     func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Slot<Value>.Entry? {
+        let start = self.repository.time.now
+        func failed() -> Slot<Value>.Entry? {
+            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
+            return nil
+        }
         let stored: MuxStoredEntry
         do {
             guard let found = try await self.repository.load(persistence.name(of: key)) else { return nil }
             stored = found
         } catch {
-            self.tell(.loadFailed, key)
-            return nil
+            return failed()
         }
         guard stored.schemaVersion <= self.policy.schemaVersion else {
             // Written by a later version of the program: not for us to read, or to overwrite.
             self.engine.withState { _ = $0.newerOnDisk.insert(key) }
-            self.tell(.loadFailed, key)
-            return nil
+            return failed()
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
         let decoded = await OffPool.run { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
         }
-        guard let value = decoded else {
-            self.tell(.loadFailed, key)
-            return nil
-        }
-        self.tell(.loaded, key)
+        guard let value = decoded else { return failed() }
         let now = self.repository.time.now
+        self.tell(.loaded, key, now.duration(since: start))
         let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
         // A clock that was set back would make the entry immortal: its age is unknown, so it is just past its time.
         let age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)

@@ -177,11 +177,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted, key)
+        let start = self.repository.time.now
+        let result: Result<Fetched<Value>, any Error>
         do {
-            let before = fallback?.fetchedBefore(at: self.repository.time.now)
-            self.landed(try await self.fetch(key, before), key, flight, fallback)
+            result = .success(try await self.fetch(key, fallback?.fetchedBefore(at: start)))
         } catch {
-            self.failed(error, key, flight, fallback)
+            result = .failure(error)
+        }
+        let duration = self.repository.time.now.duration(since: start)
+        self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
+        switch result {
+        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
+        case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
         }
     }
 
@@ -222,7 +229,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return (found, loaded)
     }
 
-    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID, _ before: Slot<Value>?) {
+    private func landed(
+        _ fetched: Fetched<Value>,
+        _ key: Key,
+        _ flight: FlightID,
+        _ before: Slot<Value>?,
+        after duration: Duration
+    ) {
         let entry = self.entry(of: fetched)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
@@ -253,12 +266,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(replaced) {}
         if isKept { self.changed(key) }
-        self.tell(.fetched, key)
+        self.tell(.fetched, key, duration)
         self.letGoOfEvicted()
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
-    private func failed(_ error: any Error, _ key: Key, _ flight: FlightID, _ fallback: Slot<Value>?) {
+    private func failed(
+        _ error: any Error,
+        _ key: Key,
+        _ flight: FlightID,
+        _ fallback: Slot<Value>?,
+        after duration: Duration
+    ) {
         let isSilenceable = self.policy.isSilenceable(error)
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
@@ -284,7 +303,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             state.statistics.staleServed += 1
             return .success(entry.served(because: .fetchFailed))
         }
-        self.tell(.fetchFailed, key)
+        self.tell(.fetchFailed, key, duration)
         self.letGoOfEvicted()
         if servesStale { self.tell(.servedStale, key) }
     }
@@ -374,8 +393,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// Tells the repository's observer, if there is one.
-    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil) {
+    func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         guard let observer = self.repository.observer else { return }
-        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: key.flatMap(self.keyText)))
+        let text = key.flatMap(self.keyText)
+        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: text, duration: duration))
     }
 }

@@ -28,6 +28,11 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Entries that left memory to make room for others.
     public var evictions = 0
 
+    /// How long all fetches took together, those that failed or were abandoned included; the disk is not counted.
+    ///
+    /// A fetch counts when it ends. Those that run at the same time count each, so this can grow faster than the clock.
+    public var fetchTime: Duration = .zero
+
     /// Statistics of nothing.
     public init() {}
 
@@ -54,6 +59,7 @@ public struct MuxStatistics: Sendable, Equatable {
         sum.staleServed += b.staleServed
         sum.fenceDrops += b.fenceDrops
         sum.evictions += b.evictions
+        sum.fetchTime = .sum(a.fetchTime, b.fetchTime)
         return sum
     }
 }
