@@ -308,6 +308,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     // MARK: - Looking
 
+    /// The keys that have a flight.
+    package var keysInFlight: [Key] { self.board.withLock { Array($0.machines.keys) } }
+
     /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.board.withLock { board in

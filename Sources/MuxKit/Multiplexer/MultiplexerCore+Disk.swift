@@ -65,7 +65,7 @@ extension MultiplexerCore {
         guard !state.isDomainRemovalPending else { return nil }
         var entry = entry
         entry.revision = state.nextRevision()
-        let isFromBefore = state.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
+        let isFromBefore = state.isFromBeforeRefresh(entry)
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
             return slot
@@ -78,13 +78,18 @@ extension MultiplexerCore {
         if let entry = self.cachedEntry(key) { return entry }
         guard let persistence, self.mayRead(key) else { return nil }
         let session = self.engine.withState { $0.session }
-        guard let entry = await self.load(key, persistence), self.engine.withState({ $0.session }) == session else {
-            return self.cachedEntry(key)
+        let loaded = await self.load(key, persistence)
+        let now = self.repository.time.now
+        return self.engine.withState { state in
+            var slot = state.slots.slot(of: key) ?? Slot()
+            // What came meanwhile is newer.
+            guard slot.entry == nil, let loaded, state.session == session, !state.isDomainRemovalPending else {
+                return slot.snapshot(at: now, source: .memory)
+            }
+            // Not put into memory: only a flight, which a fence can stop, does that.
+            slot.loaded(loaded, fromBeforeRefresh: state.isFromBeforeRefresh(loaded))
+            return slot.snapshot(at: now, source: .disk)
         }
-        // Not put into memory: only a flight, which a fence can stop, does that.
-        var slot = Slot<Value>()
-        _ = slot.committed(entry)
-        return slot.snapshot(at: self.repository.time.now, source: .disk)
     }
 
     // MARK: - Clearing
@@ -94,6 +99,7 @@ extension MultiplexerCore {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
             _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            self.watchers.changed(key)
             self.letGoOfEvicted()
             return MuxClearReport()
         }
@@ -200,7 +206,8 @@ extension MultiplexerCore: SessionParticipant {
         case .entries(let domain, let keys):
             guard domain == persistence.domain else { return }
             let gone = Set(keys)
-            for key in self.engine.withState({ $0.slots.keys }) where gone.contains(persistence.text(key)) {
+            let known = Set(self.engine.keysInFlight + self.engine.withState { $0.slots.keys })
+            for key in known where gone.contains(persistence.text(key)) {
                 _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
                 self.watchers.changed(key)
             }

@@ -60,6 +60,11 @@ extension MultiplexerCore {
             return entry
         }
 
+        /// Whether an entry on disk is from before a refresh of everything.
+        func isFromBeforeRefresh(_ entry: Slot<Value>.Entry) -> Bool {
+            self.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
+        }
+
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
             return self.lastRevision

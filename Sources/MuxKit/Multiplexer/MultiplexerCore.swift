@@ -66,7 +66,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The entry in memory if it is good enough, or else what the key's flight brings.
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
-        if options.mode == .cacheOnly { return try await self.cachedOnly(key) }
+        if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         let now = self.repository.time.now
         let limits = options.limits(self.policy)
         // What needs no flight is answered here, without as much as a continuation.
@@ -143,8 +143,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// What is in memory or else on disk.
-    private nonisolated(nonsending) func cachedOnly(_ key: Key) async throws -> MuxEntry<Value> {
-        guard let entry = await self.loadCachedEntry(key) else { throw MuxError.notCached }
+    private nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
+        Value
+    > {
+        guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest else {
+            self.engine.withState { $0.statistics.misses += 1 }
+            self.tell(.missed, key)
+            throw MuxError.notCached
+        }
         self.engine.withState { state in
             state.statistics.hits += 1
             _ = state.slots.requestedSlot(of: key)
@@ -354,17 +360,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
-        defer {
-            withExtendedLifetime(replaced) {}
-            self.letGoOfEvicted()
-            self.changed(key)
-        }
-        return self.engine.fenceIf(key) { state in
+        let isStored = self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
             let entry = state.adopted(entry, of: key)
             replaced = state.withSlot(of: key) { $0.committed(entry) }
             return true
         }
+        withExtendedLifetime(replaced) {}
+        guard isStored else { return false }
+        self.letGoOfEvicted()
+        self.changed(key)
+        return true
     }
 
     // MARK: - Helpers

@@ -25,7 +25,7 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Takes what is in memory or else on disk, however old, and never fetches.
     ///
-    /// Throws ``MuxError/notCached`` if there is nothing.
+    /// Throws ``MuxError/notCached`` if there is nothing, or nothing younger than what `maxAge` demands.
     public static let cacheOnly: RequestOptions = {
         var options = RequestOptions()
         options.mode = .cacheOnly
