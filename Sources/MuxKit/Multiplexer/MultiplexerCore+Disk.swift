@@ -49,7 +49,9 @@ extension MultiplexerCore {
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
             renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
-            validator: stored.validator,
+            stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
+            // A migrated value is not what the server would send: it has to be fetched as a whole once.
+            validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
             isDirty: stored.schemaVersion < target,
             isPersistent: true
@@ -269,6 +271,8 @@ extension MultiplexerCore: SessionParticipant {
                     fetchedAt: fetchedAt,
                     timeToLive: timeToLive,
                     validator: entry.validator,
+                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
+                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     payload: try persistence.encode(entry.value)
                 )
             },
@@ -276,7 +280,7 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.saved(revision: entry.revision, asRefreshed: isRefreshed) }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                 }
                 self.letGoOfEvicted()
             }
