@@ -71,9 +71,7 @@ final class ScheduledBackend: Sendable {
         }
     }
 
-    /// Calls a fence for some keys, and notes what it promises.
-    ///
-    /// - Parameter fence: Does it; is given a number for a value, higher than all before it.
+    /// Calls a fence for some keys, and notes what it promises; it is given a value higher than all before it.
     func fence(
         _ keys: Range<Int>,
         keepsStale: Bool = false,

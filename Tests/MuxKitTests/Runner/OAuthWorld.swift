@@ -35,9 +35,7 @@ struct OAuthWorld: Sendable {
         self.tokens = tokens
     }
 
-    /// The next process of the same app, with the same server.
-    ///
-    /// - Parameter clock: Its clock; without one, a clock that begins anew.
+    /// The next process of the same app, with the same server; without a clock given, with one that begins anew.
     func relaunched(clock: VirtualClock? = nil) -> OAuthWorld {
         let world = clock.map { World(store: self.world.store, clock: $0) } ?? self.world.relaunched()
         return OAuthWorld(world: world, server: self.server, tokens: self.tokens)
