@@ -26,6 +26,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     }
 
     /// How many entries are in memory.
+    @usableFromInline
     package var entryCount: Int { self.table.count }
 
     /// How many absent entries are marked.
@@ -115,6 +116,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package var hasTooManyMarks: Bool {
         self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
     }
+
+    @usableFromInline
+    package var isOverBound: Bool { self.table.isOverBound }
 
     @usableFromInline
     package mutating func removeMarks() {

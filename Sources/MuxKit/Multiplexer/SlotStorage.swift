@@ -38,6 +38,12 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Returns: Their values, for the caller to let go of outside its lock.
     mutating func removeClean() -> [Value]
 
+    /// Whether there are more entries than there may be, because some may not go before they are on disk.
+    var isOverBound: Bool { get }
+
+    /// How many entries there are.
+    var entryCount: Int { get }
+
     /// The keys of all slots that are not vacant.
     var keys: [Key] { get }
 
@@ -90,6 +96,12 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
 
     @usableFromInline
     package mutating func removeMarks() {}
+
+    @usableFromInline
+    package var isOverBound: Bool { false }
+
+    @usableFromInline
+    package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
 
     @usableFromInline
     package mutating func removeClean() -> [Value] {

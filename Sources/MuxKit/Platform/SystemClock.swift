@@ -1,3 +1,5 @@
+import Synchronization
+
 #if canImport(Darwin)
 import Darwin
 #elseif canImport(Musl)
@@ -5,7 +7,6 @@ import Musl
 #else
 import Glibc
 #endif
-import Synchronization
 
 /// The time line of `ContinuousClock`, asked for without what generic clocks cost: nanoseconds that go on while the machine
 /// sleeps.

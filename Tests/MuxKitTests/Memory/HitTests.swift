@@ -38,13 +38,14 @@ struct HitTests {
                         // Who renews ahead of time draws lots on the slow path.
                         let isHit = freshness == .fresh(renews: false) && renewalAge == nil
                         if isHit { hits += 1 } else { misses += 1 }
-                        let case_ = "\(age) of \(timeToLive), renewed at \(String(describing: renewalAge)), \(isRefreshed)"
+                        let scene =
+                            "\(age) of \(timeToLive), renewed at \(String(describing: renewalAge)), \(isRefreshed)"
                         // A time to live that is no whole number of nanoseconds may miss here, and be found fresh later.
                         let isExact = timeToLive.components.attoseconds % 1_000_000_000 == 0
                         let found = (single.hit(.sole, at: now), table.hit(ExactKey(1), at: now))
-                        #expect(found.0 == found.1, "\(case_)")
-                        if isExact { #expect((found.0 != nil) == isHit, "\(case_)") }
-                        if found.0 != nil { #expect(isHit, "\(case_)") }
+                        #expect(found.0 == found.1, "\(scene)")
+                        if isExact { #expect((found.0 != nil) == isHit, "\(scene)") }
+                        if found.0 != nil { #expect(isHit, "\(scene)") }
                     }
                 }
             }
@@ -57,7 +58,7 @@ struct HitTests {
         let earlier = Moment(nanoseconds: 4_997_000_000)
         for (timeToLive, expected) in [(Duration.zero, nil), (.seconds(1), 7)] as [(Duration, Int?)] {
             var single = SingleSlot<Int>(isPersistent: false)
-            let entry = Slot<Int>.Entry(value: 7, fetchedAt: fetched, timeToLive: timeToLive, renewalAge: nil)
+            let entry = Slot<Int>.Entry(value: 7, fetchedAt: fetched, timeToLive: timeToLive)
             single.withSlot(of: .sole, evicted: { _, _ in }) { _ = $0.committed(entry) }
             #expect(single.hit(.sole, at: earlier) == expected)
         }
@@ -67,7 +68,7 @@ struct HitTests {
         var table = SlotTable<String, Int>(maximumCount: 10, isPersistent: false)
         let now = Moment(nanoseconds: 0)
         for (index, key) in ["e\u{301}", "\u{e9}", "plain"].enumerated() {
-            let entry = Slot<Int>.Entry(value: index, fetchedAt: now, timeToLive: .seconds(1), renewalAge: nil)
+            let entry = Slot<Int>.Entry(value: index, fetchedAt: now, timeToLive: .seconds(1))
             table.withSlot(of: ExactKey(key), evicted: { _, _ in }) { _ = $0.committed(entry) }
         }
         #expect(table.hit(ExactKey("e\u{301}"), at: now) == 0)
@@ -88,21 +89,5 @@ struct HitTests {
             #expect(exact.duration(since: before) < .seconds(5))
             #expect(before <= after)
         }
-    }
-}
-
-extension Slot.Entry {
-    /// An entry with nothing special about it.
-    fileprivate init(value: Value, fetchedAt: Moment, timeToLive: Duration, renewalAge: Duration?) {
-        self.init(
-            value: value,
-            fetchedAt: fetchedAt,
-            timeToLive: timeToLive,
-            renewalAge: renewalAge,
-            validator: nil,
-            revision: 1,
-            isDirty: false,
-            isPersistent: false
-        )
     }
 }
