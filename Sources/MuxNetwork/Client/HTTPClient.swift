@@ -106,6 +106,7 @@ public struct HTTPClient: Sendable {
     /// - Parameters:
     ///   - request: What to ask.
     ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    /// - Returns: The request.
     /// - Throws: ``HTTPError/preparation(_:)``.
     public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
         try self.draft(of: request, path: values, headers: [:]).call()

@@ -24,6 +24,7 @@ public struct HTTPBody: Sendable {
     /// - Parameters:
     ///   - data: The bytes.
     ///   - contentType: Their kind; `nil` for that of the client's configuration.
+    /// - Returns: The body.
     public static func data(_ data: Data, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody { (data, contentType) }
     }
@@ -36,6 +37,7 @@ public struct HTTPBody: Sendable {
     /// - Parameters:
     ///   - value: What is encoded.
     ///   - encoder: What encodes it; by default keys are sorted, slashes left alone, and dates as ISO 8601 to the second.
+    /// - Returns: The body.
     public static func json(_ value: some Encodable & Sendable, encoder: JSONEncoder? = nil) -> HTTPBody {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }
     }

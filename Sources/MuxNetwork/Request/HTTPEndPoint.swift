@@ -56,6 +56,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// - Parameters:
     ///   - path: What is appended to the path.
     ///   - query: What is appended to the query.
+    /// - Returns: The place.
     public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndPoint {
         var place = self
         place.path = self.path.appending(path)

@@ -55,6 +55,7 @@ public struct HTTPPath: Sendable, Hashable {
     /// The path as it stands in a URL.
     ///
     /// - Parameter values: What is put in place of the placeholders, in one pass: a value's braces are no placeholders.
+    /// - Returns: The path.
     /// - Throws: ``HTTPPreparationError``.
     /// - Complexity: O(*n*), where *n* is the length of the result.
     package func encoded(_ values: [String: String] = [:]) throws(HTTPPreparationError) -> String {

@@ -67,6 +67,7 @@ extension HTTPMapper where Output: Decodable {
     /// - Parameters:
     ///   - errors: What failures are read as; `Never` if that does not matter.
     ///   - dates: How dates are written; by default in whatever form of ISO 8601.
+    /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,
         dates: JSONDecoder.DateDecodingStrategy = .tolerantISO8601
@@ -85,6 +86,7 @@ extension HTTPMapper where Output: Decodable {
     /// - Parameters:
     ///   - errors: What failures are read as; `Never` if that does not matter.
     ///   - decoder: Makes the decoder, for each answer.
+    /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,
         decoder: @escaping @Sendable () -> JSONDecoder
@@ -109,6 +111,7 @@ extension HTTPMapper where Output == Data {
     /// Takes the body as it is.
     ///
     /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
     public static func data<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { $0.body }, serverError: self.errors(errors) { .tolerant })
     }
@@ -118,6 +121,7 @@ extension HTTPMapper where Output == Void {
     /// Ignores the body.
     ///
     /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
     public static func ignoringBody<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self
     ) -> HTTPMapper {
@@ -129,6 +133,7 @@ extension HTTPMapper where Output == String {
     /// Takes the body as text in UTF-8.
     ///
     /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
     public static func text<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { String(decoding: $0.body, as: UTF8.self) }, serverError: self.errors(errors) { .tolerant })
     }
