@@ -52,7 +52,7 @@ package struct HTTPExchange: Sendable {
             if let expected = self.expectedLength, self.received < expected {
                 return .failure(HTTPError.truncated(expected: expected, received: self.received))
             }
-            return .failure(HTTPError.transport(error))
+            return .failure(HTTPError.unreachable(error))
         }
         guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
         if let expected = self.expectedLength, self.received < expected {

@@ -45,14 +45,24 @@ extension MultiplexerCore {
             self.refreshedOnDisk = max(self.refreshedOnDisk ?? .distantPast, self.lastRefresh)
         }
 
-        /// The entry as this table takes it in: with a name of its own, and kept from a disk that has a newer format.
-        mutating func adopted(_ entry: Slot<Value>.Entry, of key: Key) -> Slot<Value>.Entry {
+        /// The entry as this table takes it in: with a name, its own if it renews none, and kept from a disk that has a newer
+        /// format.
+        mutating func adopted(
+            _ entry: Slot<Value>.Entry,
+            of key: Key,
+            renewing revision: UInt64? = nil
+        ) -> Slot<Value>.Entry {
             var entry = entry
-            entry.revision = self.nextRevision()
+            entry.revision = revision ?? self.nextRevision()
             guard self.newerOnDisk.contains(key) else { return entry }
             entry.isDirty = false
             entry.isPersistent = false
             return entry
+        }
+
+        /// Whether an entry on disk is from before a refresh of everything.
+        func isFromBeforeRefresh(_ entry: Slot<Value>.Entry) -> Bool {
+            self.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
         }
 
         mutating func nextRevision() -> UInt64 {

@@ -55,6 +55,12 @@ public struct MuxPolicy: Sendable {
     /// and nothing is kept.
     public var maximumCount: Int?
 
+    /// What the values that a ``MultiplexerMap`` keeps in memory may cost together; `nil` for any cost.
+    ///
+    /// Holds beside ``maximumCount``, and in the same way. A value that alone is beyond it goes to those who asked, and is not
+    /// kept.
+    public var maximumCost: MuxCostLimit?
+
     /// The version of the value's own format on disk; 1.
     ///
     /// An entry of an earlier version is migrated, or a miss; one of a later version is a miss and left alone.
@@ -84,6 +90,7 @@ public struct MuxPolicy: Sendable {
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
         maximumCount: Int? = 10_000,
+        maximumCost: MuxCostLimit? = nil,
         schemaVersion: Int = 1,
         migrations: [MuxMigration] = []
     ) {
@@ -98,6 +105,7 @@ public struct MuxPolicy: Sendable {
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
         self.maximumCount = maximumCount
+        self.maximumCost = maximumCost
         self.schemaVersion = schemaVersion
         self.migrations = migrations
     }

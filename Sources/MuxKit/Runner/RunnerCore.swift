@@ -61,6 +61,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
                 guard let update else { return }  // no flight starts without one
                 self?.tell(.updateStarted)
+                let start = self?.time.now
                 let failed = self?.held
                 let result: Result<Updated, any Error>
                 do {
@@ -68,7 +69,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 } catch {
                     result = .failure(error)
                 }
-                self?.land(flight, result)
+                self?.land(flight, result, since: start)
             }
             do {
                 guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else {
@@ -93,6 +94,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .lead(let id): flight = id
             }
             self.tell(.updateStarted)
+            let start = self.time.now
             let failed = self.refusedValue
             let result: Result<Updated, any Error>
             do {
@@ -105,7 +107,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             } catch {
                 result = .failure(error)
             }
-            let isKept = self.land(flight, result)
+            let isKept = self.land(flight, result, since: start)
             try Task.checkCancellation()
             if isKept, case .failure(let error) = result, !error.saysBadDependency { throw error }
             return nil  // look again: the update has left a value or a refusal, or a fence has passed it
@@ -162,7 +164,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: Whether its outcome counted: no fence had passed it.
     @discardableResult
-    private func land(_ flight: FlightID, _ result: Result<Updated, any Error>) -> Bool {
+    private func land(_ flight: FlightID, _ result: Result<Updated, any Error>, since start: Moment?) -> Bool {
         var isKept = false
         let hasValue =
             if case .success(let updated) = result, case .updatedDependency = updated.result { true } else { false }
@@ -188,11 +190,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         if !isKept, case .success(let updated) = result {
             self.engine.withState { $0.parentContinued(epoch: updated.parentEpoch) }
         }
-        self.tell(hasValue ? .updated : .updateFailed)
+        self.tell(hasValue ? .updated : .updateFailed, start.map { self.time.now.duration(since: $0) })
         return isKept
     }
 
-    private func tell(_ kind: MuxEvent.Kind) { self.observer?.observe(MuxEvent(kind)) }
+    private func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
+        self.observer?.observe(MuxEvent(kind, duration: duration))
+    }
 
     // MARK: - From outside
 

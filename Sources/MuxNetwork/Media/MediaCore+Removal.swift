@@ -14,13 +14,16 @@ extension MediaCore {
     /// How far the file of `url` is, from its beginning on disk to every step.
     func progress(_ url: URL) -> MediaProgressSequence {
         let name = MediaName(url)
-        return MediaProgressSequence(changes: { self.watchers.changes(of: name) }) {
-            guard !url.isFileURL else { return MediaProgress(isComplete: true) }
-            if let progress = self.engine.withState({ $0.progress[name] }) { return progress }
-            guard (try? await self.open()) != nil else { return MediaProgress() }
-            let folder = self.folder
-            return await OffPool.run { folder.progress(of: name) }
-        }
+        return MediaProgressSequence(
+            changes: { self.watchers.changes(of: name) },
+            present: {
+                guard !url.isFileURL else { return MediaProgress(isComplete: true) }
+                if let progress = self.engine.withState({ $0.progress[name] }) { return progress }
+                guard (try? await self.open()) != nil else { return MediaProgress() }
+                let folder = self.folder
+                return await OffPool.run { folder.progress(of: name) }
+            }
+        )
     }
 
     // MARK: - Removing

@@ -66,6 +66,7 @@ final class MediaFolder: Sendable {
     ///   - epoch: The session.
     ///   - opening: Which opening this is; the same one is done only once.
     ///   - check: Whether the caller's work still counts.
+    /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }

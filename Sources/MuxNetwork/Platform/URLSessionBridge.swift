@@ -61,6 +61,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     ///   - sink: Takes the answer, on the session's queue.
     ///   - session: Runs the request.
     /// - Returns: The head of the answer, once it is complete.
+    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
     func run(
         _ request: URLRequest,
         timeout: Duration,

@@ -24,6 +24,7 @@ final class MediaWorld: Sendable {
     ///   - folder: Where files are kept; by default a new folder.
     ///   - store: Where the repository keeps its entries.
     ///   - answer: Answers requests in place of the file.
+    /// - Throws: ``LoopbackError``.
     init(
         _ file: LoopbackFile = LoopbackFile(size: 300_000),
         faults: [LoopbackFile.Fault] = [],
