@@ -33,10 +33,10 @@ struct API: Sendable {
         do {
             let tokens: Tokens = try await self.client.post("token", json: fields)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-        } catch HTTPError.status(code: 400, body: let body) {
+        } catch HTTPError.status(let failure) where failure.status == .badRequest {
             // RFC 6749, section 5.2: of all refusals, this is the one that only a person can help.
-            let problem = try? JSONDecoder().decode(Problem.self, from: body)
-            guard problem?.error == "invalid_grant" else { throw HTTPError.status(code: 400, body: body) }
+            let problem = try? JSONDecoder().decode(Problem.self, from: failure.response.body)
+            guard problem?.error == "invalid_grant" else { throw HTTPError.status(failure) }
             throw BadDependency()
         }
     }

@@ -59,7 +59,7 @@ public struct HTTPClient: Sendable {
         do {
             call.body = try JSONEncoder().encode(body)
         } catch {
-            throw HTTPError.encoding(error)
+            throw HTTPError.preparation(.encoding(error))
         }
         call.headers["Content-Type"] = "application/json"
         return try await self.decode(type, from: self.send(call))
@@ -80,7 +80,7 @@ public struct HTTPClient: Sendable {
     private func send(_ call: HTTPCall) async throws -> HTTPReply {
         let reply = try await self.transport.send(call)
         guard (200...299).contains(reply.status) else {
-            throw HTTPError.status(code: reply.status, body: reply.body)
+            throw HTTPError.status(HTTPStatusError(HTTPResponse(request: call, reply: reply)))
         }
         return reply
     }
@@ -89,7 +89,9 @@ public struct HTTPClient: Sendable {
         do {
             return try JSONDecoder().decode(type, from: reply.body)
         } catch {
-            throw .decoding(error)
+            throw .decoding(
+                HTTPDecodingError(HTTPResponse(request: HTTPCall(url: self.baseURL), reply: reply), underlying: error)
+            )
         }
     }
 }

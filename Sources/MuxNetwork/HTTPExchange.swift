@@ -52,7 +52,7 @@ package struct HTTPExchange: Sendable {
             if let reply, let expected = self.expectedLength, reply.body.count < expected {
                 return .failure(HTTPError.truncated(expected: expected, received: reply.body.count))
             }
-            return .failure(HTTPError.transport(error))
+            return .failure(HTTPError.unreachable(error))
         }
         guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
         if failure == nil, let expected = self.expectedLength, reply.body.count < expected {

@@ -10,12 +10,19 @@ public import MuxKit
 /// ```
 public final class EventTally: MuxObserver {
     private let tallies = Guarded<[MuxEvent.Kind: Tally]>([:])
+    private let all = Guarded<[MuxEvent]>([])
 
     /// Counts from nothing.
     public init() {}
 
     /// Counts the event.
-    public func observe(_ event: MuxEvent) { self.tally(event.kind).add() }
+    public func observe(_ event: MuxEvent) {
+        self.all.withLock { $0.append(event) }
+        self.tally(event.kind).add()
+    }
+
+    /// Everything that happened so far, in order.
+    public var events: [MuxEvent] { self.all.withLock { $0 } }
 
     /// How many events of that kind there were.
     ///

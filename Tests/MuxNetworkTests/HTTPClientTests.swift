@@ -96,9 +96,16 @@ struct HTTPClientTests {
         }
         let secret = Data("SECRET".utf8)
         let url = try #require(URL(string: "http://host/a?token=SECRET"))
+        let response = HTTPResponse(
+            request: HTTPCall(url: url),
+            status: 400,
+            headers: [.setCookie: "SECRET"],
+            body: secret
+        )
         let values: [any Sendable] = [
-            HTTPError.status(code: 400, body: secret), HTTPError.transport(Talkative()),
-            HTTPError.decoding(Talkative()), HTTPError.encoding(Talkative()),
+            HTTPError.status(HTTPStatusError(response)), HTTPError.transport(.unreachable(Talkative())),
+            HTTPError.decoding(HTTPDecodingError(response, underlying: Talkative())),
+            HTTPError.preparation(.encoding(Talkative())), HTTPError.authentication(Talkative()), response,
             HTTPCall(url: url, headers: ["Authorization": "SECRET"], body: secret),
             HTTPReply(status: 200, headers: ["Set-Cookie": "SECRET"], body: secret, url: url),
         ]

@@ -2,16 +2,20 @@ extension FlightEngine {
     // MARK: - Flying
 
     func launch(_ flight: FlightID, of key: Key) {
-        guard case .spawned(let name, let work)? = self.board.withLock({ $0.running[flight]?.launch }) else { return }
+        guard let running = self.board.withLock({ $0.running[flight] }),
+            case .spawned(let name, let work) = running.launch
+        else { return }
         let node = self.node(key)
-        let task = self.spawn(name: name) {
+        let task = self.spawn(name: name, priority: running.priority) {
             await FlightNode.$current.withValue(node) { await work(flight) }
         }
-        let isCancelled = self.board.withLock { board -> Bool in
+        // A caller may have joined, or all may have left, before there was a task to tell.
+        let meanwhile = self.board.withLock { board in
             board.running[flight]?.task = task
-            return board.running[flight]?.isCancelled ?? false
+            return board.running[flight]
         }
-        if isCancelled { task.cancel() }
+        if let meanwhile, meanwhile.priority > running.priority { task.raisePriority(to: meanwhile.priority) }
+        if meanwhile?.isCancelled ?? false { task.cancel() }
     }
 
     func cancel(_ flights: [FlightID]) {

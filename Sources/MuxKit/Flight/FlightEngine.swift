@@ -69,8 +69,18 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let launch: Launch
         var task: Task<Void, Never>?
         var linger: Task<Void, Never>?
+        /// The highest of its callers.
         var priority: TaskPriority
         var isCancelled = false
+
+        /// Notes that a caller of `priority` joined.
+        ///
+        /// - Returns: The task, if there is one already and it is to be raised.
+        mutating func raised(to priority: TaskPriority) -> Task<Void, Never>? {
+            guard self.priority < priority else { return nil }
+            self.priority = priority
+            return self.task
+        }
     }
 
     struct Board: Sendable {
@@ -89,6 +99,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         mutating func addDeadline(of flight: FlightID, _ key: Key, at moment: Moment) {
             let running = self.running
             self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
+        }
+
+        /// The keys that have flights, in the order in which these began: the order of a dictionary is chance.
+        var keysInFlight: [Key] {
+            self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
         }
 
         /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
@@ -257,7 +272,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 joined(&board.state, true)
                 return .wait(
                     ticket,
-                    .joined(slow: Self.slow(board.running[flight], for: priority), linger: nil),
+                    .joined(slow: board.running[flight]?.raised(to: priority), linger: nil),
                     patience
                 )
             case .adopt(let flight):
@@ -266,19 +281,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 board.running[flight]?.linger = nil
                 return .wait(
                     ticket,
-                    .joined(slow: Self.slow(board.running[flight], for: priority), linger: linger),
+                    .joined(slow: board.running[flight]?.raised(to: priority), linger: linger),
                     patience
                 )
             }
         }
     }
-
-    /// The task of a flight that runs at a lower priority than a caller has.
-    private static func slow(_ running: Running?, for priority: TaskPriority) -> Task<Void, Never>? {
-        guard let running, running.priority < priority else { return nil }
-        return running.task
-    }
-
     private func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =
             switch self.options.linger {
@@ -304,6 +312,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     // MARK: - Looking
+
+    /// The keys that have a flight.
+    package var keysInFlight: [Key] { self.board.withLock { Array($0.machines.keys) } }
 
     /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {

@@ -8,16 +8,19 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     private var marks: [Key: Slot<Value>] = [:]
     private var refreshMarkCount = 0
     private var failures: BoundedTable<Key, Slot<Value>.Trouble>
+    private let costLimit: MuxCostLimit?
     private let isPersistent: Bool
 
     /// An empty table.
     ///
     /// - Parameters:
     ///   - maximumCount: How many entries there may be; `nil` for any number.
+    ///   - maximumCost: What they may cost together; `nil` for any cost.
     ///   - isPersistent: Whether the entries have a place on disk.
-    package init(maximumCount: Int?, isPersistent: Bool) {
-        self.table = BoundedTable(maximumCount: maximumCount)
+    package init(maximumCount: Int?, maximumCost: MuxCostLimit? = nil, isPersistent: Bool) {
+        self.table = BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost?.maximum)
         self.failures = BoundedTable(maximumCount: maximumCount)
+        self.costLimit = maximumCost
         self.isPersistent = isPersistent
     }
 
@@ -70,7 +73,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             return result
         }
         var lost: [(Key, PackedSlot<Value>)] = []
-        self.table.put(packed, of: key, at: place, mayGo: { !$0.isPinned }, evicted: { lost.append(($0, $1)) })
+        let cost = self.costLimit?.cost(of: packed.value) ?? 0
+        let keep = { (key: Key, packed: PackedSlot<Value>) in lost.append((key, packed)) }
+        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
         for (key, packed) in lost {
             self.leaveMark(of: packed, on: key)
             evicted(key, Slot(packed))
@@ -83,13 +88,20 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     }
 
     package mutating func removeAll() -> SlotTable {
-        defer { self = SlotTable(maximumCount: self.table.maximumCount, isPersistent: self.isPersistent) }
-        return self
+        let former = self
+        self = SlotTable(
+            maximumCount: former.table.maximumCount,
+            maximumCost: former.costLimit,
+            isPersistent: former.isPersistent
+        )
+        return former
     }
 
     package var hasTooManyMarks: Bool {
         self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
     }
+
+    package var isOverBound: Bool { self.table.isOverBound }
 
     package mutating func removeMarks() {
         self.marks = self.marks.filter(\.value.isRemovalPending)

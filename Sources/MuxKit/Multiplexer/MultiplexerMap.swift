@@ -15,7 +15,8 @@
 /// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
 /// stale then. Other keys are not concerned.
 ///
-/// **In memory.** There are at most ``MuxPolicy/maximumCount`` values; those that are not asked for go first.
+/// **In memory.** There are at most ``MuxPolicy/maximumCount`` values, which cost at most ``MuxPolicy/maximumCost``; those
+/// that are not asked for go first.
 ///
 /// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
@@ -25,16 +26,20 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
-        fetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+        fetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
         self.core = MultiplexerCore(
-            slots: SlotTable(maximumCount: policy.maximumCount, isPersistent: persistence != nil),
+            slots: SlotTable(
+                maximumCount: policy.maximumCount,
+                maximumCost: policy.maximumCost,
+                isPersistent: persistence != nil
+            ),
             policy: policy,
             repository: repository,
             persistence: persistence,
             keyText: persistence?.text ?? describe,
-            fetch: { try await fetch($0.key) }
+            fetch: { try await fetch($0.key, $1) }
         )
     }
 

@@ -49,11 +49,18 @@ public struct MuxPolicy: Sendable {
 
     /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
     ///
-    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` a value that is not on disk yet
-    /// stays until it was saved, however many there are; one that went is read from disk when it is next asked for.
+    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
+    /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
+    /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``; they stay as long as that fails.
     /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
     /// and nothing is kept.
     public var maximumCount: Int?
+
+    /// What the values that a ``MultiplexerMap`` keeps in memory may cost together; `nil` for any cost.
+    ///
+    /// Holds beside ``maximumCount``, and in the same way. A value that alone is beyond it goes to those who asked, and is not
+    /// kept.
+    public var maximumCost: MuxCostLimit?
 
     /// The version of the value's own format on disk; 1.
     ///
@@ -84,6 +91,7 @@ public struct MuxPolicy: Sendable {
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
         maximumCount: Int? = 10_000,
+        maximumCost: MuxCostLimit? = nil,
         schemaVersion: Int = 1,
         migrations: [MuxMigration] = []
     ) {
@@ -98,6 +106,7 @@ public struct MuxPolicy: Sendable {
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
         self.maximumCount = maximumCount
+        self.maximumCost = maximumCost
         self.schemaVersion = schemaVersion
         self.migrations = migrations
     }

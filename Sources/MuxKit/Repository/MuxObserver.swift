@@ -47,11 +47,16 @@ public struct MuxEvent: Sendable, Equatable {
     /// The entry's key as text, if there is one; never a value, a token or an error's text.
     public let key: String?
 
+    /// How long it took, for what takes time: ``Kind/loaded``, ``Kind/loadFailed``, ``Kind/fetched``, ``Kind/fetchFailed``,
+    /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
+    public let duration: Duration?
+
     /// Describes an event.
-    public init(_ kind: Kind, cacheKey: String? = nil, key: String? = nil) {
+    public init(_ kind: Kind, cacheKey: String? = nil, key: String? = nil, duration: Duration? = nil) {
         self.kind = kind
         self.cacheKey = cacheKey
         self.key = key
+        self.duration = duration
     }
 }
 

@@ -18,7 +18,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Makes a value; receives the one that was refused, `nil` if there is none.
     package typealias StoredUpdate = @Sendable (Held?) async throws -> Updated
 
-    /// Answers a waiter whose update was called off because the parent's value was replaced: it looks again.
+    /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     private struct LookAgain: Error {}
 
     private let engine: FlightEngine<SoleKey, Held, Machine>
@@ -60,7 +60,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let update = self.storedUpdate
             let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
                 guard let update else { return }  // no flight starts without one
+                // A flight that was dismissed before its turn came must not meet the next one's update.
+                guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
                 self?.tell(.updateStarted)
+                let start = self?.time.now
                 let failed = self?.held
                 let result: Result<Updated, any Error>
                 do {
@@ -68,7 +71,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 } catch {
                     result = .failure(error)
                 }
-                self?.land(flight, result)
+                self?.land(flight, result, since: start)
             }
             do {
                 guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else {
@@ -92,8 +95,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
-            self.tell(.updateStarted)
-            let failed = self.refusedValue
+            let start = self.time.now
             let result: Result<Updated, any Error>
             do {
                 // Whoever this call works for waits for the update, as it would for one in a task of its own.
@@ -101,11 +103,20 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 let caller = FlightNode.current
                 if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
                 defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
-                result = .success(Updated(try await shieldedFromCancellation(for: node) { try await update(failed) }))
+                let updated = try await shieldedFromCancellation(for: node) {
+                    // The way here may have taken a while: the value to replace is the one of now.
+                    guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
+                    self.tell(.updateStarted)
+                    return try await update(self.refusedValue)
+                }
+                result = .success(Updated(updated))
+            } catch is LookAgain {
+                try Task.checkCancellation()
+                return nil
             } catch {
                 result = .failure(error)
             }
-            let isKept = self.land(flight, result)
+            let isKept = self.land(flight, result, since: start)
             try Task.checkCancellation()
             if isKept, case .failure(let error) = result, !error.saysBadDependency { throw error }
             return nil  // look again: the update has left a value or a refusal, or a fence has passed it
@@ -162,7 +173,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: Whether its outcome counted: no fence had passed it.
     @discardableResult
-    private func land(_ flight: FlightID, _ result: Result<Updated, any Error>) -> Bool {
+    private func land(_ flight: FlightID, _ result: Result<Updated, any Error>, since start: Moment?) -> Bool {
         var isKept = false
         let hasValue =
             if case .success(let updated) = result, case .updatedDependency = updated.result { true } else { false }
@@ -188,11 +199,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         if !isKept, case .success(let updated) = result {
             self.engine.withState { $0.parentContinued(epoch: updated.parentEpoch) }
         }
-        self.tell(hasValue ? .updated : .updateFailed)
+        self.tell(hasValue ? .updated : .updateFailed, start.map { self.time.now.duration(since: $0) })
         return isKept
     }
 
-    private func tell(_ kind: MuxEvent.Kind) { self.observer?.observe(MuxEvent(kind)) }
+    private func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
+        self.observer?.observe(MuxEvent(kind, duration: duration))
+    }
 
     // MARK: - From outside
 

@@ -61,6 +61,11 @@ extension Duration {
         return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
     }
 
+    /// `a` and `b` together, each held at ±``longest``.
+    package static func sum(_ a: Duration, _ b: Duration) -> Duration {
+        min(max(a, .zero - .longest), .longest) + min(max(b, .zero - .longest), .longest)
+    }
+
     /// This duration in seconds, as a floating-point number.
     package var secondsValue: Double {
         let (seconds, attoseconds) = self.components

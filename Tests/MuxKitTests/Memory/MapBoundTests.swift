@@ -27,7 +27,9 @@ struct MapBoundTests {
 
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
     func `MX-24 any bound will do`(bound: Int?) async throws {
-        let world = World()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        store.failsSaves.withLock { $0 = true }
         let policy = MuxPolicy(maximumCount: bound)
         let plain = Map(policy: policy, repository: world.repository) { $0 }
         let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
@@ -37,7 +39,8 @@ struct MapBoundTests {
             #expect(try await kept.request(key: key) == key)
         }
         #expect((0..<50).count { kept.cachedValue(key: $0) != nil } == 50, "not saved yet")
-        #expect(await kept.save().saved == 50)
+        store.failsSaves.withLock { $0 = false }
+        #expect(await kept.save().isComplete)
 
         let expected = min(50, max(0, bound ?? .max))
         #expect((0..<50).count { plain.cachedValue(key: $0) != nil } == expected)
@@ -53,13 +56,13 @@ struct MapBoundTests {
         let world = World(store: store)
         let policy = MuxPolicy(maximumCount: 5)
         let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
-        for key in 0..<20 { map.store(-key, key: key) }
         store.failsSaves.withLock { $0 = true }
+        for key in 0..<20 { map.store(-key, key: key) }
         #expect(await map.save().failed.count == 20)
         #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == -$0 })
 
         store.failsSaves.withLock { $0 = false }
-        #expect(await map.save().saved == 20)
+        #expect(await map.save().isComplete)
 
         #expect((0..<20).count { map.cachedValue(key: $0) != nil } == 5)
         for key in 0..<20 { #expect(try await map.request(key: key) == -key) }
@@ -249,5 +252,55 @@ struct MapBoundTests {
         #expect(try await caller.value == 5)
         #expect(map.cachedValue(key: 1) == 5)
         map.expectAtRest()
+    }
+
+    @Test func `MX-24 a map keeps values up to a cost`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        store.failsSaves.withLock { $0 = true }
+        let policy = MuxPolicy(maximumCost: .init(100) { (value: Int) in value })
+        let map = Map(policy: policy, repository: world.repository) { $0 }
+        let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
+
+        for key in [10, 20, 30, 40] { _ = try await map.request(key: key) }
+        #expect(map.statistics.evictions == 0)
+        for _ in 0..<3 { _ = try await map.request(key: 40) }
+        _ = try await map.request(key: 35)
+        let left = [10, 20, 30, 40, 35].filter { map.cachedValue(key: $0) != nil }
+        #expect(left.reduce(0, +) <= 100)
+        #expect(left.contains(40), "it was asked for again")
+        #expect(map.statistics.evictions == 5 - left.count)
+
+        #expect(try await map.request(key: 101) == 101)
+        #expect(map.cachedValue(key: 101) == nil, "alone beyond the bound")
+        #expect(map.cachedValue(key: 40) == 40, "and nothing else had to go for it")
+        map.store(99, key: 40)
+        #expect(map.cachedValue(key: 40) == 99)
+        #expect(map.cachedValue(key: 35) == nil, "the new value costs more")
+        map.clearMemory()
+        for key in [-5, 60, 40] { _ = try await map.request(key: key) }
+        #expect([-5, 60, 40].allSatisfy { map.cachedValue(key: $0) == $0 }, "what is gone costs nothing")
+
+        for key in [60, 70, 80] { _ = try await kept.request(key: key) }
+        #expect([60, 70, 80].allSatisfy { kept.cachedValue(key: $0) == $0 }, "not saved yet")
+        store.failsSaves.withLock { $0 = false }
+        #expect(await kept.save().isComplete)
+        #expect([60, 70, 80].count { kept.cachedValue(key: $0) != nil } == 1)
+        map.expectAtRest()
+        kept.expectAtRest()
+    }
+
+    @Test func `MX-24 a cost limit of another type counts nothing, and no limit traps`() async throws {
+        let world = World()
+        for limit in [Int.min, -1, 0, .max] {
+            let policy = MuxPolicy(maximumCost: .init(limit) { (_: Int) in .max })
+            let map = Map(policy: policy, repository: world.repository) { $0 }
+            for key in 0..<3 { #expect(try await map.request(key: key) == key) }
+            #expect((0..<3).count { map.cachedValue(key: $0) != nil } == (limit == .max ? 1 : 0))
+        }
+        let policy = MuxPolicy(maximumCost: .init(0) { (text: String) in text.count })
+        let map = Map(policy: policy, repository: world.repository) { $0 }
+        for key in 0..<3 { _ = try await map.request(key: key) }
+        #expect((0..<3).allSatisfy { map.cachedValue(key: $0) != nil })
     }
 }

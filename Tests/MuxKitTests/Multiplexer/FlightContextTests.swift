@@ -45,4 +45,24 @@ struct FlightContextTests {
         gate.open()
         #expect(try await caller.value == 1)
     }
+
+    @Test func `MX-21 the fetch is raised to the highest priority of its waiters`() async throws {
+        let world = World()
+        let gate = Gate<Void>()
+        let seen = Guarded<TaskPriority?>(nil)
+        let number = Multiplexer<Int>(repository: world.repository) {
+            try await gate.pass()
+            seen.withLock { $0 = Task.currentPriority }
+            return 1
+        }
+
+        let first = Task(priority: .low) { try await number.request() }
+        await gate.waitForCall(1)
+        let second = Task(priority: .high) { try await number.request() }
+        await world.events.wait(for: .joined)
+        gate.open()
+        _ = try await (first.value, second.value)
+
+        #expect(seen.withLock { $0 } == .high)
+    }
 }

@@ -46,4 +46,79 @@ struct SavePolicyTests {
         world.clock.advance(by: .seconds(1_000))
         #expect(try await world.store.load(.init(domain: "Number")) == nil)
     }
+
+    @Test func `RP-08 a value that was refused is no reason to save`() async throws {
+        let executor = OrderedExecutor()
+        let clock = VirtualClock()
+        let repository = MuxRepository(
+            store: MemoryStore(),
+            durability: .relaxed,
+            savePolicy: .afterFetch(debounce: .seconds(5)),
+            observer: nil,
+            time: TimeSource(clock),
+            wallTime: { World.start },
+            random: { 0.5 },
+            spawn: Spawn(executor: executor)
+        )
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+        number.store(1)
+        await clock.waitForSleepers(1)
+        let former = try #require(number.cachedEntry)
+        number.store(2)
+        clock.advance(by: .seconds(5))
+        executor.settle()
+        #expect(clock.sleeperCount == 0)
+
+        #expect(!number.store(3, ifUnchangedSince: former))
+        executor.settle()
+
+        #expect(clock.sleeperCount == 0)
+        #expect(number.cachedValue == 2)
+    }
+
+    @Test(arguments: [MuxSavePolicy.enteringBackground, .afterFetch(debounce: .seconds(1_000)), .explicit])
+    func `RP-08 values are saved when the app enters the background, if that is the policy`(
+        policy: MuxSavePolicy
+    ) async throws {
+        let background = Notification.Name("MuxKitTests.background.\(UUID())")
+        let store = UnreliableStore()
+        let saved = Gate<Void>()
+        saved.openForGood(returning: ())
+        store.beforeSave.withLock { $0 = { try? await saved.pass() } }
+        let clock = VirtualClock()
+        let repository = MuxRepository(
+            store: store,
+            durability: .relaxed,
+            savePolicy: policy,
+            observer: nil,
+            time: TimeSource(clock),
+            wallTime: { Date() },
+            random: { 0.5 },
+            spawn: Spawn(),
+            backgroundNotifications: [background]
+        )
+        let isExplicit = policy == .explicit
+        #expect(repository.watchesBackground == !isExplicit)
+        do {
+            let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+            _ = try await number.request()
+            NotificationCenter.default.post(name: background, object: nil)
+            if !isExplicit { await saved.waitForCall(1) }
+            let report = await number.save()
+            #expect(isExplicit ? report.saved == 1 : report.unchanged == 1)
+        }
+        #expect(saved.callCount == 1)
+    }
+
+    @Test func `RP-08 who watches for the background is not called when it is gone`() {
+        let name = Notification.Name("MuxKitTests.background.\(UUID())")
+        let calls = Guarded(0)
+        do {
+            let notices = BackgroundNotices([name]) { _ = calls.next() }
+            NotificationCenter.default.post(name: name, object: nil)
+            withExtendedLifetime(notices) {}
+        }
+        NotificationCenter.default.post(name: name, object: nil)
+        #expect(calls.withLock { $0 } == 1)
+    }
 }

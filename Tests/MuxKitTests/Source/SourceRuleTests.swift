@@ -47,7 +47,7 @@ struct SourceRuleTests {
 
     @Test func `Q-09 nothing traps on what comes from outside`() {
         self.expectNone(
-            of: ["try!", "as!", "fatalError", "precondition", "assert(", "unowned(unsafe)"],
+            of: ["try!", "as!", "fatalError", "precondition(", "preconditionFailure", "assert(", "unowned(unsafe)"],
             where: { _ in true },
             "bad input is a typed error"
         )

@@ -12,6 +12,7 @@ struct UnreliableStore: MuxStore {
     let heedsCancellation = Guarded(false)
     let beforeSave = Guarded<@Sendable () async -> Void>({})
     let beforeRemoval = Guarded<@Sendable () async -> Void>({})
+    let beforeLoad = Guarded<@Sendable () -> Void>({})
     let afterLoad = Guarded<@Sendable () async -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
@@ -31,6 +32,7 @@ struct UnreliableStore: MuxStore {
     }
 
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
+        self.beforeLoad.withLock { $0 }()
         try self.pass(self.failsLoads)
         let entry = try await self.memory.load(name)
         await self.afterLoad.withLock { $0 }()

@@ -1,0 +1,55 @@
+public import Foundation
+public import MuxKit
+
+/// Why there is no complete answer to a request that was sent, or was about to be.
+@nonexhaustive
+public enum HTTPTransportError: Error, Sendable {
+    /// The server was not reached, or the exchange broke off.
+    case unreachable(any Error)
+
+    /// There was no complete answer within this time.
+    case timedOut(after: Duration)
+
+    /// What answered does not speak HTTP.
+    case notHTTP
+
+    /// The body ended early; both counts are in bytes.
+    case truncated(expected: Int, received: Int)
+
+    /// The body is larger than the transport accepts, in bytes.
+    case bodyTooLarge(limit: Int)
+
+    /// The server sent the client to a place where it does not follow.
+    case redirectRefused(HTTPRedirectRefusal)
+}
+
+extension HTTPTransportError: ConnectivityError {
+    /// Whether the server was not reached, or did not answer in time.
+    public var isConnectivityFailure: Bool {
+        switch self {
+        case .timedOut: true
+        case .unreachable(let error): SilenceableError.isSilenceable(error)
+        case .notHTTP, .truncated, .bodyTooLarge, .redirectRefused: false
+        }
+    }
+}
+
+extension HTTPTransportError: LocalizedError, CustomStringConvertible, CustomReflectable {
+    /// A text for people, without anything secret.
+    public var errorDescription: String? { self.description }
+
+    /// A text for people, without anything secret.
+    public var description: String {
+        switch self {
+        case .unreachable(let error): "The server could not be reached (\(HTTPError.kind(of: error)))."
+        case .timedOut(let time): "The server did not answer within \(time)."
+        case .notHTTP: "The answer is not an HTTP answer."
+        case .truncated(let expected, let received): "The answer ended after \(received) of \(expected) bytes."
+        case .bodyTooLarge(let limit): "The answer is larger than \(limit) bytes."
+        case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."
+        }
+    }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

@@ -1,0 +1,102 @@
+/// The kind of some content, with its parameters: RFC 9110, section 8.3.1.
+///
+/// ```swift
+/// let type = HTTPMediaType(rawValue: "application/json; charset=utf-8")
+/// type?.essence                    // "application/json"
+/// type?.parameters["charset"]      // "utf-8"
+/// ```
+///
+/// Types, subtypes and the names of parameters are equal whatever the case of their letters, and are kept in lower case.
+public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+    /// The part before the slash, in lower case.
+    public let type: String
+
+    /// The part after the slash, in lower case.
+    public let subtype: String
+
+    /// The parameters' values by their names, which are in lower case.
+    public private(set) var parameters: [String: String]
+
+    /// The media type that `rawValue` says; `nil` if it says none, or says one parameter twice.
+    public init?(rawValue: String) {
+        guard let parsed = HTTPParameters(rawValue) else { return nil }
+        let parts = parsed.head.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2, parts.allSatisfy({ HTTPGrammar.isToken($0) }) else { return nil }
+        self.type = parts[0].lowercased()
+        self.subtype = parts[1].lowercased()
+        self.parameters = parsed.parameters
+    }
+
+    private init(known type: String, _ subtype: String, _ parameters: [String: String] = [:]) {
+        self.type = type
+        self.subtype = subtype
+        self.parameters = parameters
+    }
+
+    /// Type and subtype without the parameters.
+    public var essence: String { "\(self.type)/\(self.subtype)" }
+
+    /// Whether the content is JSON: `application/json`, or anything whose subtype ends in `+json` (RFC 6839).
+    public var isJSON: Bool { self.subtype == "json" || self.subtype.hasSuffix("+json") }
+
+    /// The text of a `Content-Type` field, the parameters in the order of their names.
+    public var rawValue: String {
+        self.parameters.sorted { $0.key < $1.key }.reduce(self.essence) { text, parameter in
+            "\(text); \(parameter.key)=\(HTTPGrammar.quotedIfNeeded(parameter.value))"
+        }
+    }
+
+    /// The same type with one more parameter, or another value of one; unchanged if `name` is not a token.
+    public func with(_ name: String, _ value: String) -> HTTPMediaType {
+        guard HTTPGrammar.isToken(name) else { return self }
+        var copy = self
+        copy.parameters[name.lowercased()] = value
+        return copy
+    }
+
+    /// The text of a `Content-Type` field.
+    public var description: String { self.rawValue }
+}
+
+extension HTTPMediaType {
+    /// JSON: RFC 8259.
+    public static let json = Self(known: "application", "json")
+    /// A problem in JSON: RFC 9457.
+    public static let problemJSON = Self(known: "application", "problem+json")
+    /// A JSON merge patch: RFC 7396.
+    public static let mergePatchJSON = Self(known: "application", "merge-patch+json")
+    /// XML: RFC 7303.
+    public static let xml = Self(known: "application", "xml")
+    /// The fields of a form in one line, as the URL standard says.
+    public static let formURLEncoded = Self(known: "application", "x-www-form-urlencoded")
+    /// The fields and files of a form: RFC 7578.
+    public static let multipartFormData = Self(known: "multipart", "form-data")
+    /// Bytes of no known kind.
+    public static let octetStream = Self(known: "application", "octet-stream")
+    /// A document in PDF: RFC 8118.
+    public static let pdf = Self(known: "application", "pdf")
+    /// A ZIP archive.
+    public static let zip = Self(known: "application", "zip")
+    /// Text.
+    public static let plainText = Self(known: "text", "plain")
+    /// Text in UTF-8.
+    public static let utf8Text = Self(known: "text", "plain", ["charset": "utf-8"])
+    /// A page of the web.
+    public static let html = Self(known: "text", "html")
+    /// Values separated by commas: RFC 4180.
+    public static let csv = Self(known: "text", "csv")
+    /// A stream of events.
+    public static let eventStream = Self(known: "text", "event-stream")
+    /// A JPEG picture.
+    public static let jpeg = Self(known: "image", "jpeg")
+    /// A PNG picture.
+    public static let png = Self(known: "image", "png")
+    /// A GIF picture.
+    public static let gif = Self(known: "image", "gif")
+    /// A WebP picture.
+    public static let webp = Self(known: "image", "webp")
+    /// A drawing in SVG.
+    public static let svg = Self(known: "image", "svg+xml")
+    /// Anything: for ``HTTPHeaderName/accept``.
+    public static let any = Self(known: "*", "*")
+}
