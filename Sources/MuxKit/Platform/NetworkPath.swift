@@ -2,7 +2,8 @@
 import Dispatch
 import Network
 
-/// The state of the network, as `NWPathMonitor` sees it:
+/// The state of the network, as the system's path monitor sees it.
+///
 /// https://developer.apple.com/documentation/network/nwpathmonitor
 ///
 /// Written from the documentation; not compiled where this package is developed.

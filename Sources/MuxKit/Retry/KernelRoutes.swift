@@ -8,6 +8,7 @@ package enum KernelRoutes {
     /// - Parameters:
     ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth column.
     ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, its length, …, flags and name at the end.
+    /// - Returns: Whether there is one.
     package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
         let v4 = ipv4.split(separator: "\n").contains { line in
             let fields = line.split { $0 == " " || $0 == "\t" }

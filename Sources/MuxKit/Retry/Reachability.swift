@@ -18,6 +18,7 @@ extension RetryWakeUp {
     /// - Parameters:
     ///   - host: Whom the work asks; it names the wait in a log. Whether the host answers, only a request can tell.
     ///   - monitor: Who tells.
+    /// - Returns: The wake-up.
     public static func reachable(
         _ host: RetryHost,
         monitor: any ReachabilityMonitor = SystemReachability.shared

@@ -1,6 +1,6 @@
 /// What the work of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` is told about the attempt it makes.
 public struct RetryAttempt: Sendable {
-    /// The attempt's index: 0, 1, 2, …
+    /// The attempt's index, which begins with 0.
     public let index: Int
 
     /// How long it is since the first attempt began; zero for the first.

@@ -26,7 +26,9 @@ public final class RetryBudget: Sendable {
         /// For how long at most; 5 minutes.
         public var maximumPause: Duration = .seconds(5 * 60)
 
-        /// How many hosts are kept account of; 1,000. Beyond that, the one that was not asked for longest is forgotten.
+        /// How many hosts are kept account of; 1,000.
+        ///
+        /// Beyond that, the one that was not asked for longest is forgotten.
         public var maximumHosts = 1_000
 
         /// The defaults.

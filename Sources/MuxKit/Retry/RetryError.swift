@@ -33,7 +33,7 @@ public struct RetryError: Error, Sendable {
 
     /// What one attempt met.
     public struct Attempt: Sendable {
-        /// The attempt's index: 0, 1, 2, …
+        /// The attempt's index, which begins with 0.
         public let index: Int
 
         /// When it began, counted from the beginning of the first.

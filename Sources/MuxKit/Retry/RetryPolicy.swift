@@ -112,6 +112,7 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The longest delay before an attempt, which jitter can only shorten.
     ///
     /// - Parameter index: The attempt's index; the first has 0, and no delay.
+    /// - Returns: The delay.
     public func delay(beforeAttempt index: Int) -> Duration {
         min(self.backoff.delay(afterFailures: index), max(self.maximumDelay, .zero))
     }

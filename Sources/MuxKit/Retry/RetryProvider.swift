@@ -3,7 +3,7 @@ public struct RetryFailure: Sendable {
     /// What the attempt met; `nil` if its result asked for another one.
     public let error: (any Error)?
 
-    /// The attempt's index: 0, 1, 2, …
+    /// The attempt's index, which begins with 0.
     public let attempt: Int
 
     /// How long it is since the first attempt began.

@@ -112,7 +112,9 @@ package struct RetryStateMachine: Sendable {
         case stop(RetryError.Reason)
     }
 
-    /// The present attempt has failed. `random`, from 0 to 1, selects the delay.
+    /// The present attempt has failed.
+    ///
+    /// `random`, from 0 to 1, selects the delay.
     package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         switch self.state {
         case .ready, .waiting, .over: return .ignore

@@ -58,6 +58,7 @@ public struct RetryWakeUp: Sendable {
     /// - Parameters:
     ///   - name: The notification's name.
     ///   - center: Where it is posted.
+    /// - Returns: The wake-up.
     public static func notification(
         _ name: Notification.Name,
         in center: NotificationCenter = .default
@@ -71,6 +72,7 @@ public struct RetryWakeUp: Sendable {
     /// Wakes when the sequence brings an element; its end, or an error, wakes nobody.
     ///
     /// - Parameter makeSequence: Makes the sequence anew for each wait.
+    /// - Returns: The wake-up.
     public static func element<Elements: AsyncSequence & Sendable>(
         of makeSequence: @escaping @Sendable () -> Elements
     ) -> RetryWakeUp {

@@ -81,7 +81,9 @@ struct RetryTests {
     @Test func `E05 a result that asks for it is retried like an error`() async throws {
         let runs = Guarded(0)
 
-        let output = try await retry(.immediate(maxAttempts: 5), while: { $0 == "retry" }) { _ in
+        let asksAgain = { (answer: String) in answer == "retry" }
+
+        let output = try await retry(.immediate(maxAttempts: 5), while: asksAgain) { _ in
             runs.next() < 3 ? "retry" : "done"
         }
 
@@ -91,7 +93,8 @@ struct RetryTests {
 
     @Test func `E05 asking for more than there is ends it without an error to name`() async {
         let error = await retryError {
-            _ = try await retry(.immediate(maxAttempts: 2), while: { $0 == 0 }) { _ in 0 }
+            let asksAgain = { (answer: Int) in answer == 0 }
+            _ = try await retry(.immediate(maxAttempts: 2), while: asksAgain) { _ in 0 }
         }
 
         #expect(error?.reason == .attemptsExhausted)
