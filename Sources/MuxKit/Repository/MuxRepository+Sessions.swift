@@ -49,8 +49,10 @@ extension MuxRepository {
     }
 
     /// Runs `operation` when all that came before have ended, and to its end, whatever becomes of the caller's task.
-    nonisolated(nonsending) func inLane<Success: Sendable>(_ operation: () async -> Success) async -> Success {
-        await self.lane.run { await finishing { await operation() } }
+    nonisolated(nonsending) func inLane<Success: Sendable>(
+        _ operation: @escaping @Sendable @concurrent () async -> Success
+    ) async -> Success {
+        await self.lane.run { await finishing(operation) }
     }
 
     /// The number of the present session, after a look at the disk; in the lane.
