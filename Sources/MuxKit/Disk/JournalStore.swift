@@ -14,6 +14,8 @@ public import Foundation
 /// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side by side. Several
 /// processes, such as an app and its extensions, may use one folder; the smallest of their limits holds.
 ///
+/// **Cancellation.** A call that has begun is finished, whatever becomes of the caller's task.
+///
 /// **On disk.** Killed at any point, the store gives the old entry, the new one, or none; never a mixture. Files are
 /// readable by their owner alone, and no file is named after a key. Beside the entries, a large store keeps an index that
 /// it can do without: it is made again when it is missing or does not fit, and every entry is verified when it is loaded.

@@ -1,6 +1,8 @@
 /// Entries in memory alone: for tests and previews.
 ///
-/// Keeps what any ``MuxStore`` keeps, for as long as it lives, and never throws.
+/// Keeps what any ``MuxStore`` keeps, for as long as it lives, and never throws; there is nothing on disk.
+///
+/// **Concurrent calls** take effect one after another. **Cancellation** changes nothing: no call waits.
 public actor MemoryStore: MuxStore {
     private var entries: [MuxStoreKey: MuxStoredEntry] = [:]
     private var epoch: UInt64 = 0

@@ -17,6 +17,8 @@ public import Foundation
 /// **Concurrent calls.** Those of the other store; the closures are called on several threads at once, never on the pool
 /// that all tasks share.
 ///
+/// **Cancellation.** That of the other store; a closure that was called runs to its end.
+///
 /// **On disk.** As the other store; a sealed value is one JSON text of base64, so that it stays one line.
 ///
 /// **After a failure.** An entry that does not open, because the key is another or it was tampered with, is a miss that

@@ -9,7 +9,9 @@
 /// What was asked for again stays, what was not goes first (S3-FIFO): a walk through ten thousand images does not drive out
 /// those that are always needed.
 ///
-/// **Concurrent calls.** Any member may be called from anywhere; each takes effect at once.
+/// **Concurrent calls.** Any member may be called from anywhere; each takes effect at once, and none waits or throws.
+///
+/// **On disk** there is nothing: what had to go is gone.
 public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// What a cache counted since it was made.
     public struct Statistics: Sendable, Equatable {

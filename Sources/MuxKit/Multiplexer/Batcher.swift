@@ -2,13 +2,22 @@
 ///
 /// Each key is still fetched by its own flight, which waits here for its part of a batch; so whatever holds for flights holds
 /// for keys in a batch. A key whose flight is cancelled before the batch begins is not in it; a batch that no flight waits
-/// for any more is cancelled.
+/// for any more is cancelled. To those who look for circles a batch is one more thing that flights wait for.
 final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private typealias Waiter = CheckedContinuation<Value, any Error>
 
     private struct Batch: Sendable {
+        /// By number, in the order of arrival; from before and after a fence there may be two of one key.
         var waiters: [UInt64: (key: Key, waiter: Waiter)] = [:]
-        var task: Task<Void, Never>?
+        var timer: Task<Void, Never>?
+        var fetch: Task<Void, Never>?
+        /// The highest of those who wait.
+        var priority = TaskPriority.background
+    }
+
+    private struct Place: Sendable {
+        let batch: UInt64
+        let number: UInt64
     }
 
     private struct State: Sendable {
@@ -23,10 +32,11 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         }
     }
 
+    /// What is to be done for one who has come, once the lock is let go.
     private enum Arrival {
-        case first(UInt64)
-        case full(UInt64)
-        case waiting
+        case startTimer
+        case begin
+        case wait
     }
 
     private let state = Guarded(State())
@@ -51,90 +61,103 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     ///
     /// - Throws: ``MuxError/notFound`` if the batch brings none for it, what the fetch threw, or `CancellationError`.
     func value(of key: Key) async throws -> Value {
-        let place = Guarded<UInt64?>(nil)
+        let caller = FlightNode.current
+        let place = Guarded<Place?>(nil)
+        var awaited: FlightNode?
+        defer { if let caller, let awaited { FlightGraph.end(caller, waitsFor: awaited) } }
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { (continuation: Waiter) in
-                let (id, arrival) = self.arrive(key, continuation)
-                place.withLock { $0 = id }
+                let (here, arrival) = self.arrive(key, continuation, caller, &awaited)
+                place.withLock { $0 = here }
                 switch arrival {
-                case .first(let batch): self.startTimer(of: batch)
-                case .full(let batch): self.begin(batch)
-                case .waiting: break
+                case .startTimer: self.startTimer(of: here.batch)
+                case .begin: self.begin(here.batch)
+                case .wait: break
                 }
-                if Task.isCancelled { self.leave(id) }
+                if Task.isCancelled { self.leave(here) }
             }
         } onCancel: {
-            if let id = place.withLock({ $0 }) { self.leave(id) }
+            if let here = place.withLock({ $0 }) { self.leave(here) }
         }
     }
 
-    private func arrive(_ key: Key, _ waiter: Waiter) -> (UInt64, Arrival) {
-        self.state.withLock { state in
-            let id = state.nextID()
+    private func arrive(
+        _ key: Key,
+        _ waiter: Waiter,
+        _ caller: FlightNode?,
+        _ awaited: inout FlightNode?
+    ) -> (Place, Arrival) {
+        let priority = Task.currentPriority
+        return self.state.withLock { state in
+            let number = state.nextID()
             let isFirst = state.gathering == nil
-            let batch = state.gathering ?? state.nextID()
-            state.gathering = batch
-            state.batches[batch, default: Batch()].waiters[id] = (key, waiter)
-            if (state.batches[batch]?.waiters.count ?? 0) >= max(self.batching.maximumSize, 1) {
-                return (id, .full(batch))
-            }
-            return (id, isFirst ? .first(batch) : .waiting)
+            let id = state.gathering ?? state.nextID()
+            state.gathering = id
+            var batch = state.batches[id] ?? Batch()
+            batch.waiters[number] = (key, waiter)
+            batch.priority = max(batch.priority, priority)
+            state.batches[id] = batch
+            // A batch that gathers waits for nobody, so this cannot close a circle.
+            let node = FlightNode(self, id)
+            if let caller, FlightGraph.begin(caller, waitsFor: node) { awaited = node }
+            let isFull = batch.waiters.count >= max(self.batching.maximumSize, 1)
+            return (Place(batch: id, number: number), isFull ? .begin : isFirst ? .startTimer : .wait)
         }
     }
 
-    private func leave(_ id: UInt64) {
-        let (waiter, task) = self.state.withLock { state -> (Waiter?, Task<Void, Never>?) in
-            guard let batch = state.batches.first(where: { $0.value.waiters[id] != nil })?.key else {
-                return (nil, nil)
-            }
-            let waiter = state.batches[batch]?.waiters.removeValue(forKey: id)?.waiter
-            guard state.batches[batch]?.waiters.isEmpty ?? false else { return (waiter, nil) }
-            let task = state.batches.removeValue(forKey: batch)?.task
-            if state.gathering == batch { state.gathering = nil }
-            return (waiter, task)
+    private func leave(_ place: Place) {
+        let (waiter, tasks) = self.state.withLock { state -> (Waiter?, [Task<Void, Never>?]) in
+            let waiter = state.batches[place.batch]?.waiters.removeValue(forKey: place.number)?.waiter
+            guard let batch = state.batches[place.batch], batch.waiters.isEmpty else { return (waiter, []) }
+            state.batches[place.batch] = nil
+            if state.gathering == place.batch { state.gathering = nil }
+            return (waiter, [batch.timer, batch.fetch])
         }
         waiter?.resume(throwing: CancellationError())
-        task?.cancel()
+        for task in tasks { task?.cancel() }
     }
 
     private func startTimer(of batch: UInt64) {
         let (time, window) = (self.time, self.batching.window)
-        self.run(batch, "mux.batch.window") { [weak self] in
+        let timer = self.spawn(name: "mux.batch.window") { [weak self] in
             guard (try? await time.sleep(for: window)) != nil else { return }
             self?.begin(batch)
         }
+        let isOver = self.state.withLock { state in
+            guard state.gathering == batch else { return true }
+            state.batches[batch]?.timer = timer
+            return false
+        }
+        if isOver { timer.cancel() }
     }
 
     /// Closes the batch and fetches it, unless that has happened.
     private func begin(_ batch: UInt64) {
-        let (keys, timer) = self.state.withLock { state -> ([Key], Task<Void, Never>?) in
-            guard state.gathering == batch else { return ([], nil) }
+        let closed = self.state.withLock { state -> Batch? in
+            guard state.gathering == batch else { return nil }
             state.gathering = nil
-            let waiting = state.batches[batch]
-            let keys = waiting?.waiters.sorted { $0.key < $1.key }.map(\.value.key) ?? []
-            return (keys, waiting?.task)
+            return state.batches[batch]
         }
-        guard !keys.isEmpty else { return }
+        guard let closed else { return }
+        var asked: Set<Key> = []
+        let keys = closed.waiters.sorted { $0.key < $1.key }.map(\.value.key).filter { asked.insert($0).inserted }
         let fetch = self.fetch
-        self.run(batch, "mux.batch") { [weak self] in
+        let node = FlightNode(self, batch)
+        let task = self.spawn(name: "mux.batch", priority: closed.priority) { [weak self] in
             do {
-                let values = try await fetch(keys)
+                let values = try await FlightNode.$current.withValue(node) { try await fetch(keys) }
                 self?.end(batch) { key in values[key].map(Result.success) ?? .failure(MuxError.notFound) }
             } catch {
                 self?.end(batch) { _ in .failure(error) }
             }
         }
-        timer?.cancel()
-    }
-
-    private func run(_ batch: UInt64, _ name: String, _ work: @escaping @Sendable () async -> Void) {
-        let task = self.spawn(name: name) { await work() }
-        let isGone = self.state.withLock { state -> Bool in
+        let isGone = self.state.withLock { state in
             guard state.batches[batch] != nil else { return true }
-            state.batches[batch]?.task = task
+            state.batches[batch]?.fetch = task
             return false
         }
         if isGone { task.cancel() }
+        closed.timer?.cancel()
     }
 
     private func end(_ batch: UInt64, _ result: (Key) -> Result<Value, any Error>) {

@@ -49,7 +49,9 @@ extension MultiplexerCore {
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
             renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
-            validator: stored.validator,
+            stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
+            // A migrated value is not what the server would send: it has to be fetched as a whole once.
+            validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
             isDirty: stored.schemaVersion < target,
             isPersistent: true
@@ -63,7 +65,7 @@ extension MultiplexerCore {
         guard !state.isDomainRemovalPending else { return nil }
         var entry = entry
         entry.revision = state.nextRevision()
-        let isFromBefore = state.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
+        let isFromBefore = state.isFromBeforeRefresh(entry)
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
             return slot
@@ -76,13 +78,18 @@ extension MultiplexerCore {
         if let entry = self.cachedEntry(key) { return entry }
         guard let persistence, self.mayRead(key) else { return nil }
         let session = self.engine.withState { $0.session }
-        guard let entry = await self.load(key, persistence), self.engine.withState({ $0.session }) == session else {
-            return self.cachedEntry(key)
+        let loaded = await self.load(key, persistence)
+        let now = self.repository.time.now
+        return self.engine.withState { state in
+            var slot = state.slots.slot(of: key) ?? Slot()
+            // What came meanwhile is newer.
+            guard slot.entry == nil, let loaded, state.session == session, !state.isDomainRemovalPending else {
+                return slot.snapshot(at: now, source: .memory)
+            }
+            // Not put into memory: only a flight, which a fence can stop, does that.
+            slot.loaded(loaded, fromBeforeRefresh: state.isFromBeforeRefresh(loaded))
+            return slot.snapshot(at: now, source: .disk)
         }
-        // Not put into memory: only a flight, which a fence can stop, does that.
-        var slot = Slot<Value>()
-        _ = slot.committed(entry)
-        return slot.snapshot(at: self.repository.time.now, source: .disk)
     }
 
     // MARK: - Clearing
@@ -92,6 +99,7 @@ extension MultiplexerCore {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
             _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
+            self.watchers.changed(key)
             self.letGoOfEvicted()
             return MuxClearReport()
         }
@@ -198,7 +206,8 @@ extension MultiplexerCore: SessionParticipant {
         case .entries(let domain, let keys):
             guard domain == persistence.domain else { return }
             let gone = Set(keys)
-            for key in self.engine.withState({ $0.slots.keys }) where gone.contains(persistence.text(key)) {
+            let known = Set(self.engine.keysInFlight + self.engine.withState { $0.slots.keys })
+            for key in known where gone.contains(persistence.text(key)) {
                 _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
                 self.watchers.changed(key)
             }
@@ -225,11 +234,8 @@ extension MultiplexerCore: SessionParticipant {
             return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
         }
         let dirty = entries.map { key, entry, isRefreshed in
-            var entry = entry
-            // What a refresh made stale is stale after a relaunch, too.
-            if isRefreshed { entry.timeToLive = .zero }
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
-            return self.unsaved(entry, key, fetchedAt: fetchedAt, persistence)
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
         }
         var unsaved = UnsavedEntries(dirty: dirty, unchanged: unchanged)
         switch owed {
@@ -246,9 +252,12 @@ extension MultiplexerCore: SessionParticipant {
     private func unsaved(
         _ entry: Slot<Value>.Entry,
         _ key: Key,
+        isRefreshed: Bool,
         fetchedAt: Date,
         _ persistence: Persistence<Key, Value>
     ) -> UnsavedEntry {
+        // What a refresh made stale is stale after a relaunch, too.
+        let timeToLive = isRefreshed ? .zero : max(entry.timeToLive, .zero)
         let name = persistence.name(of: key)
         let schemaVersion = self.policy.schemaVersion
         return UnsavedEntry(
@@ -260,8 +269,10 @@ extension MultiplexerCore: SessionParticipant {
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
                     fetchedAt: fetchedAt,
-                    timeToLive: max(entry.timeToLive, .zero),
+                    timeToLive: timeToLive,
                     validator: entry.validator,
+                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
+                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     payload: try persistence.encode(entry.value)
                 )
             },
@@ -269,7 +280,7 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.saved(revision: entry.revision) }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                 }
                 self.letGoOfEvicted()
             }

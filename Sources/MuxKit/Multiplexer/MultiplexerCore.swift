@@ -6,7 +6,7 @@ import Foundation
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package typealias Key = Slots.Key
     package typealias Value = Slots.Value
-    package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
+    package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
@@ -66,7 +66,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The entry in memory if it is good enough, or else what the key's flight brings.
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
-        if options.mode == .cacheOnly { return try await self.cachedOnly(key) }
+        if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         let now = self.repository.time.now
         let limits = options.limits(self.policy)
         // What needs no flight is answered here, without as much as a continuation.
@@ -143,8 +143,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// What is in memory or else on disk.
-    private nonisolated(nonsending) func cachedOnly(_ key: Key) async throws -> MuxEntry<Value> {
-        guard let entry = await self.loadCachedEntry(key) else { throw MuxError.notCached }
+    private nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
+        Value
+    > {
+        guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest else {
+            self.engine.withState { $0.statistics.misses += 1 }
+            self.tell(.missed, key)
+            throw MuxError.notCached
+        }
         self.engine.withState { state in
             state.statistics.hits += 1
             _ = state.slots.requestedSlot(of: key)
@@ -180,14 +186,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let start = self.repository.time.now
         let result: Result<Fetched<Value>, any Error>
         do {
-            result = .success(try await self.fetch(key))
+            result = .success(try await self.fetch(key, fallback?.fetchedBefore(at: start)))
         } catch {
             result = .failure(error)
         }
         let duration = self.repository.time.now.duration(since: start)
         self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
         switch result {
-        case .success(let fetched): self.landed(fetched, key, flight, after: duration)
+        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
         case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
         }
     }
@@ -229,16 +235,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return (found, loaded)
     }
 
-    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID, after duration: Duration) {
+    private func landed(
+        _ fetched: Fetched<Value>,
+        _ key: Key,
+        _ flight: FlightID,
+        _ before: Slot<Value>?,
+        after duration: Duration
+    ) {
         let entry = self.entry(of: fetched)
+        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             if mayKeep { state.strictKeys.remove(key) }
-            let entry = state.adopted(entry, of: key)
-            if mayKeep {
+            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
+            if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
+            } else if mayKeep {
+                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -344,17 +360,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
-        defer {
-            withExtendedLifetime(replaced) {}
-            self.letGoOfEvicted()
-            self.changed(key)
-        }
-        return self.engine.fenceIf(key) { state in
+        let isStored = self.engine.fenceIf(key) { state in
             if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
             let entry = state.adopted(entry, of: key)
             replaced = state.withSlot(of: key) { $0.committed(entry) }
             return true
         }
+        withExtendedLifetime(replaced) {}
+        guard isStored else { return false }
+        self.letGoOfEvicted()
+        self.changed(key)
+        return true
     }
 
     // MARK: - Helpers
@@ -374,6 +390,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
             renewalAge: self.policy.renewalAge(timeToLive, random: self.repository.random()),
+            stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,
             isDirty: self.persistence != nil,

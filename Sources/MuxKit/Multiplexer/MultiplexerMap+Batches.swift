@@ -16,8 +16,8 @@ extension MultiplexerMap {
         onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
-        self.init(policy: policy, repository: repository, persistence: nil) {
-            Fetched(try await batcher.value(of: ExactKey($0)))
+        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
+            Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
 
@@ -27,8 +27,17 @@ extension MultiplexerMap {
         _ fetch: @escaping @Sendable ([Key]) async throws -> [Key: Value]
     ) -> Batcher<ExactKey<Key>, Value> {
         Batcher(batching, time: repository.time, spawn: repository.spawn) { keys in
-            let values = try await fetch(keys.map(\.key))
-            return Dictionary(values.map { (ExactKey($0), $1) }) { $1 }
+            var values: [ExactKey<Key>: Value] = [:]
+            var rest = keys
+            while !rest.isEmpty {
+                // Texts that differ in Unicode form are one key to a dictionary, so they cannot share one.
+                var asked: Set<Key> = []
+                let now = rest.filter { asked.insert($0.key).inserted }
+                let reply = try await fetch(now.map(\.key))
+                for key in now { values[key] = reply[key.key] }
+                rest.removeAll(where: Set(now).contains)
+            }
+            return values
         }
     }
 
@@ -41,9 +50,11 @@ extension MultiplexerMap {
     ///   - options: What counts as good enough for this request.
     /// - Returns: The values by key. A key for which there is none (``MuxError/notFound``) is left out.
     /// - Throws: The error of one of the keys that failed otherwise, or `CancellationError`. What the others brought is kept.
-    public func request(keys: some Sequence<Key> & Sendable, _ options: RequestOptions = .init()) async throws -> [Key:
-        Value]
-    {
+    /// - Complexity: O(*n*), and no suspension, if memory has fresh values for all *n* keys.
+    public nonisolated(nonsending) func request(
+        keys: some Sequence<Key> & Sendable,
+        _ options: RequestOptions = .init()
+    ) async throws -> [Key: Value] {
         var values: [Key: Value] = [:]
         for (key, result) in await self.results(keys: keys, options) {
             do {
@@ -52,7 +63,6 @@ extension MultiplexerMap {
                 continue
             }
         }
-        try Task.checkCancellation()
         return values
     }
 
@@ -62,12 +72,22 @@ extension MultiplexerMap {
     ///   - keys: Any keys.
     ///   - options: What counts as good enough for this request.
     /// - Returns: The results by key.
-    public func results(
+    public nonisolated(nonsending) func results(
         keys: some Sequence<Key> & Sendable,
         _ options: RequestOptions = .init()
     ) async -> [Key: Result<Value, any Error>] {
-        await withTaskGroup(of: (Key, Result<Value, any Error>).self) { group in
-            for key in Set(keys) {
+        var hits: [Key: Result<Value, any Error>] = [:]
+        var others: [Key] = []
+        for key in Set(keys) {
+            if options == .init(), let value = self.core.hit(ExactKey(key)) {
+                hits[key] = .success(value)
+            } else {
+                others.append(key)
+            }
+        }
+        guard !others.isEmpty else { return hits }
+        return await withTaskGroup(of: (Key, Result<Value, any Error>).self) { [hits, others] group in
+            for key in others {
                 group.addTask {
                     do {
                         return (key, .success(try await self.request(key: key, options)))
@@ -76,7 +96,7 @@ extension MultiplexerMap {
                     }
                 }
             }
-            var results: [Key: Result<Value, any Error>] = [:]
+            var results = hits
             while let (key, result) = await group.next() { results[key] = result }
             return results
         }
@@ -104,8 +124,8 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) {
-            Fetched(try await batcher.value(of: ExactKey($0)))
+        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
+            Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
 }

@@ -1,4 +1,10 @@
 /// How a ``MultiplexerMap`` gathers keys that are asked for at about the same time into one fetch.
+///
+/// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
+///
+/// **Cancellation.** A batch is cancelled when nobody waits for any of its keys any more.
+///
+/// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
 public struct MuxBatching: Sendable, Hashable {
     /// How long the first key of a batch waits for others; 5 milliseconds.
     public var window: Duration

@@ -38,7 +38,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// Where it was found.
     public let source: Source
 
-    /// Whether it is older than its time to live, or from before a refresh.
+    /// Whether it is older than its time to live, from before a refresh, or older than the request wanted.
     public let isStale: Bool
 
     /// Why a stale value was served; `nil` if it was not served by a request, or is not stale.

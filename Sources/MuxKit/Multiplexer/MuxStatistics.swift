@@ -6,7 +6,7 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Requests that waited for a flight which was running already.
     public var joins = 0
 
-    /// Requests that started a flight.
+    /// Requests that started a flight, or that asked for no more than what is cached, which was nothing.
     public var misses = 0
 
     /// Flights answered from disk, without a fetch.
@@ -18,8 +18,8 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Fetches that failed, cancelled ones included.
     public var failures = 0
 
-    /// Answers with a stale value in place of an error: one for each flight that failed so, and one for each request
-    /// that met the error back-off.
+    /// Answers with a stale value: one for each flight that failed and was answered for so, and one for each request that
+    /// was answered from memory so.
     public var staleServed = 0
 
     /// Outcomes that a fence kept out of the cache.
@@ -38,7 +38,8 @@ public struct MuxStatistics: Sendable, Equatable {
 
     /// Requests in all: each is a hit, a join or a miss.
     ///
-    /// One that was cancelled before it began is none.
+    /// One that was cancelled before it began is none, nor is one that is an error in itself: ``MuxError/wouldDeadlock``,
+    /// ``MuxError/unusableKey``.
     public var requests: Int { self.hits + self.joins + self.misses }
 
     /// Counts a request that was answered without waiting.

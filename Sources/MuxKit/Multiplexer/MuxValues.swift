@@ -6,12 +6,17 @@
 /// }
 /// ```
 ///
-/// `nil` means that memory has nothing: before the first fetch, after a clear, after a sign-out. Watching fetches nothing.
+/// `nil` means that memory has nothing: before the first fetch, after a clear, after a sign-out. Watching fetches nothing,
+/// and keeps nothing: a value that only leaves memory to make room for others is not reported as gone.
 ///
 /// **Concurrent calls.** Any number of consumers may iterate; each gets everything, and a slow one skips to the newest.
 ///
 /// **Cancellation.** The sequence ends when the consumer's task is cancelled, or when the consumer stops; others notice
 /// nothing.
+///
+/// **After a failure** of a fetch there is nothing new to tell: consumers keep what they have.
+///
+/// **On disk.** Watching reads nothing from disk; an entry that a request loads from there is a change like any other.
 public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
     /// What a consumer gets.
     public typealias Element = MuxEntry<Value>?

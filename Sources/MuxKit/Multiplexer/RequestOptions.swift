@@ -25,7 +25,7 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Takes what is in memory or else on disk, however old, and never fetches.
     ///
-    /// Throws ``MuxError/notCached`` if there is nothing.
+    /// Throws ``MuxError/notCached`` if there is nothing, or nothing younger than what `maxAge` demands.
     public static let cacheOnly: RequestOptions = {
         var options = RequestOptions()
         options.mode = .cacheOnly
@@ -75,8 +75,9 @@ public struct RequestOptions: Sendable, Hashable {
     /// What is permitted for a request with these options under `policy`.
     func limits(_ policy: MuxPolicy) -> Freshness.Limits {
         Freshness.Limits(
-            staleWhileRevalidate: self.staleWhileRevalidate ?? policy.staleWhileRevalidate,
+            staleWhileRevalidate: policy.staleWhileRevalidate,
             staleIfError: policy.staleIfError,
+            toleratedStaleness: self.staleWhileRevalidate,
             maximumAge: self.maximumAge,
             isReload: self.mode == .reload
         )

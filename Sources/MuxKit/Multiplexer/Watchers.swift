@@ -33,8 +33,8 @@ final class Watchers<Key: Hashable & Sendable>: Sendable {
 
     /// Tells those who watch `key`.
     func changed(_ key: Key) {
-        let watchers = self.state.withLock { $0.watchers[key] }
-        for watcher in watchers?.values.map(\.self) ?? [] { watcher.yield() }
+        guard let watchers = self.state.withLock({ $0.watchers[key] }) else { return }
+        for watcher in watchers.values { watcher.yield() }
     }
 
     /// Tells everybody.

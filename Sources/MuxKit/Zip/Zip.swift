@@ -113,6 +113,11 @@ private final class Place<Output: Sendable>: Sendable {
 /// ```swift
 /// let users = try await Zip(ids.map { id in { try await api.user(id) } }, atOnce: 4).run()
 /// ```
+///
+/// **Concurrent calls.** Each run is by itself, and does all the work again.
+///
+/// **Cancellation, and after a failure.** If one piece throws, or the caller's task is cancelled, the others are cancelled,
+/// those that have not begun never begin, and the run ends when all that began have ended.
 public struct Zip<Output: Sendable>: Sendable {
     private let work: [@Sendable () async throws -> Output]
     private let limit: Int

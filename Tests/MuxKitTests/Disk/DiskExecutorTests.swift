@@ -51,4 +51,34 @@ struct DiskExecutorTests {
 
         #expect(await again.loadCachedValue()?.isDecodedOnMainThread == false)
     }
+
+    /// A value whose encoding waits until another one is being encoded too.
+    private struct Companion: Codable, Sendable {
+        static let arrived = Guarded(0)
+        static let company = DispatchSemaphore(value: 0)
+        static let wasAlone = Guarded(false)
+        var number: Int
+
+        func encode(to encoder: any Encoder) throws {
+            switch Self.arrived.next() {
+            case 1: if Self.company.wait(timeout: .now() + 20) == .timedOut { Self.wasAlone.withLock { $0 = true } }
+            case 2: Self.company.signal()
+            default: break
+            }
+            var container = encoder.singleValueContainer()
+            try container.encode(self.number)
+        }
+    }
+
+    @Test(.enabled(if: ProcessInfo.processInfo.activeProcessorCount > 1))
+    func `DK-09 RP-03 values are encoded side by side`() async throws {
+        let world = World()
+        let map = MultiplexerMap<Int, Companion>(cacheKey: "Map", repository: world.repository) {
+            Companion(number: $0)
+        }
+        for key in 0..<200 { map.store(Companion(number: key), key: key) }
+
+        #expect(await world.repository.saveAll().saved == 200)
+        #expect(Companion.wasAlone.withLock { !$0 })
+    }
 }

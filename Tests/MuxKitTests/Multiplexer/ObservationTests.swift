@@ -73,6 +73,65 @@ struct ObservationTests {
         #expect(number.watcherCount == 0, "nobody is forgotten in the list")
     }
 
+    @Test func `MX-26 clearing what is in memory only yields absence`() async throws {
+        let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
+        let map = MultiplexerMap<Int, Int>(repository: self.world.repository) { $0 }
+        number.store(1)
+        for key in 1...2 { map.store(key, key: key) }
+        var seen = number.values.makeAsyncIterator()
+        var first = map.values(key: 1).makeAsyncIterator()
+        var second = map.values(key: 2).makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == 1)
+        #expect(try #require(await first.next())?.value == 1)
+        #expect(try #require(await second.next())?.value == 2)
+
+        await number.clear()
+        await map.clear(key: 1)
+        #expect(try #require(await seen.next())?.value == nil)
+        #expect(try #require(await first.next())?.value == nil)
+        await map.clear()
+        #expect(try #require(await second.next())?.value == nil)
+    }
+
+    @Test func `MX-26 clearing by another of the same name yields absence`() async throws {
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 0 }
+        let other = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 0 }
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
+        let otherMap = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
+        number.store(1)
+        map.store(1, key: 1)
+        var seen = number.values.makeAsyncIterator()
+        var first = map.values(key: 1).makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == 1)
+        #expect(try #require(await first.next())?.value == 1)
+
+        await other.clear()
+        await otherMap.clear()
+
+        #expect(try #require(await seen.next())?.value == nil)
+        #expect(try #require(await first.next())?.value == nil)
+    }
+
+    @Test func `MX-26 what leaves memory to make room is not reported as gone`() async throws {
+        let map = MultiplexerMap<Int, Int>(policy: .init(maximumCount: 1), repository: self.world.repository) { $0 }
+        map.store(1, key: 1)
+        var seen = map.values(key: 1).makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == 1)
+        map.store(2, key: 2)
+        map.clearMemory()
+        map.store(3, key: 1)
+        #expect(try #require(await seen.next())?.value == 3)
+    }
+
+    @Test func `MX-26 an iterator that is never used leaves nothing behind`() async throws {
+        let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
+        do {
+            let unused = number.values.makeAsyncIterator()
+            withExtendedLifetime(unused) { #expect(number.watcherCount == 1) }
+        }
+        #expect(number.watcherCount == 0)
+    }
+
     @Test func `MX-14 observers see a stored value`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
         var seen = number.values.makeAsyncIterator()

@@ -286,4 +286,17 @@ struct RepositoryTests {
         #expect(try await number.request() == 1)
         #expect(world.events.count(of: .loadFailed) == 1)
     }
+
+    @Test func `RP-01 DK-07 a repository keeps its folder within a number of bytes`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let repository = MuxRepository(directory: folder.url, byteLimit: 20_000, durability: .relaxed)
+        let texts = MultiplexerMap<Int, String>(cacheKey: "Texts", repository: repository) {
+            String(repeating: "\($0 % 10)", count: 1_000)
+        }
+        for key in 0..<100 { _ = try await texts.request(key: key) }
+        #expect(await repository.saveAll().saved == 100)
+        let size = folder.contents().values.reduce(0) { $0 + $1.count }
+        #expect(size > 5_000 && size <= 20_000)
+    }
 }

@@ -47,6 +47,35 @@ struct SavePolicyTests {
         #expect(try await world.store.load(.init(domain: "Number")) == nil)
     }
 
+    @Test func `RP-08 a value that was refused is no reason to save`() async throws {
+        let executor = OrderedExecutor()
+        let clock = VirtualClock()
+        let repository = MuxRepository(
+            store: MemoryStore(),
+            durability: .relaxed,
+            savePolicy: .afterFetch(debounce: .seconds(5)),
+            observer: nil,
+            time: TimeSource(clock),
+            wallTime: { World.start },
+            random: { 0.5 },
+            spawn: Spawn(executor: executor)
+        )
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+        number.store(1)
+        await clock.waitForSleepers(1)
+        let former = try #require(number.cachedEntry)
+        number.store(2)
+        clock.advance(by: .seconds(5))
+        executor.settle()
+        #expect(clock.sleeperCount == 0)
+
+        #expect(!number.store(3, ifUnchangedSince: former))
+        executor.settle()
+
+        #expect(clock.sleeperCount == 0)
+        #expect(number.cachedValue == 2)
+    }
+
     @Test(arguments: [MuxSavePolicy.enteringBackground, .afterFetch(debounce: .seconds(1_000)), .explicit])
     func `RP-08 values are saved when the app enters the background, if that is the policy`(
         policy: MuxSavePolicy

@@ -57,4 +57,23 @@ struct SharedNameTests {
         await one.clear()
         #expect(other.cachedValue(key: 2) == nil)
     }
+
+    @Test func `RP-06 what one has cleared the flight of another does not bring back`() async throws {
+        let gate = Gate<Int>()
+        let number = Multiplexer<Int>(cacheKey: "Gated", repository: self.world.repository) { try await gate.pass() }
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { _ in
+            try await gate.pass()
+        }
+        let callers = [Task { try await number.request() }, Task { try await map.request(key: 1) }]
+        await gate.waitForCall(2)
+
+        await Multiplexer<Int>(cacheKey: "Gated", repository: self.world.repository) { 0 }.clear()
+        await MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }.clear(key: 1)
+        gate.openForGood(returning: 5)
+
+        for caller in callers { #expect(try await caller.value == 5) }
+        #expect(number.cachedValue == nil)
+        #expect(map.cachedValue(key: 1) == nil)
+        #expect(await self.world.repository.saveAll().saved == 0)
+    }
 }
