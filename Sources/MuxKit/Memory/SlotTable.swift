@@ -37,10 +37,12 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @inlinable
     package mutating func hit(_ key: Key, at now: Moment) -> Value? {
-        let place = self.table.place(of: key)
-        guard let packed = self.table.element(at: place), packed.isHit(at: now) else { return nil }
-        self.table.touch(place)
-        return packed.value
+        // In place: a copy of the slot, or of an array, would be counted in and out again.
+        guard let number = self.table.place(of: key).hit?.number, self.table.elements[number].isHit(at: now) else {
+            return nil
+        }
+        self.table.order.touched(number)
+        return self.table.elements[number].value
     }
 
     @usableFromInline

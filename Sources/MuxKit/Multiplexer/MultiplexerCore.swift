@@ -18,6 +18,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
     let usualLimits: Freshness.Limits
+    @usableFromInline let hitClock: HitClock
+    /// The engine's: a hit follows no more references than it has to.
+    @usableFromInline let board: Guarded<FlightEngine<Key, MuxEntry<Value>, State>.Board>
     /// Whether somebody wants to hear of hits.
     @usableFromInline let isObserved: Bool
 
@@ -32,6 +35,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.policy = policy
         self.usualLimits = RequestOptions().limits(policy)
         self.repository = repository
+        self.hitClock = HitClock(repository.time)
         self.isObserved = repository.observer != nil
         self.persistence = persistence
         self.keyText = keyText
@@ -48,6 +52,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             wouldDeadlock: MuxError.wouldDeadlock
         )
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
+        self.board = self.engine.board
         if persistence != nil { repository.attach(self) }
     }
 
@@ -58,8 +63,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// All of it is inlined into the caller's module, where the types are known: that is what makes a hit cheap.
     @inlinable
     func hit(_ key: Key) -> Value? {
-        let now = self.engine.time.recently
-        let value = self.engine.board.withLock { board -> Value? in
+        let now = self.hitClock.now ?? self.engine.time.now
+        let value = self.board.withLock { board -> Value? in
             guard let value = board.state.slots.hit(key, at: now) else { return nil }
             board.state.statistics.hits += 1
             return value

@@ -73,9 +73,19 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
 
     @inlinable
     package static func == (a: ExactKey, b: ExactKey) -> Bool {
+        if let a = a.key as? String, let b = b.key as? String { return Self.haveSameBytes(a, b) }
         guard a.key == b.key else { return false }
         guard Self.isText else { return true }
         return String(describing: a.key).utf8.elementsEqual(String(describing: b.key).utf8)
+    }
+
+    /// Whether two strings consist of the same bytes, without a detour over canonical equivalence.
+    @inlinable
+    static func haveSameBytes(_ a: String, _ b: String) -> Bool {
+        let answer = unsafe a.utf8.withContiguousStorageIfAvailable { a in
+            unsafe b.utf8.withContiguousStorageIfAvailable { b in unsafe a.count == b.count && a.elementsEqual(b) }
+        }
+        return answer.flatMap(\.self) ?? a.utf8.elementsEqual(b.utf8)
     }
 
     /// Whether keys are of a type of Swift's own for text.
@@ -85,4 +95,8 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
 
     @inlinable
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
+
+    /// That of the key, which may have a shorter way to it.
+    @inlinable
+    package var hashValue: Int { self.key.hashValue }
 }

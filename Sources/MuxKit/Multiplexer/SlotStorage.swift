@@ -74,8 +74,8 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
 
     @inlinable
     package mutating func hit(_ key: SoleKey, at now: Moment) -> Value? {
-        guard let packed = self.packed, packed.isHit(at: now) else { return nil }
-        return packed.value
+        guard self.packed?.isHit(at: now) ?? false else { return nil }
+        return self.packed?.value
     }
 
     @usableFromInline

@@ -48,17 +48,13 @@ package struct TimeSource: Sendable {
     }
 
     /// The present moment.
-    package var now: Moment {
+    @usableFromInline package var now: Moment {
         guard let elapsed else { return Moment(nanoseconds: SystemClock.nanoseconds &- self.origin) }
         return Moment(nanoseconds: elapsed().saturatedNanoseconds)
     }
 
-    /// The present moment or one a few milliseconds earlier, which is cheaper to learn: for hits.
-    @usableFromInline
-    package var recently: Moment {
-        guard let elapsed else { return Moment(nanoseconds: SystemClock.recentNanoseconds &- self.origin) }
-        return Moment(nanoseconds: elapsed().saturatedNanoseconds)
-    }
+    /// When the source was made, by the system's clock, if that is where it takes its time from.
+    package var systemOrigin: Int64? { self.elapsed == nil ? self.origin : nil }
 
     /// Suspends for at least `duration`.
     ///
