@@ -95,7 +95,8 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
         let draft = try self.draft(of: request, path: values, headers: headers)
-        guard !request.usesPrivateHeaders else { return try await self.exchange(try draft.call()) }
+        let call = try draft.call()  // what is wrong with it is said before anyone is asked for a token
+        guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
         guard let authenticator, token == nil else {
             return try await self.exchange(try draft.call(with: token?.headers ?? [:]))
         }
