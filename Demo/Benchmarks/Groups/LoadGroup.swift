@@ -60,7 +60,7 @@ enum LoadGroup {
         let articles = (0..<count).map { Article(id: $0) }
         return try await withFolder { folder in
             let files = try FilePerKey(folder.appending(component: "files"))
-            for article in articles.prefix(1_000) { try files.save(article) }
+            for article in articles.prefix(300) { try files.save(article) }
             let journal = folder.appending(component: "journal")
             let entries = try articles.map { try self.entry($0) }
             try await JournalStore(directory: journal, byteLimit: nil).save(entries, durability: .relaxed)
@@ -71,7 +71,7 @@ enum LoadGroup {
                 let store = JournalStore(directory: journal, byteLimit: nil)
                 for entry in entries { consume(try await store.load(entry.name)) }
             }
-            contest.add(times: 1_000) { count in for key in 0..<count { consume(try files.data(key)) } }
+            contest.add(times: 300) { count in for key in 0..<count { consume(try files.data(key)) } }
             return Row(
                 group,
                 "10,000 of 1 KB, decoding aside, per entry",
