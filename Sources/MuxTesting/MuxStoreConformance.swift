@@ -72,6 +72,8 @@ public enum MuxStoreConformance: Sendable {
             fetchedAt: Date(timeIntervalSinceReferenceDate: 800_000_000.123_456_7 + Double(number)),
             timeToLive: .seconds(1800),
             validator: "\"v\(number)\"",
+            staleWhileRevalidate: number % 2 == 0 ? nil : .seconds(number),
+            staleIfError: number % 3 == 0 ? nil : .seconds(60),
             payload: Data("{\"number\":\(number)}".utf8)
         )
     }
@@ -103,6 +105,10 @@ extension MuxStoreConformance {
         for (number, life) in lives.enumerated() {
             var entry = self.entry("life", "\(number)")
             entry.timeToLive = life
+            entries.append(entry)
+            entry = self.entry("stale", "\(number)")
+            entry.staleIfError = life
+            entry.staleWhileRevalidate = number == 0 ? nil : lives[number - 1]
             entries.append(entry)
         }
         for (number, validator) in [nil, "", "W/\"é\u{0}\n\\\"", "日本"].enumerated() {

@@ -9,15 +9,33 @@ struct EntryFacts: Sendable {
     private var fetched: Double?
     /// Seconds since 2001, which is how `Date` counts; there only if the other number is not exactly the same time.
     private var fetchedSince2001: Double?
-    /// Whole seconds.
-    private var ttl: Int64?
-    /// What the whole seconds leave over; not there if that is nothing.
-    private var ttlAttoseconds: Int64 = 0
+    private var ttl = Span()
+    /// Not there if nobody said.
+    private var staleIfError = Span()
+    /// Not there if nobody said.
+    private var staleWhileRevalidate = Span()
     private var validator: String?
     /// The payload's hash.
     private(set) var digest: UInt64 = 0
 
     private static let attosecondsInSecond: Int64 = 1_000_000_000_000_000_000
+
+    /// A duration as it is written.
+    private struct Span: Sendable {
+        /// Whole seconds.
+        var seconds: Int64?
+        /// What the whole seconds leave over; not there if that is nothing.
+        var attoseconds: Int64 = 0
+
+        /// Whether the numbers are those of a duration, or of none.
+        var isInOrder: Bool {
+            (self.seconds ?? 0) >= 0 && (0..<EntryFacts.attosecondsInSecond).contains(self.attoseconds)
+        }
+
+        var duration: Duration? {
+            self.seconds.map { Duration(secondsComponent: $0, attosecondsComponent: self.attoseconds) }
+        }
+    }
 
     // MARK: - Writing
 
@@ -48,16 +66,22 @@ struct EntryFacts: Sendable {
         JSONText.append(entry.name.key, to: &bytes)
         bytes += ",\"schema\":".utf8
         bytes += String(entry.schemaVersion).utf8
-        let (seconds, rest) = self.split(entry.timeToLive)
-        bytes += ",\"ttl\":".utf8
-        bytes += String(seconds).utf8
-        if rest != 0 {
-            bytes += ",\"ttl_attoseconds\":".utf8
-            bytes += String(rest).utf8
-        }
+        self.append(entry.staleIfError, "stale_if_error", to: &bytes)
+        self.append(entry.staleWhileRevalidate, "stale_while_revalidate", to: &bytes)
+        self.append(entry.timeToLive, "ttl", to: &bytes)
         bytes += ",\"validator\":".utf8
         JSONText.append(entry.validator, to: &bytes)
         bytes.append(UInt8(ascii: "}"))
+    }
+
+    private static func append(_ duration: Duration?, _ name: String, to bytes: inout [UInt8]) {
+        guard let duration else { return }
+        let (seconds, rest) = self.split(duration)
+        bytes += ",\"\(name)\":".utf8
+        bytes += String(seconds).utf8
+        guard rest != 0 else { return }
+        bytes += ",\"\(name)_attoseconds\":".utf8
+        bytes += String(rest).utf8
     }
 
     /// Whole seconds and the rest; 292 billion years stand for all that is longer.
@@ -96,10 +120,22 @@ struct EntryFacts: Sendable {
             } else if reader.matches(name, "schema") {
                 self.schema = reader.integer(value)
             } else if reader.matches(name, "ttl") {
-                self.ttl = reader.integer(value)
+                self.ttl.seconds = reader.integer(value)
             } else if reader.matches(name, "ttl_attoseconds") {
                 guard let number = reader.integer(value) else { return nil }
-                self.ttlAttoseconds = number
+                self.ttl.attoseconds = number
+            } else if reader.matches(name, "stale_if_error") {
+                guard let number = reader.integer(value) else { return nil }
+                self.staleIfError.seconds = number
+            } else if reader.matches(name, "stale_if_error_attoseconds") {
+                guard let number = reader.integer(value) else { return nil }
+                self.staleIfError.attoseconds = number
+            } else if reader.matches(name, "stale_while_revalidate") {
+                guard let number = reader.integer(value) else { return nil }
+                self.staleWhileRevalidate.seconds = number
+            } else if reader.matches(name, "stale_while_revalidate_attoseconds") {
+                guard let number = reader.integer(value) else { return nil }
+                self.staleWhileRevalidate.attoseconds = number
             }
         }
         guard reader.isComplete, hasDomain, let digest else { return nil }
@@ -119,8 +155,9 @@ struct EntryFacts: Sendable {
 
     /// The entry that these facts and the rest of its record make; `nil` if a fact is missing or absurd.
     func entry(epoch: UInt64, payload: Data) -> MuxStoredEntry? {
-        guard let schema, let schemaVersion = Int(exactly: schema), let fetched, let ttl, ttl >= 0,
-            (0..<Self.attosecondsInSecond).contains(self.ttlAttoseconds)
+        guard let schema, let schemaVersion = Int(exactly: schema), let fetched,
+            let ttl = self.ttl.duration, self.ttl.isInOrder, self.staleIfError.isInOrder,
+            self.staleWhileRevalidate.isInOrder
         else { return nil }
         return MuxStoredEntry(
             name: MuxStoreKey(domain: self.domain, key: self.key),
@@ -128,8 +165,10 @@ struct EntryFacts: Sendable {
             sessionEpoch: epoch,
             fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
                 ?? Date(timeIntervalSince1970: fetched),
-            timeToLive: Duration(secondsComponent: ttl, attosecondsComponent: self.ttlAttoseconds),
+            timeToLive: ttl,
             validator: self.validator,
+            staleWhileRevalidate: self.staleWhileRevalidate.duration,
+            staleIfError: self.staleIfError.duration,
             payload: payload
         )
     }

@@ -82,7 +82,8 @@ package struct EntryFormat: Sendable {
         guard length * 6 + 1_024 <= Self.maximumHeader else { throw .entryTooLarge(bytes: length) }
         guard !self.hasLineBreak(entry.payload) else { throw .lineBreakInPayload }
         guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
-            entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero
+            entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero,
+            entry.staleWhileRevalidate ?? .zero >= .zero, entry.staleIfError ?? .zero >= .zero
         else { throw .timeOutOfRange }
     }
 

@@ -45,6 +45,12 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// What the server calls this version of the value, such as an entity tag; `nil` if it did not say.
     public var validator: String?
 
+    /// How long after its time to live the value still answers at once while it is renewed; `nil` if nobody said.
+    public var staleWhileRevalidate: Duration?
+
+    /// How long after its time to live the value may answer for a failed fetch; `nil` if nobody said.
+    public var staleIfError: Duration?
+
     /// The value as JSON in UTF-8, without a line break.
     public var payload: Data
 
@@ -56,6 +62,8 @@ public struct MuxStoredEntry: Sendable, Equatable {
         fetchedAt: Date,
         timeToLive: Duration,
         validator: String? = nil,
+        staleWhileRevalidate: Duration? = nil,
+        staleIfError: Duration? = nil,
         payload: Data
     ) {
         self.name = name
@@ -64,6 +72,8 @@ public struct MuxStoredEntry: Sendable, Equatable {
         self.fetchedAt = fetchedAt
         self.timeToLive = timeToLive
         self.validator = validator
+        self.staleWhileRevalidate = staleWhileRevalidate
+        self.staleIfError = staleIfError
         self.payload = payload
     }
 }

@@ -6,13 +6,21 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     private final class Rarities: Sendable {
         let validator: String?
         let renewalAge: Duration?
+        let stale: StaleLimits
         let trouble: Slot<Value>.Trouble?
         /// The time to live, if 64 bits of nanoseconds cannot say it.
         let timeToLive: Duration?
 
-        init(validator: String?, renewalAge: Duration?, trouble: Slot<Value>.Trouble?, timeToLive: Duration?) {
+        init(
+            validator: String?,
+            renewalAge: Duration?,
+            stale: StaleLimits,
+            trouble: Slot<Value>.Trouble?,
+            timeToLive: Duration?
+        ) {
             self.validator = validator
             self.renewalAge = renewalAge
+            self.stale = stale
             self.trouble = trouble
             self.timeToLive = timeToLive
         }
@@ -45,13 +53,16 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             | (slot.isRefreshed ? Self.refreshed : 0)
             | (slot.isRemovalPending ? Self.removalPending : 0)
             | (entry.isPersistent ? Self.persistent : 0)
-        let isPlain = entry.validator == nil && entry.renewalAge == nil && slot.trouble == nil && isExact
+        let isPlain =
+            entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits() && slot.trouble == nil
+            && isExact
         self.rarities =
             isPlain
             ? nil
             : Rarities(
                 validator: entry.validator,
                 renewalAge: entry.renewalAge,
+                stale: entry.stale,
                 trouble: slot.trouble,
                 timeToLive: isExact ? nil : entry.timeToLive
             )
@@ -71,6 +82,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             fetchedAt: self.fetchedAt,
             timeToLive: self.rarities?.timeToLive ?? .nanoseconds(self.timeToLive),
             renewalAge: self.rarities?.renewalAge,
+            stale: self.rarities?.stale ?? StaleLimits(),
             validator: self.rarities?.validator,
             revision: self.revisionAndFlags >> Self.flagBits,
             isDirty: self.revisionAndFlags & Self.dirty != 0,

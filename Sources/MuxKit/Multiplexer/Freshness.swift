@@ -17,6 +17,8 @@ package enum Freshness: Sendable, Hashable {
         package var timeToLive: Duration
         /// The age from which it is renewed ahead of time; `nil` for never.
         package var renewalAge: Duration?
+        /// What the fetch said about its use when stale.
+        package var stale: StaleLimits
         /// Whether a refresh came after it.
         package var isRefreshed: Bool
         /// Whether a fetch failed a moment ago, so that it is too early for another try.
@@ -26,12 +28,14 @@ package enum Freshness: Sendable, Hashable {
             age: Duration,
             timeToLive: Duration,
             renewalAge: Duration? = nil,
+            stale: StaleLimits = StaleLimits(),
             isRefreshed: Bool = false,
             isInBackoff: Bool = false
         ) {
             self.age = age
             self.timeToLive = timeToLive
             self.renewalAge = renewalAge
+            self.stale = stale
             self.isRefreshed = isRefreshed
             self.isInBackoff = isInBackoff
         }
@@ -39,10 +43,12 @@ package enum Freshness: Sendable, Hashable {
 
     /// What the policy and the request permit.
     package struct Limits: Sendable, Equatable {
-        /// How long after its time to live an entry may answer at once.
+        /// How long after its time to live an entry may answer at once, unless the fetch said otherwise.
         package var staleWhileRevalidate: Duration
-        /// How long after its time to live an entry may answer for a failed fetch.
+        /// How long after its time to live an entry may answer for a failed fetch, unless the fetch said otherwise.
         package var staleIfError: Duration
+        /// How long after its time to live this request takes an entry at once, whatever others say.
+        package var toleratedStaleness: Duration?
         /// How old an entry may be for this request, if it says so.
         package var maximumAge: Duration?
         /// Whether this request wants a fetch in any case.
@@ -51,11 +57,13 @@ package enum Freshness: Sendable, Hashable {
         package init(
             staleWhileRevalidate: Duration = .zero,
             staleIfError: Duration = .zero,
+            toleratedStaleness: Duration? = nil,
             maximumAge: Duration? = nil,
             isReload: Bool = false
         ) {
             self.staleWhileRevalidate = staleWhileRevalidate
             self.staleIfError = staleIfError
+            self.toleratedStaleness = toleratedStaleness
             self.maximumAge = maximumAge
             self.isReload = isReload
         }
@@ -67,14 +75,17 @@ package enum Freshness: Sendable, Hashable {
     /// Judges an entry.
     package static func of(_ facts: Facts, _ limits: Limits) -> Freshness {
         let age = facts.age
-        let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, limits.staleIfError)
+        let staleIfError = facts.stale.ifError ?? limits.staleIfError
+        let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, staleIfError)
         if limits.isReload { return isOldEnoughToGo ? .unusable : .fallback }
         if !facts.isRefreshed, age < facts.timeToLive, age < limits.maximumAge ?? .longest {
             return .fresh(renews: facts.renewalAge.map { age >= $0 && !facts.isInBackoff } ?? false)
         }
         if facts.isInBackoff, !isOldEnoughToGo { return .servable(renews: false) }
         let maySkipTheWait = !facts.isRefreshed && limits.maximumAge == nil
-        if maySkipTheWait, age < Self.sum(facts.timeToLive, limits.staleWhileRevalidate) {
+        let staleWhileRevalidate =
+            limits.toleratedStaleness ?? facts.stale.whileRevalidate ?? limits.staleWhileRevalidate
+        if maySkipTheWait, age < Self.sum(facts.timeToLive, staleWhileRevalidate) {
             return .servable(renews: true)
         }
         return isOldEnoughToGo ? .unusable : .fallback

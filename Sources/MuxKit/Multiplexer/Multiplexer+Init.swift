@@ -10,7 +10,7 @@ extension Multiplexer {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable () async throws -> Value
     ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { Fetched(try await onFetch()) }
+        self.init(policy: policy, repository: repository, persistence: nil) { _ in Fetched(try await onFetch()) }
     }
 
     /// Makes a multiplexer that keeps its value in memory, where the fetch says how long the value is good.
@@ -23,6 +23,21 @@ extension Multiplexer {
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil) { _ in try await onFetch() }
+    }
+
+    /// Makes a multiplexer that keeps its value in memory, where the fetch can ask whether the value is still the same.
+    ///
+    /// - Parameters:
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer registers.
+    ///   - onFetch: Fetches the value. It receives what is cached, fresh or not, and returns
+    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
     }
@@ -43,7 +58,9 @@ extension Multiplexer where Value: Codable {
         onFetch: @escaping @Sendable () async throws -> Value
     ) {
         let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
-        self.init(policy: policy, repository: repository, persistence: persistence) { Fetched(try await onFetch()) }
+        self.init(policy: policy, repository: repository, persistence: persistence) { _ in
+            Fetched(try await onFetch())
+        }
     }
 
     /// Makes a multiplexer that can keep its value on disk, where the fetch says how long the value is good.
@@ -58,6 +75,24 @@ extension Multiplexer where Value: Codable {
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+    ) {
+        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        self.init(policy: policy, repository: repository, persistence: persistence) { _ in try await onFetch() }
+    }
+
+    /// Makes a multiplexer that can keep its value on disk, where the fetch can ask whether the value is still the same.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value. It receives what is cached, fresh or not, and returns
+    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
         self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)

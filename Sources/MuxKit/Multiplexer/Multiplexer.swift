@@ -29,7 +29,7 @@ public final actor Multiplexer<Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
-        fetch: @escaping @Sendable () async throws -> Fetched<Value>
+        fetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.core = MultiplexerCore(
             slots: SingleSlot(isPersistent: persistence != nil),
@@ -37,7 +37,7 @@ public final actor Multiplexer<Value: Sendable> {
             repository: repository,
             persistence: persistence,
             keyText: { _ in nil },
-            fetch: { _ in try await fetch() }
+            fetch: { _, before in try await fetch(before) }
         )
     }
 

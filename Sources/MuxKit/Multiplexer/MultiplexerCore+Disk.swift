@@ -49,7 +49,9 @@ extension MultiplexerCore {
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
             renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
-            validator: stored.validator,
+            stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
+            // A migrated value is not what the server would send: it has to be fetched as a whole once.
+            validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
             isDirty: stored.schemaVersion < target,
             isPersistent: true
@@ -232,11 +234,8 @@ extension MultiplexerCore: SessionParticipant {
             return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
         }
         let dirty = entries.map { key, entry, isRefreshed in
-            var entry = entry
-            // What a refresh made stale is stale after a relaunch, too.
-            if isRefreshed { entry.timeToLive = .zero }
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
-            return self.unsaved(entry, key, fetchedAt: fetchedAt, persistence)
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
         }
         var unsaved = UnsavedEntries(dirty: dirty, unchanged: unchanged)
         switch owed {
@@ -253,9 +252,12 @@ extension MultiplexerCore: SessionParticipant {
     private func unsaved(
         _ entry: Slot<Value>.Entry,
         _ key: Key,
+        isRefreshed: Bool,
         fetchedAt: Date,
         _ persistence: Persistence<Key, Value>
     ) -> UnsavedEntry {
+        // What a refresh made stale is stale after a relaunch, too.
+        let timeToLive = isRefreshed ? .zero : max(entry.timeToLive, .zero)
         let name = persistence.name(of: key)
         let schemaVersion = self.policy.schemaVersion
         return UnsavedEntry(
@@ -267,8 +269,10 @@ extension MultiplexerCore: SessionParticipant {
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
                     fetchedAt: fetchedAt,
-                    timeToLive: max(entry.timeToLive, .zero),
+                    timeToLive: timeToLive,
                     validator: entry.validator,
+                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
+                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     payload: try persistence.encode(entry.value)
                 )
             },
@@ -276,7 +280,7 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.saved(revision: entry.revision) }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                 }
                 self.letGoOfEvicted()
             }

@@ -6,14 +6,14 @@ import Foundation
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package typealias Key = Slots.Key
     package typealias Value = Slots.Value
-    package typealias Fetch = @Sendable (Key) async throws -> Fetched<Value>
+    package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
     let repository: MuxRepository
     let persistence: Persistence<Key, Value>?
     let watchers = Watchers<Key>()
-    private let fetch: Fetch
+    let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
     let usualLimits: Freshness.Limits
@@ -186,14 +186,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let start = self.repository.time.now
         let result: Result<Fetched<Value>, any Error>
         do {
-            result = .success(try await self.fetch(key))
+            result = .success(try await self.fetched(key, fallback?.fetchedBefore(at: start)))
         } catch {
             result = .failure(error)
         }
         let duration = self.repository.time.now.duration(since: start)
         self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
         switch result {
-        case .success(let fetched): self.landed(fetched, key, flight, after: duration)
+        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
         case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
         }
     }
@@ -235,16 +235,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return (found, loaded)
     }
 
-    private func landed(_ fetched: Fetched<Value>, _ key: Key, _ flight: FlightID, after duration: Duration) {
+    private func landed(
+        _ fetched: Fetched<Value>,
+        _ key: Key,
+        _ flight: FlightID,
+        _ before: Slot<Value>?,
+        after duration: Duration
+    ) {
         let entry = self.entry(of: fetched)
+        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             if mayKeep { state.strictKeys.remove(key) }
-            let entry = state.adopted(entry, of: key)
-            if mayKeep {
+            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
+            if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
+            } else if mayKeep {
+                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             } else {
                 state.statistics.fenceDrops += 1
             }
@@ -380,6 +390,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
             renewalAge: self.policy.renewalAge(timeToLive, random: self.repository.random()),
+            stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,
             isDirty: self.persistence != nil,

@@ -16,8 +16,8 @@ extension MultiplexerMap {
         onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
-        self.init(policy: policy, repository: repository, persistence: nil) {
-            Fetched(try await batcher.value(of: ExactKey($0)))
+        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
+            Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
 
@@ -124,8 +124,8 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) {
-            Fetched(try await batcher.value(of: ExactKey($0)))
+        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
+            Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
 }

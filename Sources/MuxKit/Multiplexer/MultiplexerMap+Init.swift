@@ -10,7 +10,9 @@ extension MultiplexerMap {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable (Key) async throws -> Value
     ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { Fetched(try await onFetch($0)) }
+        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
+            Fetched(try await onFetch(key))
+        }
     }
 
     /// Makes a map that keeps its values in memory, where the fetch says how long a value is good.
@@ -23,6 +25,21 @@ extension MultiplexerMap {
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+    ) {
+        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in try await onFetch(key) }
+    }
+
+    /// Makes a map that keeps its values in memory, where the fetch can ask whether a value is still the same.
+    ///
+    /// - Parameters:
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map registers.
+    ///   - onFetch: Fetches the value of a key. It receives what is cached of it, fresh or not, and returns
+    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    public init(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
     }
@@ -43,7 +60,9 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         onFetch: @escaping @Sendable (Key) async throws -> Value
     ) {
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) { Fetched(try await onFetch($0)) }
+        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
+            Fetched(try await onFetch(key))
+        }
     }
 
     /// Makes a map that can keep its values on disk, where the fetch says how long a value is good.
@@ -58,6 +77,26 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+    ) {
+        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
+            try await onFetch(key)
+        }
+    }
+
+    /// Makes a map that can keep its values on disk, where the fetch can ask whether a value is still the same.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - onFetch: Fetches the value of a key. It receives what is cached of it, fresh or not, and returns
+    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
+    public init(
+        cacheKey: String,
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository = .shared,
+        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
         self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)

@@ -75,8 +75,9 @@ public struct RequestOptions: Sendable, Hashable {
     /// What is permitted for a request with these options under `policy`.
     func limits(_ policy: MuxPolicy) -> Freshness.Limits {
         Freshness.Limits(
-            staleWhileRevalidate: self.staleWhileRevalidate ?? policy.staleWhileRevalidate,
+            staleWhileRevalidate: policy.staleWhileRevalidate,
             staleIfError: policy.staleIfError,
+            toleratedStaleness: self.staleWhileRevalidate,
             maximumAge: self.maximumAge,
             isReload: self.mode == .reload
         )

@@ -9,8 +9,10 @@ package struct Slot<Value: Sendable>: Sendable {
         package var timeToLive: Duration
         /// The age from which it is renewed ahead of time; `nil` for never.
         package var renewalAge: Duration?
+        /// What the fetch said about its use when stale.
+        package var stale = StaleLimits()
         package var validator: String?
-        /// Grows with every value that the table ever held; names this one.
+        /// Grows with every value that the table ever held; names this one, however often it is renewed.
         package var revision: UInt64
         /// Whether the disk does not have this value yet.
         package var isDirty: Bool
@@ -63,6 +65,7 @@ package struct Slot<Value: Sendable>: Sendable {
             age: now.duration(since: entry.fetchedAt),
             timeToLive: entry.timeToLive,
             renewalAge: entry.renewalAge,
+            stale: entry.stale,
             isRefreshed: self.isRefreshed,
             isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false
         )
@@ -100,6 +103,20 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry = entry
         self.isRefreshed = false
         self.trouble = nil
+        return former
+    }
+
+    /// A fetch brought a value that is not to be kept; that of before is not what it was any more, either.
+    ///
+    /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    package mutating func passed(isOnDisk: Bool) -> Entry? {
+        let former = self.entry
+        self.entry = nil
+        self.trouble = nil
+        if isOnDisk {
+            self.isRemovalPending = true
+            self.isRefreshed = false
+        }
         return former
     }
 
@@ -175,10 +192,13 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRemovalPending = false
     }
 
-    /// The disk has what the entry was at `revision`, in place of all that it had before.
-    package mutating func saved(revision: UInt64) {
+    /// The disk has what `entry` says, refreshed or not, in place of all that it had before.
+    package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
         self.isRemovalPending = false
-        guard self.entry?.revision == revision else { return }
+        // One that was renewed meanwhile has another time.
+        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt,
+            self.isRefreshed == asRefreshed
+        else { return }
         self.entry?.isDirty = false
     }
 }

@@ -4,6 +4,8 @@ import MuxKit
 struct BrokenStore: MuxStore {
     enum Flaw: CaseIterable, Sendable {
         case forgetsValidator
+        case forgetsStaleIfError
+        case forgetsStaleWhileRevalidate
         case keepsFirst
         case mixesNoKeyWithEmpty
         case foldsCase
@@ -52,6 +54,8 @@ struct BrokenStore: MuxStore {
         for var entry in entries {
             entry.name = self.stored(entry.name)
             if self.flaw == .forgetsValidator { entry.validator = entry.validator ?? "" }
+            if self.flaw == .forgetsStaleIfError { entry.staleIfError = nil }
+            if self.flaw == .forgetsStaleWhileRevalidate { entry.staleWhileRevalidate = nil }
             if self.flaw == .keepsFirst, await self.base.load(entry.name) != nil { continue }
             await self.base.save([entry], durability: durability)
         }

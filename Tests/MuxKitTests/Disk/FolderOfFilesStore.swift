@@ -3,12 +3,24 @@ import MuxKit
 
 /// A store as a user would write one: a property list per entry, named by its place in a list of names.
 actor FolderOfFilesStore: MuxStore {
+    private struct Span: Codable {
+        var seconds: Int64
+        var attoseconds: Int64
+
+        init(_ duration: Duration) { (self.seconds, self.attoseconds) = duration.components }
+
+        var duration: Duration {
+            Duration(secondsComponent: self.seconds, attosecondsComponent: self.attoseconds)
+        }
+    }
+
     private struct File: Codable {
         var schemaVersion: Int
         var sessionEpoch: UInt64
         var fetchedAt: Date
-        var seconds: Int64
-        var attoseconds: Int64
+        var timeToLive: Span
+        var staleWhileRevalidate: Span?
+        var staleIfError: Span?
         var validator: Data?
         var payload: Data
     }
@@ -35,8 +47,10 @@ actor FolderOfFilesStore: MuxStore {
             schemaVersion: file.schemaVersion,
             sessionEpoch: file.sessionEpoch,
             fetchedAt: file.fetchedAt,
-            timeToLive: Duration(secondsComponent: file.seconds, attosecondsComponent: file.attoseconds),
+            timeToLive: file.timeToLive.duration,
             validator: file.validator.map { String(decoding: $0, as: UTF8.self) },
+            staleWhileRevalidate: file.staleWhileRevalidate?.duration,
+            staleIfError: file.staleIfError?.duration,
             payload: file.payload
         )
     }
@@ -50,8 +64,9 @@ actor FolderOfFilesStore: MuxStore {
                 schemaVersion: entry.schemaVersion,
                 sessionEpoch: entry.sessionEpoch,
                 fetchedAt: entry.fetchedAt,
-                seconds: entry.timeToLive.components.seconds,
-                attoseconds: entry.timeToLive.components.attoseconds,
+                timeToLive: Span(entry.timeToLive),
+                staleWhileRevalidate: entry.staleWhileRevalidate.map(Span.init),
+                staleIfError: entry.staleIfError.map(Span.init),
                 validator: entry.validator.map { Data($0.utf8) },
                 payload: entry.payload
             )

@@ -58,7 +58,7 @@ struct StoreConformanceTests {
 
         let expected =
             switch flaw {
-            case .forgetsValidator: "What was saved is loaded whole"
+            case .forgetsValidator, .forgetsStaleIfError, .forgetsStaleWhileRevalidate: "What was saved is loaded whole"
             case .keepsFirst: "A later save replaces an earlier one"
             case .mixesNoKeyWithEmpty, .foldsCase: "Names that differ in any byte name different entries"
             case .ignoresRemoval, .removesTooMuch: "A removed entry is gone, and no other"

@@ -9,7 +9,9 @@ struct FreshnessGridTests {
         let staleness = facts.age - facts.timeToLive
         let isFresh = staleness < .zero && !facts.isRefreshed
         let isYoungEnough = limits.maximumAge.map { facts.age < $0 } ?? true
-        let mayAnswerForErrors = staleness < limits.staleIfError
+        let mayAnswerForErrors = staleness < facts.stale.ifError ?? limits.staleIfError
+        let mayAnswerAtOnce =
+            staleness < limits.toleratedStaleness ?? facts.stale.whileRevalidate ?? limits.staleWhileRevalidate
         let rules: [(Bool, Freshness)] = [
             (limits.isReload && mayAnswerForErrors, .fallback),
             (limits.isReload, .unusable),
@@ -19,7 +21,7 @@ struct FreshnessGridTests {
             ),
             (facts.isInBackoff && mayAnswerForErrors, .servable(renews: false)),
             (
-                !facts.isRefreshed && limits.maximumAge == nil && staleness < limits.staleWhileRevalidate,
+                !facts.isRefreshed && limits.maximumAge == nil && mayAnswerAtOnce,
                 .servable(renews: true)
             ),
             (mayAnswerForErrors, .fallback),
@@ -57,5 +59,37 @@ struct FreshnessGridTests {
             }
         }
         #expect(judged.count == 6, "every verdict occurs: \(judged)")
+    }
+
+    @Test func `MX-11 MX-12 N01 what the fetch said replaces the policy and what the request says replaces both`() {
+        let says: [Duration?] = [nil, .zero, .seconds(3), .seconds(8)]
+        var judged: Set<Freshness> = []
+        for age in 8...22 {
+            for bits in 0..<8 {
+                for ifError in says {
+                    for whileRevalidate in says {
+                        for tolerated in says {
+                            let facts = Freshness.Facts(
+                                age: .seconds(age),
+                                timeToLive: .seconds(10),
+                                stale: StaleLimits(whileRevalidate: whileRevalidate, ifError: ifError),
+                                isRefreshed: bits & 1 != 0,
+                                isInBackoff: bits & 2 != 0
+                            )
+                            let limits = Freshness.Limits(
+                                staleWhileRevalidate: .seconds(1),
+                                staleIfError: .seconds(5),
+                                toleratedStaleness: tolerated,
+                                isReload: bits & 4 != 0
+                            )
+                            let verdict = Freshness.of(facts, limits)
+                            #expect(verdict == Self.oracle(facts, limits), "\(facts) \(limits)")
+                            judged.insert(verdict)
+                        }
+                    }
+                }
+            }
+        }
+        #expect(judged.count == 5)
     }
 }

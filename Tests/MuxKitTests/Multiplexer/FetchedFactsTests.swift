@@ -1,0 +1,136 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What a fetch says about its value beside the time to live.
+@Suite(.timeLimit(.minutes(1)))
+struct FetchedFactsTests {
+    private let world = World()
+
+    /// A multiplexer whose first fetch brings what is given, and whose later ones fail for lack of a network.
+    private func once(_ fetched: Fetched<Int>, _ policy: MuxPolicy = .init(), in world: World? = nil) -> Multiplexer<
+        Int
+    > {
+        let fetch = ScriptedFetch<Fetched<Int>>([.value(fetched)], thereafter: .failure(offline))
+        return Multiplexer(cacheKey: "Number", policy: policy, repository: (world ?? self.world).repository) {
+            try await fetch()
+        }
+    }
+
+    @Test func `N01 a value that must be revalidated never answers for an error`() async throws {
+        let number = self.once(Fetched(1, timeToLive: .seconds(10), staleIfError: .zero))
+        #expect(try await number.request() == 1)
+        self.world.clock.advance(by: .seconds(9))
+        #expect(try await number.request(.reload) == 1, "it is fresh")
+        self.world.clock.advance(by: .seconds(1))
+
+        await #expect(throws: SilenceableError.self) { try await number.request() }
+        await #expect(throws: SilenceableError.self) { try await number.request(.within(.zero)) }
+    }
+
+    @Test func `N01 a value answers for an error as long as its server says, whatever the policy says`() async throws {
+        let policy = MuxPolicy(staleIfError: .seconds(1), errorBackoff: .zero)
+        let number = self.once(Fetched(1, timeToLive: .seconds(10), staleIfError: .seconds(60)), policy)
+        #expect(try await number.request() == 1)
+        self.world.clock.advance(by: .seconds(69))
+        #expect(try await number.request() == 1)
+        self.world.clock.advance(by: .seconds(1))
+
+        await #expect(throws: SilenceableError.self) { try await number.request() }
+    }
+
+    @Test func `N01 a value answers at once as long as its server says, while it is renewed`() async throws {
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let number = Multiplexer<Int>(repository: self.world.repository) {
+            Fetched(try await fetch(), timeToLive: .seconds(10), staleWhileRevalidate: .seconds(5))
+        }
+        #expect(try await number.request() == 1)
+        self.world.clock.advance(by: .seconds(14))
+        #expect(try await number.requestEntry().staleReason == .revalidating)
+        await fetch.waitForEnd(2)
+        #expect(try await number.request(.maxAge(.seconds(1))) == 2)
+        self.world.clock.advance(by: .seconds(15))
+
+        #expect(try await number.request() == 3, "too old to answer at once")
+    }
+
+    @Test func `N01 what a fetch said of staleness outlives a relaunch`() async throws {
+        let facts = Fetched(1, timeToLive: .seconds(10), staleWhileRevalidate: .seconds(2), staleIfError: .zero)
+        let number = self.once(facts)
+        #expect(try await number.request() == 1)
+        await number.save()
+
+        let soon = Multiplexer<Int>(
+            cacheKey: "Number",
+            repository: self.world.relaunched(after: .seconds(11)).repository
+        ) { () -> Int in throw offline }
+        #expect(try await soon.requestEntry().staleReason == .revalidating)
+        let later = Multiplexer<Int>(
+            cacheKey: "Number",
+            repository: self.world.relaunched(after: .seconds(12)).repository
+        ) { () -> Int in throw offline }
+        await #expect(throws: SilenceableError.self) { try await later.request() }
+    }
+
+    @Test func `N01 a map remembers what a fetch said of staleness`() async throws {
+        let calls = Guarded(0)
+        let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _ -> Fetched<Int> in
+            guard calls.next() == 1 else { throw offline }
+            return Fetched(1, timeToLive: .seconds(10), staleIfError: .zero)
+        }
+        #expect(try await map.request(key: "a") == 1)
+        self.world.clock.advance(by: .seconds(10))
+
+        await #expect(throws: SilenceableError.self) { try await map.request(key: "a") }
+    }
+
+    @Test func `N01 a value that is not to be kept answers those who wait and leaves nothing`() async throws {
+        let gate = Gate<Fetched<Int>>()
+        let fetch = ScriptedFetch<Fetched<Int>>([.gated(gate)], thereafter: .failure(offline))
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await fetch() }
+        var seen = number.values.makeAsyncIterator()
+        _ = await seen.next()
+        async let first = number.request()
+        async let second = number.request()
+        await gate.waitForCall(1)
+        await self.world.events.wait(for: .joined)
+        gate.open(returning: Fetched(1, isKept: false))
+
+        #expect(try await [first, second] == [1, 1])
+        #expect(number.cachedValue == nil)
+        await number.save()
+        #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
+        await #expect(throws: SilenceableError.self) { try await number.request() }
+        number.expectAtRest()
+    }
+
+    @Test func `N01 a value that is not to be kept takes what was there with it`() async throws {
+        let isKept = Guarded(true)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) {
+            Fetched(1, isKept: isKept.withLock { $0 })
+        }
+        _ = try await number.request()
+        await number.save()
+        isKept.withLock { $0 = false }
+
+        #expect(try await number.refresh().request() == 1)
+
+        #expect(number.cachedValue == nil)
+        #expect(await number.loadCachedValue() == nil, "what the disk still has is not read")
+        await number.save()
+        #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
+    }
+
+    @Test func `N01 what a fence has passed clears nothing, kept or not`() async throws {
+        let gate = Gate<Fetched<Int>>()
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await gate.pass() }
+        async let asked = number.request()
+        await gate.waitForCall(1)
+        number.store(5)
+        gate.open(returning: Fetched(1, isKept: false))
+
+        #expect(try await asked == 1)
+        #expect(number.cachedValue == 5)
+    }
+}

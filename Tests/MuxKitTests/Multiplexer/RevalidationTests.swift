@@ -1,0 +1,235 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Fetches that ask whether the value of before is still the same.
+@Suite(.timeLimit(.minutes(1)))
+struct RevalidationTests {
+    /// A server with one resource, which answers "not modified" to whoever has its present version.
+    private final class Server: Sendable {
+        let version = Guarded(1)
+        let asked = Guarded<[String?]>([])
+        let gate: Gate<Void>?
+
+        init(gate: Gate<Void>? = nil) { self.gate = gate }
+
+        func answer(_ before: FetchedBefore<[Int]>?) async throws -> Fetched<[Int]> {
+            let version = self.version.withLock { $0 }
+            self.asked.withLock { $0.append(before?.validator) }
+            if before != nil { try await self.gate?.pass() }
+            if let before, before.validator == "v\(version)" { return before.notModified(timeToLive: .seconds(20)) }
+            return Fetched([version], timeToLive: .seconds(10), validator: "v\(version)")
+        }
+    }
+
+    private let world = World()
+
+    private func multiplexer(_ server: Server, _ policy: MuxPolicy = .init(), in world: World? = nil) -> Multiplexer<
+        [Int]
+    > {
+        Multiplexer(cacheKey: "Numbers", policy: policy, repository: (world ?? self.world).repository) {
+            try await server.answer($0)
+        }
+    }
+
+    @Test func `N02 a value that is still the same gets a new lease and stays the same one`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        let first = try await numbers.requestEntry()
+        self.world.clock.advance(by: .seconds(10))
+        #expect(numbers.cachedEntry?.isStale == true)
+
+        let second = try await numbers.requestEntry()
+
+        #expect(second.value == [1] && !second.isStale && second.age == .zero && second.timeToLive == .seconds(20))
+        #expect(server.asked.withLock { $0 } == [nil, "v1"])
+        self.world.clock.advance(by: .seconds(19))
+        #expect(try await numbers.request() == [1])
+        #expect(numbers.statistics.fetches == 2)
+        self.world.clock.advance(by: .seconds(1))
+        _ = try await numbers.request()
+        #expect(server.asked.withLock { $0 } == [nil, "v1", "v1"], "the validator lives on")
+        #expect(numbers.store([9], ifUnchangedSince: first), "it is the same value")
+        numbers.expectAtRest()
+    }
+
+    @Test func `N02 a value that is another one now replaces that of before`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        let first = try await numbers.requestEntry()
+        server.version.withLock { $0 = 2 }
+
+        let second = try await numbers.refresh().requestEntry()
+
+        #expect(second.value == [2])
+        #expect(server.asked.withLock { $0 } == [nil, "v1"])
+        #expect(!numbers.store([9], ifUnchangedSince: first))
+    }
+
+    @Test func `N02 observers hear nothing of a renewal`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        _ = try await numbers.request()
+        var seen = numbers.values.makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == [1])
+
+        _ = try await numbers.refresh().request()
+        numbers.store([7])
+
+        #expect(try #require(await seen.next())?.value == [7])
+    }
+
+    @Test func `N02 the validator and the new lease are on disk`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        _ = try await numbers.request()
+        await numbers.save()
+        self.world.clock.advance(by: .seconds(10))
+
+        let later = self.world.relaunched()
+        let again = self.multiplexer(server, in: later)
+        #expect(try await again.request() == [1])
+        #expect(server.asked.withLock { $0 } == [nil, "v1"])
+        #expect(await again.save().saved == 1, "the lease is written")
+
+        let last = later.relaunched(after: .seconds(19))
+        #expect(try await self.multiplexer(server, in: last).request() == [1])
+        #expect(server.asked.withLock { $0.count } == 2, "it is fresh after a relaunch")
+        let stored = try await self.world.store.load(.init(domain: "Numbers"))
+        #expect(stored?.validator == "v1" && stored?.timeToLive == .seconds(20))
+    }
+
+    @Test func `N02 a lease that comes while the value is written is written, too`() async throws {
+        let (store, gate) = (UnreliableStore(), Gate<Void>())
+        store.beforeSave.withLock { $0 = { _ = try? await gate.pass() } }
+        let world = World(store: store)
+        let server = Server()
+        let numbers = self.multiplexer(server, in: world)
+        _ = try await numbers.request()
+        async let report = numbers.save()
+        await gate.waitForCall(1)
+        world.clock.advance(by: .seconds(10))
+
+        _ = try await numbers.request()
+        gate.openForGood(returning: ())
+        _ = await report
+
+        #expect(await numbers.save().saved == 1)
+        #expect(try await store.load(.init(domain: "Numbers"))?.timeToLive == .seconds(20))
+    }
+
+    @Test func `N02 a fence that passes the question is obeyed`() async throws {
+        for fence in ["refresh", "store", "clear", "sign-out"] {
+            let world = World()
+            let gate = Gate<Void>()
+            let server = Server(gate: gate)
+            let numbers = self.multiplexer(server, in: world)
+            _ = try await numbers.request()
+            world.clock.advance(by: .seconds(10))
+            async let asked = numbers.request()
+            await gate.waitForCall(1)
+
+            switch fence {
+            case "refresh": numbers.refresh()
+            case "store": numbers.store([5])
+            case "clear": await numbers.clear()
+            default: await world.repository.clearAll()
+            }
+            gate.openForGood(returning: ())
+            let answer = try? await asked
+
+            #expect(answer == (fence == "sign-out" ? nil : [1]), "\(fence): those who asked before are answered")
+            switch fence {
+            case "refresh":
+                #expect(numbers.cachedEntry?.isStale == true, "the old answer renews nothing")
+                #expect(try await numbers.request() == [1])
+                #expect(server.asked.withLock { $0 } == [nil, "v1", "v1"])
+            case "store":
+                #expect(numbers.cachedValue == [5])
+            default:
+                #expect(numbers.cachedValue == nil)
+                #expect(try await numbers.request() == [1])
+                #expect(server.asked.withLock { $0 } == [nil, "v1", nil], "nothing of before is known any more")
+            }
+            numbers.expectAtRest()
+        }
+    }
+
+    @Test func `N02 a lease of something else is not taken for one of what is cached`() async throws {
+        let kept = Guarded<FetchedBefore<[Int]>?>(nil)
+        let numbers = Multiplexer<[Int]>(repository: self.world.repository) { before in
+            if let old = kept.withLock({ $0 }) { return old.notModified() }
+            if let before { kept.withLock { $0 = before } }
+            return Fetched([before == nil ? 1 : 2])
+        }
+        _ = try await numbers.request()
+        let second = try await numbers.refresh().requestEntry()
+        #expect(second.value == [2])
+
+        let third = try await numbers.refresh().requestEntry()
+
+        #expect(third.value == [1])
+        #expect(!numbers.store([9], ifUnchangedSince: second), "the value is another one")
+    }
+
+    @Test func `N02 an answer whose value was changed is a new value`() async throws {
+        let numbers = Multiplexer<[Int]>(repository: self.world.repository) { before in
+            guard let before else { return Fetched([1]) }
+            var fetched = before.notModified()
+            fetched.value.append(2)
+            return fetched
+        }
+        let first = try await numbers.requestEntry()
+        _ = try await numbers.refresh().request()
+
+        #expect(numbers.cachedValue == [1, 2])
+        #expect(!numbers.store([9], ifUnchangedSince: first))
+    }
+
+    @Test func `N02 a map without room in memory still asks about what is on disk`() async throws {
+        let asked = Guarded<[String?]>([])
+        let policy = MuxPolicy(timeToLive: .seconds(10), maximumCount: 0)
+        let map = MultiplexerMap<String, Int>(cacheKey: "M", policy: policy, repository: self.world.repository) {
+            key,
+            before in
+            asked.withLock { $0.append(before?.validator) }
+            return before?.notModified() ?? Fetched(key.count, validator: key)
+        }
+        #expect(try await map.request(key: "abc") == 3)
+        await map.save()
+        #expect(map.cachedValue(key: "abc") == nil)
+        self.world.clock.advance(by: .seconds(10))
+
+        #expect(try await map.request(key: "abc") == 3)
+        await map.save()
+        self.world.clock.advance(by: .seconds(9))
+        #expect(try await map.request(key: "abc") == 3)
+
+        #expect(asked.withLock { $0 } == [nil, "abc"])
+    }
+
+    @Test func `N02 a value stored by hand has no validator`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        _ = try await numbers.request()
+        numbers.store([3])
+
+        #expect(try await numbers.refresh().request() == [1])
+        #expect(server.asked.withLock { $0 } == [nil, nil])
+    }
+
+    @Test func `N02 a migrated value is fetched as a whole`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        _ = try await numbers.request()
+        await numbers.save()
+        let migration = MuxMigration(from: 1) { (old: [Int]) in old + [0] }
+        let policy = MuxPolicy(schemaVersion: 2, migrations: [migration])
+        let again = self.multiplexer(server, policy, in: self.world.relaunched())
+        #expect(try await again.request() == [1, 0])
+
+        #expect(try await again.refresh().request() == [1])
+        #expect(server.asked.withLock { $0 } == [nil, nil])
+    }
+}
