@@ -67,9 +67,6 @@ package enum Freshness: Sendable, Hashable {
             self.maximumAge = maximumAge
             self.isReload = isReload
         }
-
-        /// Whether a request with these limits may be refused what another one gets.
-        package var isStrict: Bool { self.isReload || self.maximumAge != nil }
     }
 
     /// Judges an entry.
