@@ -42,7 +42,7 @@ extension MuxRepository {
     }
 
     /// The number of the present session, for those who are not in the lane.
-    nonisolated func currentEpoch() async throws -> UInt64 {
+    package nonisolated func currentEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
         return try await self.lane.run { try await self.settledEpoch() }
