@@ -30,7 +30,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case fly
     }
 
-    /// What there is for a caller whose patience has ended; `nil` if it has to wait on. Called under the lock.
+    /// Says, under the lock, what there is for a caller whose patience has ended; `nil` if it has to wait on.
     package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Output?
 
     /// Who does the work of a flight that has to start.
