@@ -63,7 +63,7 @@ extension MultiplexerCore {
                     if wish != nil { state.wishes[ticket]?.loaded = slot }
                 }
             }
-            if early.isOver || !early.outputs.isEmpty { state.statistics.diskHits += 1 }
+            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.statistics.diskHits += 1 }
             if servesStale { state.statistics.staleServed += 1 }
             return early
         }
@@ -129,7 +129,8 @@ extension MultiplexerCore {
         self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
-                let heldUntil = isSilenceable ? now.advanced(by: self.policy.errorBackoff) : .distantPast
+                let hold = max(self.policy.errorBackoff, memory)
+                let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 current = state.withSlot(of: key) { slot in
                     if slot.entry == nil, let fallback { slot.restored(fallback) }
                     slot.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)

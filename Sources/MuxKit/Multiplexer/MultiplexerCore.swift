@@ -134,20 +134,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         _ limits: Freshness.Limits
     ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
         guard let slot else { return .fly }
-        guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory)
-        else {
-            guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
-            return .fail(error)
+        if let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory) {
+            switch freshness {
+            case .fresh(renews: true): return .answerAndFly(entry)
+            case .fresh(renews: false): return .answer(entry)
+            case .servable(renews: true): return .answerAndFly(entry.served(because: .revalidating))
+            case .servable(renews: false): return .answer(entry.served(because: .backingOff))
+            case .fallback, .unusable: break
+            }
         }
-        switch freshness {
-        case .fresh(let renews):
-            return renews ? .answerAndFly(entry) : .answer(entry)
-        case .servable(let renews):
-            return renews
-                ? .answerAndFly(entry.served(because: .revalidating)) : .answer(entry.served(because: .backingOff))
-        case .fallback, .unusable:
-            return .fly
-        }
+        guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
+        return .fail(error)
     }
 
     /// What there is for a caller whose patience has ended; `nil` if that is nothing.

@@ -81,6 +81,7 @@ struct DiskWishTests {
         self.fetch.open(returning: 8)
         await next.events.wait(for: .fetched)
         #expect(map.statistics.staleServed == 1)
+        #expect(map.statistics.diskHits == 0)
         #expect(next.events.count(of: .servedStale) == 1)
         map.expectAtRest()
     }
