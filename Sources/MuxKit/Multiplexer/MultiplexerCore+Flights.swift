@@ -18,7 +18,7 @@ extension MultiplexerCore {
         let start = self.repository.time.now
         let result: Result<Fetched<Value>, any Error>
         do {
-            result = .success(try await self.fetch(key, fallback?.fetchedBefore(at: start)))
+            result = .success(try await self.fetched(key, fallback?.fetchedBefore(at: start)))
         } catch {
             result = .failure(error)
         }

@@ -151,4 +151,19 @@ struct DiskWishTests {
         #expect(try await number.request() == 2)
         #expect(number.statistics.diskHits == 1)
     }
+
+    @Test func `MX-15 a value that was stored meanwhile is what there is when patience ends, and it is fresh`()
+        async throws
+    {
+        let (world, number) = await self.relaunched(after: .seconds(1_000))
+        let caller = Task { try await number.requestEntry(.within(.seconds(2))) }
+        await self.fetch.waitForCall(1)
+        await world.clock.waitForSleepers(2)
+        number.store(9)
+        world.clock.advance(by: .seconds(2))
+        let entry = try await caller.value
+        #expect(entry.value == 9)
+        #expect(!entry.isStale)
+        #expect(number.statistics.staleServed == 0)
+    }
 }

@@ -94,4 +94,16 @@ struct FreshnessGridTests {
         }
         #expect(judged.count == 5)
     }
+
+    @Test func `MX-06 MX-11 a time to live below zero counts as none`() {
+        for timeToLive in [Duration.zero, .seconds(-10), .zero - .longest] {
+            let limits = Freshness.Limits(staleWhileRevalidate: .seconds(5), staleIfError: .seconds(8))
+            let verdicts = [0, 4, 5, 7, 8].map {
+                Freshness.of(.init(age: .seconds($0), timeToLive: timeToLive), limits)
+            }
+            #expect(
+                verdicts == [.servable(renews: true), .servable(renews: true), .fallback, .fallback, .unusable]
+            )
+        }
+    }
 }

@@ -73,4 +73,24 @@ struct RememberedFailureTests {
         for _ in 0..<3 { await #expect(throws: SilenceableError.self) { try await number.request() } }
         #expect(fetch.callCount == 1)
     }
+
+    @Test func `MX-13 another failure ends what is remembered`() async throws {
+        let fetch = ScriptedFetch<Int>(
+            [.failure(FetchFailed(call: 404)), .failure(FetchFailed(call: 500))],
+            thereafter: .value(3)
+        )
+        let policy = MuxPolicy(remembersFailure: { ($0 as? FetchFailed)?.call == 404 ? .seconds(60) : nil })
+        let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { try await fetch() }
+        await #expect(throws: FetchFailed(call: 404)) { try await number.request() }
+        await #expect(throws: FetchFailed(call: 500)) { try await number.request(.reload) }
+        #expect(try await number.request() == 3)
+    }
+
+    @Test(arguments: [-1, 2, .nan, .infinity] as [Double])
+    func `MX-06 a jitter that is no fraction is held within none and all`(jitter: Double) async throws {
+        let policy = MuxPolicy(timeToLive: .seconds(100), timeToLiveJitter: jitter)
+        let number = Multiplexer<Int>(policy: policy, repository: self.world.repository) { 1 }
+        _ = try await number.request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(jitter > 0 ? 50 : 100), "half of it is taken off at most")
+    }
 }
