@@ -92,14 +92,33 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return true
     }
 
-    /// There is an answer for those who wait for a flight, which goes on to its end.
+    /// The tickets of those who wait for the current flight.
+    package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
+
+    /// There are answers, before the work of a flight begins, for those who wait under `tickets`.
     ///
-    /// - Returns: Those who wait.
-    package mutating func answeredEarly(_ id: FlightID) -> [Waiter] {
-        guard self.current?.id == id else { return [] }
-        self.current?.isOwed = true
-        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
-        return self.current?.waiters.drain() ?? []
+    /// - Parameters:
+    ///   - id: The flight.
+    ///   - tickets: Who is answered.
+    ///   - isOver: Whether the flight is over with that, if nobody else waits; otherwise it runs to its end in any case.
+    /// - Returns: Who is answered, and whether the flight is over.
+    package mutating func answeredEarly(
+        _ id: FlightID,
+        _ tickets: [Ticket],
+        isOver: Bool
+    ) -> (waiters: [Waiter], isOver: Bool) {
+        guard var flight = self.current, flight.id == id else { return ([], false) }
+        let waiters = tickets.compactMap { flight.waiters.leave($0) }
+        if isOver, flight.waiters.isEmpty, !flight.isOwed {
+            self.current = nil
+            return (waiters, true)
+        }
+        if !isOver {
+            flight.isOwed = true
+            if case .lingering = flight.phase { flight.phase = .wanted }
+        }
+        self.current = flight
+        return (waiters, false)
     }
 
     // MARK: - Leaving

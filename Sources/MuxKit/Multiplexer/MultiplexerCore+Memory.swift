@@ -1,4 +1,13 @@
 extension MultiplexerCore {
+    /// What a caller wants that waits, other than what the policy says.
+    struct Wish: Sendable {
+        let limits: Freshness.Limits
+        /// From when on it takes what there is.
+        let patienceEnds: Moment?
+        /// What was found on disk, for which there may have been no room in memory.
+        var loaded: Slot<Value>?
+    }
+
     /// What the flight engine's lock guards for us.
     @usableFromInline
     struct State: Sendable {
@@ -8,8 +17,8 @@ extension MultiplexerCore {
         var refreshedOnDisk: Moment?
         /// Counts the sessions.
         var session: UInt64 = 0
-        /// Keys in flight for which somebody waits who does not take what others take.
-        var strictKeys: Set<Key> = []
+        /// What those want who wait with options, by their tickets; they take it back themselves.
+        var wishes: [Ticket: Wish] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
         var newerOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.

@@ -205,6 +205,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 
+    /// How many callers wait that want other than what the policy says: zero at rest.
+    package nonisolated var wishCount: Int { self.core.engine.withState { $0.wishes.count } }
+
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 

@@ -55,7 +55,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package final class Trouble: Sendable {
         /// Until when a stale entry is served without another try.
         let heldUntil: Moment
-        /// A remembered failure, and until when it answers requests that have no entry.
+        /// A remembered failure, and until when it answers requests that have no entry which is good enough.
         let failure: (error: any Error, until: Moment)?
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?) {
@@ -90,7 +90,8 @@ package struct Slot<Value: Sendable>: Sendable {
             renewalAge: entry.renewalAge,
             stale: entry.stale,
             isRefreshed: self.isRefreshed,
-            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false
+            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false,
+            isFailureRemembered: self.failure(at: now) != nil
         )
         return .of(facts, limits)
     }
