@@ -56,7 +56,7 @@ package enum OAuthReply {
     // MARK: - RFC 6749, section 5.2
 
     private static func refusal(_ fields: [String: Field], _ status: HTTPStatus) throws(OAuthError) -> OAuthRefusal {
-        guard case .text(let text)? = fields["error"], let code = OAuthErrorCode(rawValue: text) else {
+        guard case .text(let name)? = fields["error"], let code = OAuthErrorCode(rawValue: name) else {
             throw .malformed(status, .field("error"))
         }
         func text(_ name: String) -> String? {
