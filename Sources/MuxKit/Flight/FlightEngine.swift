@@ -101,6 +101,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
         }
 
+        /// The keys that have flights, in the order in which these began: the order of a dictionary is chance.
+        var keysInFlight: [Key] {
+            self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
+        }
+
         /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine<Waiter>) -> R) -> R {
             var machine = self.machines.removeValue(forKey: key) ?? FlightStateMachine()

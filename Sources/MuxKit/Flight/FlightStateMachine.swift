@@ -49,6 +49,9 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// The flight that a caller would join now.
     package var currentFlight: FlightID? { self.current?.id }
 
+    /// The oldest flight of all; `nil` if there is none.
+    package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }
+
     // MARK: - Arriving
 
     /// What to do for a caller who wants the outcome.

@@ -44,6 +44,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// How many elements are there beyond the bound because they may not go.
     package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
+    /// Whether there is more than the bound permits, because it may not go.
+    package var isOverBound: Bool { !self.fits(0, 0) }
+
     /// How many elements the arrays have room for.
     package var room: Int { self.order.capacity }
 

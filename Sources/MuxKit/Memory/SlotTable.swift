@@ -101,6 +101,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
     }
 
+    package var isOverBound: Bool { self.table.isOverBound }
+
     package mutating func removeMarks() {
         self.marks = self.marks.filter(\.value.isRemovalPending)
         self.refreshMarkCount = self.marks.values.count(where: \.isRefreshed)

@@ -17,6 +17,10 @@ extension MultiplexerCore {
         var lastRefresh = Moment.distantPast
         /// What had to make room, to be told of and let go of outside the lock.
         var evicted: [(Key, Slot<Value>)] = []
+        /// Whether entries are being written so that they may go.
+        private var isWritingBack = false
+        /// How many entries there have to be before that is tried again, after it did not help.
+        private var writeBackCount = 0
 
         private var lastRevision: UInt64 = 0
 
@@ -65,6 +69,24 @@ extension MultiplexerCore {
             self.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
         }
 
+        /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:)`` has to follow.
+        mutating func writeBackBegins() -> Bool {
+            guard self.slots.isOverBound else {
+                self.writeBackCount = 0
+                return false
+            }
+            guard !self.isWritingBack, self.slots.entryCount >= self.writeBackCount else { return false }
+            self.isWritingBack = true
+            return true
+        }
+
+        /// So many entries were written; if none, the next try is when there are a quarter more.
+        mutating func wroteBack(_ count: Int) {
+            self.isWritingBack = false
+            let entries = self.slots.entryCount
+            self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
+        }
+
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
             return self.lastRevision
@@ -82,12 +104,25 @@ extension MultiplexerCore {
     }
 
     /// Lets go of what had to make room since the last time, and tells of it; not under the lock.
+    ///
+    /// If too much may not go before it is on disk, has it written.
     func letGoOfEvicted() {
-        let evicted = self.engine.withState { state in
+        let (evicted, writesBack) = self.engine.withState { state in
             let evicted = state.evicted
             if !evicted.isEmpty { state.evicted = [] }
-            return evicted
+            return (evicted, state.writeBackBegins())
         }
+        if writesBack { self.writeBack() }
         for (key, slot) in evicted where slot.entry != nil { self.tell(.evicted, key) }
+    }
+
+    /// Saves, so that what is on disk then may go.
+    private func writeBack() {
+        self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
+            guard let self else { return }
+            let report = await repository.save([self])
+            self.engine.withState { $0.wroteBack(report.saved) }
+            self.letGoOfEvicted()
+        }
     }
 }

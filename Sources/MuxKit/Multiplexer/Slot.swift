@@ -192,11 +192,13 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRemovalPending = false
     }
 
-    /// The disk has what `entry` says, in place of all that it had before.
-    package mutating func saved(_ entry: Entry) {
+    /// The disk has what `entry` says, refreshed or not, in place of all that it had before.
+    package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
         self.isRemovalPending = false
         // One that was renewed meanwhile has another time.
-        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt else { return }
+        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt,
+            self.isRefreshed == asRefreshed
+        else { return }
         self.entry?.isDirty = false
     }
 }

@@ -31,6 +31,12 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Returns: Their values, for the caller to let go of outside its lock.
     mutating func removeClean() -> [Value]
 
+    /// Whether there are more entries than there may be, because some may not go before they are on disk.
+    var isOverBound: Bool { get }
+
+    /// How many entries there are.
+    var entryCount: Int { get }
+
     /// The keys of all slots that are not vacant.
     var keys: [Key] { get }
 
@@ -66,6 +72,10 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     package var hasTooManyMarks: Bool { false }
 
     package mutating func removeMarks() {}
+
+    package var isOverBound: Bool { false }
+
+    package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
 
     package mutating func removeClean() -> [Value] {
         self.slot.droppedFromMemory(keepingMark: self.isPersistent).map { [$0] } ?? []

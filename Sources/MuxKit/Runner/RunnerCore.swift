@@ -18,7 +18,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Makes a value; receives the one that was refused, `nil` if there is none.
     package typealias StoredUpdate = @Sendable (Held?) async throws -> Updated
 
-    /// Answers a waiter whose update was called off because the parent's value was replaced: it looks again.
+    /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     private struct LookAgain: Error {}
 
     private let engine: FlightEngine<SoleKey, Held, Machine>
@@ -60,6 +60,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let update = self.storedUpdate
             let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
                 guard let update else { return }  // no flight starts without one
+                // A flight that was dismissed before its turn came must not meet the next one's update.
+                guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
                 self?.tell(.updateStarted)
                 let start = self?.time.now
                 let failed = self?.held
@@ -93,9 +95,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
-            self.tell(.updateStarted)
             let start = self.time.now
-            let failed = self.refusedValue
             let result: Result<Updated, any Error>
             do {
                 // Whoever this call works for waits for the update, as it would for one in a task of its own.
@@ -103,7 +103,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 let caller = FlightNode.current
                 if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
                 defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
-                result = .success(Updated(try await shieldedFromCancellation(for: node) { try await update(failed) }))
+                let updated = try await shieldedFromCancellation(for: node) {
+                    // The way here may have taken a while: the value to replace is the one of now.
+                    guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
+                    self.tell(.updateStarted)
+                    return try await update(self.refusedValue)
+                }
+                result = .success(Updated(updated))
+            } catch is LookAgain {
+                try Task.checkCancellation()
+                return nil
             } catch {
                 result = .failure(error)
             }
