@@ -7,7 +7,10 @@ package import Foundation
 package enum HTTPDate {
     /// The time that `text` says.
     ///
-    /// - Parameter now: Decides what century a year of two digits is in: more than 50 years ahead means the past.
+    /// - Parameters:
+    ///   - text: The value of a header field.
+    ///   - now: Decides what century a year of two digits is in: more than 50 years ahead means the past.
+    /// - Returns: The time; `nil` if it is none.
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ")
         switch words.count {

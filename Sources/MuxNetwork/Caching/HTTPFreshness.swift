@@ -52,6 +52,7 @@ package struct HTTPFreshness: Sendable, Equatable {
     /// - Parameters:
     ///   - answer: A complete answer to a request that had no cached value, or a 304 that may lack what has not changed.
     ///   - heuristicLimit: The longest time for which a value is taken for fresh of which only the last change is known.
+    /// - Returns: What it says.
     package static func of(_ answer: Answer, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(answer.headers[.cacheControl])
         guard self.mayBeKept(answer, control) else { return self.notKept }

@@ -22,7 +22,7 @@ public struct OAuthAuthorization: Sendable {
     /// What the redirection has to bring back, so that nobody can slip in another (RFC 6749, section 10.12).
     public let state: String
 
-    /// Describes a request.
+    /// Describes a request; `nil` if `endpoint` has no scheme, or a fragment (section 3.1).
     ///
     /// - Parameters:
     ///   - endpoint: The authorization endpoint, which may have a query of its own.
@@ -30,7 +30,6 @@ public struct OAuthAuthorization: Sendable {
     ///   - redirectURI: An address that the server knows as the app's.
     ///   - scopes: What the app asks for; none for what the server chooses.
     ///   - parameters: Anything else, such as `prompt`.
-    /// - Returns: The request; `nil` if `endpoint` has no scheme, or a fragment (section 3.1).
     public init?(
         endpoint: URL,
         client: OAuthClient,

@@ -18,7 +18,7 @@ public struct OAuthErrorCode: RawRepresentable, Sendable, Hashable, CustomString
     public static let invalidRequest = Self(known: "invalid_request")
     /// The client is not known, or did not prove who it is.
     public static let invalidClient = Self(known: "invalid_client")
-    /// The code or the refresh token is no good any more. Of all codes, the one that ends a session.
+    /// The code or the refresh token is no good any more, which of all codes is the one that ends a session.
     public static let invalidGrant = Self(known: "invalid_grant")
     /// The client may not do this.
     public static let unauthorizedClient = Self(known: "unauthorized_client")

@@ -11,6 +11,8 @@ package enum OAuthReply {
     ///   - reply: The complete answer.
     ///   - sentAt: When the request was sent, from which a token's life is counted, so that it is never taken for good too long.
     ///   - now: When the answer arrived.
+    /// - Returns: The tokens.
+    /// - Throws: ``OAuthError``, but for those that come before an answer.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
         switch reply.status {
