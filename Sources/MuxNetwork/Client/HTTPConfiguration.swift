@@ -18,6 +18,14 @@ public struct HTTPConfiguration: Sendable {
     /// How long before its end a token is renewed, so that it does not end on the way.
     public var tokenLeeway: Duration = .seconds(30)
 
+    /// Names whose answers these are, where several accounts are used at the same time; `nil` for the one of the session.
+    ///
+    /// It is part of the key of everything that is cached, and is sent nowhere.
+    public var viewer: String?
+
+    /// What measures how long a server wants to be left alone.
+    public var clock: any Clock<Duration> = ContinuousClock()
+
     /// The time of day, by which tokens end.
     public var wallTime: @Sendable () -> Date = { Date() }
 

@@ -28,3 +28,11 @@ extension OAuthAccessToken: CustomStringConvertible, CustomReflectable {
     /// Shows nothing of the token.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
+
+extension OAuthAccessToken: HTTPToken {
+    /// The token as a bearer token: RFC 6750, section 2.1.
+    public var headers: HTTPHeaders { self.value.headers }
+
+    /// The same as ``expiresAt``.
+    public var expiry: Date? { self.expiresAt }
+}
