@@ -80,15 +80,20 @@ struct RetryAfterTests {
     }
 
     @Test func `N04 a later and shorter wish does not shorten the first`() async throws {
-        let gate = Gate<HTTPReply>()
-        let transport = ClosureTransport { _ in try await gate.pass() }
+        let (long, short) = (Gate<Void>(), Gate<Void>())
+        let transport = ClosureTransport { call in
+            let isLong = call.url.path() == "/numbers/long"
+            try await (isLong ? long : short).pass()
+            return HTTPReply(status: 503, headers: ["Retry-After": isLong ? "7" : "1"])
+        }
         let client = self.world.client(transport)
-        async let first = client.response(to: GetNumber())
-        async let second = client.response(to: GetNumber())
-        await gate.waitForCall(2)
-        gate.open(1, returning: HTTPReply(status: 503, headers: ["Retry-After": "7"]))
+        async let first = client.response(to: GetNumber(id: "long"))
+        async let second = client.response(to: GetNumber(id: "short"))
+        await long.waitForCall(1)
+        await short.waitForCall(1)
+        long.open()
         _ = try await first
-        gate.open(2, returning: HTTPReply(status: 503, headers: ["Retry-After": "1"]))
+        short.open()
         _ = try await second
 
         self.world.clock.advance(by: .seconds(6))
