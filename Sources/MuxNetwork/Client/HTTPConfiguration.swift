@@ -1,4 +1,5 @@
 public import Foundation
+public import MuxKit
 
 /// What all requests of an ``HTTPClient`` have in common.
 public struct HTTPConfiguration: Sendable {
@@ -23,7 +24,16 @@ public struct HTTPConfiguration: Sendable {
     /// It is part of the key of everything that is cached, and is sent nowhere.
     public var viewer: String?
 
-    /// What measures how long a server wants to be left alone.
+    /// How often a request is sent again that met trouble which may pass; `nil`, the default, for never.
+    ///
+    /// Only requests of idempotent methods are (``HTTPMethod/isIdempotent``), unless the policy says otherwise. A server that
+    /// wants to be left alone (`Retry-After`) is. In the end the caller gets what the last attempt met.
+    public var retry: RetryPolicy?
+
+    /// Bounds the retries of all requests to a host, if there are any.
+    public var retryBudget = RetryBudget.shared
+
+    /// Measures the waits between attempts, and how long a server wants to be left alone.
     public var clock: any Clock<Duration> = ContinuousClock()
 
     /// The time of day, by which tokens end.
