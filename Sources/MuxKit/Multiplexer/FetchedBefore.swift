@@ -18,6 +18,12 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     /// How long ago the value was fetched, or found to be still the same.
     public let age: Duration
 
+    /// How long it counted as fresh.
+    public let timeToLive: Duration
+
+    /// What was said about its use when stale.
+    package let stale: StaleLimits
+
     let revision: UInt64
 
     /// The answer of a fetch that found the value to be still the same.
@@ -57,6 +63,8 @@ extension Slot {
             value: entry.value,
             validator: entry.validator,
             age: max(now.duration(since: entry.fetchedAt), .zero),
+            timeToLive: entry.timeToLive,
+            stale: entry.stale,
             revision: entry.revision
         )
     }

@@ -44,7 +44,7 @@ extension MultiplexerCore {
         let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
         // A clock that was set back would make the entry immortal: its age is unknown, so it is just past its time.
         let age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
-        return Slot<Value>.Entry(
+        var entry = Slot<Value>.Entry(
             value: value,
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
@@ -56,6 +56,12 @@ extension MultiplexerCore {
             isDirty: stored.schemaVersion < target,
             isPersistent: true
         )
+        if let changed = persistence.changedAt?(key), entry.fetchedAt <= changed {
+            entry.timeToLive = .zero
+            entry.stale.whileRevalidate = .zero
+            entry.isDirty = true
+        }
+        return entry
     }
 
     /// Takes over an entry from disk, where memory knows nothing newer.

@@ -8,6 +8,8 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     let text: @Sendable (Key) -> String?
     let encode: @Sendable (Value) throws -> Data
     let decode: @Sendable (Data) throws -> Value
+    /// When something outside changed what the entry says, if that is known: one that was fetched before is stale.
+    var changedAt: (@Sendable (Key) -> Moment?)?
 
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
 }

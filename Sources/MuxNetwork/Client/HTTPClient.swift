@@ -23,7 +23,9 @@ public struct HTTPClient: Sendable {
     /// What all requests have in common.
     public let configuration: HTTPConfiguration
 
-    private let transport: any HTTPTransport
+    /// What carries the requests, and learns from what it carries.
+    let traffic: HTTPTraffic
+    let time: TimeSource
     private let authenticator: (any HTTPAuthenticator)?
 
     /// Makes a client.
@@ -38,7 +40,12 @@ public struct HTTPClient: Sendable {
         authenticator: (any HTTPAuthenticator)? = nil
     ) {
         self.configuration = configuration
-        self.transport = transport ?? URLSessionTransport(configuration.transport)
+        self.time = TimeSource(configuration.clock)
+        self.traffic = HTTPTraffic(
+            transport ?? URLSessionTransport(configuration.transport),
+            time: self.time,
+            wallTime: configuration.wallTime
+        )
         self.authenticator = authenticator
     }
 
@@ -180,7 +187,7 @@ public struct HTTPClient: Sendable {
 
     private func send(_ call: HTTPCall) async throws -> HTTPResponse {
         do {
-            return HTTPResponse(request: call, reply: try await self.transport.send(call))
+            return HTTPResponse(request: call, reply: try await self.traffic.send(call))
         } catch let error as HTTPError {
             throw error
         } catch {

@@ -19,6 +19,11 @@ public struct HTTPConfiguration: Sendable {
     /// How long before its end a token is renewed, so that it does not end on the way.
     public var tokenLeeway: Duration = .seconds(30)
 
+    /// Names whose answers these are, where several accounts are used at the same time; `nil` for the one of the session.
+    ///
+    /// It is part of the key of everything that is cached, and is sent nowhere.
+    public var viewer: String?
+
     /// How often a request is sent again that met trouble which may pass; `nil`, the default, for never.
     ///
     /// Only requests of idempotent methods are (``HTTPMethod/isIdempotent``), unless the policy says otherwise. A server that
@@ -28,7 +33,7 @@ public struct HTTPConfiguration: Sendable {
     /// Bounds the retries of all requests to a host, if there are any.
     public var retryBudget = RetryBudget.shared
 
-    /// Measures the waits between attempts.
+    /// Measures the waits between attempts, and how long a server wants to be left alone.
     public var clock: any Clock<Duration> = ContinuousClock()
 
     /// The time of day, by which tokens end.

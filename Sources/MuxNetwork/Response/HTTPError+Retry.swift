@@ -20,6 +20,7 @@ extension HTTPTransportError: RetryableError {
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .truncated: .transient
+        case .serverBusy(let time): RetryAdvice(isTransient: true, retryAfter: time)
         case .unreachable(let error): RetryAdvice(isTransient: SilenceableError.isSilenceable(error))
         case .notHTTP, .bodyTooLarge, .redirectRefused: .permanent
         }

@@ -19,6 +19,9 @@ public enum HTTPTransportError: Error, Sendable {
     /// The body is larger than the transport accepts, in bytes.
     case bodyTooLarge(limit: Int)
 
+    /// The server asked to be left alone (`Retry-After`), and this long of that is still to come; nothing was sent.
+    case serverBusy(retryAfter: Duration)
+
     /// The server sent the client to a place where it does not follow.
     case redirectRefused(HTTPRedirectRefusal)
 }
@@ -27,7 +30,7 @@ extension HTTPTransportError: ConnectivityError {
     /// Whether the server was not reached, or did not answer in time.
     public var isConnectivityFailure: Bool {
         switch self {
-        case .timedOut: true
+        case .timedOut, .serverBusy: true
         case .unreachable(let error): SilenceableError.isSilenceable(error)
         case .notHTTP, .truncated, .bodyTooLarge, .redirectRefused: false
         }
@@ -46,6 +49,7 @@ extension HTTPTransportError: LocalizedError, CustomStringConvertible, CustomRef
         case .notHTTP: "The answer is not an HTTP answer."
         case .truncated(let expected, let received): "The answer ended after \(received) of \(expected) bytes."
         case .bodyTooLarge(let limit): "The answer is larger than \(limit) bytes."
+        case .serverBusy(let time): "The server wants to be left alone for \(time)."
         case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."
         }
     }

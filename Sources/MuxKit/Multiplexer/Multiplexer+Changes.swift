@@ -1,0 +1,43 @@
+extension Multiplexer where Value: Codable {
+    /// Makes a multiplexer whose entry on disk may be out of date for reasons that somebody else knows.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the value on disk.
+    ///   - policy: How long the value stays good, and what happens around a fetch.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - changedAt: Asked for each entry that comes from disk: when it went out of date; `nil` if that is not known.
+    ///   - onFetch: Fetches the value.
+    package init(
+        cacheKey: String,
+        policy: MuxPolicy,
+        repository: MuxRepository,
+        changedAt: @escaping @Sendable () -> Moment?,
+        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
+    ) {
+        var persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        persistence.changedAt = { _ in changedAt() }
+        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+    }
+}
+
+extension MultiplexerMap where Key: MuxKey, Value: Codable {
+    /// Makes a map whose entries on disk may be out of date for reasons that somebody else knows.
+    ///
+    /// - Parameters:
+    ///   - cacheKey: Names the values on disk.
+    ///   - policy: How long a value stays good, and what happens around a fetch.
+    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - changedAt: Asked for each entry that comes from disk: when it went out of date; `nil` if that is not known.
+    ///   - onFetch: Fetches the value of a key.
+    package init(
+        cacheKey: String,
+        policy: MuxPolicy,
+        repository: MuxRepository,
+        changedAt: @escaping @Sendable (Key) -> Moment?,
+        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+    ) {
+        var persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        persistence.changedAt = { changedAt($0.key) }
+        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+    }
+}

@@ -1,0 +1,97 @@
+import Foundation
+import MuxKit
+
+/// Fetches one resource for a multiplexer, by the server's own rules.
+struct HTTPFetch: Sendable {
+    let client: HTTPClient
+    /// The longest time for which a value is taken for fresh of which only the last change is known.
+    let heuristicLimit: Duration
+
+    /// Asks for the value, or whether the value of before is still the same.
+    ///
+    /// - Returns: The value, with what the server said about its use.
+    /// - Throws: ``HTTPError``, or `CancellationError`.
+    func callAsFunction<Request: HTTPRequest>(
+        _ request: Request,
+        _ before: FetchedBefore<Request.Output>?
+    ) async throws -> Fetched<Request.Output> {
+        let isAsked = request.method == .get || request.method == .head
+        if isAsked, let before, let validator = before.validator.flatMap({ HTTPValidator($0) }) {
+            let condition = validator.condition
+            let (response, delay) = try await self.response(to: request, [condition.name: condition.value])
+            guard response.status == .notModified else { return try self.fetched(request, response, delay) }
+            if validator.isMet(by: response.headers) { return self.renewed(before, request, response, delay) }
+            // RFC 9111, section 4.3.4: it speaks of a version that we do not have.
+        }
+        let (response, delay) = try await self.response(to: request, [:])
+        return try self.fetched(request, response, delay)
+    }
+
+    private func response(
+        to request: some HTTPRequest,
+        _ headers: HTTPHeaders
+    ) async throws -> (HTTPResponse, delay: Duration) {
+        let start = self.client.time.now
+        let response = try await self.client.response(to: request, headers: headers)
+        return (response, self.client.time.now.duration(since: start))
+    }
+
+    private func fetched<Request: HTTPRequest>(
+        _ request: Request,
+        _ response: HTTPResponse,
+        _ delay: Duration
+    ) throws -> Fetched<Request.Output> {
+        guard request.successStatuses.contains(response.status) else {
+            throw HTTPError.status(request.mapper.failure(of: response))
+        }
+        let freshness = self.freshness(request, response, delay)
+        return Fetched(
+            try request.mapper.output(of: response),
+            timeToLive: freshness.timeToLive,
+            staleWhileRevalidate: freshness.staleWhileRevalidate,
+            staleIfError: freshness.staleIfError,
+            validator: freshness.validator?.text,
+            isKept: freshness.isKept
+        )
+    }
+
+    /// RFC 9111, section 4.3.4: what the 304 says replaces what was said before; what it does not say stays.
+    private func renewed<Request: HTTPRequest>(
+        _ before: FetchedBefore<Request.Output>,
+        _ request: Request,
+        _ response: HTTPResponse,
+        _ delay: Duration
+    ) -> Fetched<Request.Output> {
+        guard response.headers[.cacheControl] != nil || response.headers[.expires] != nil else {
+            return before.notModified(
+                timeToLive: before.timeToLive,
+                staleWhileRevalidate: before.stale.whileRevalidate,
+                staleIfError: before.stale.ifError
+            )
+        }
+        let freshness = self.freshness(request, response, delay)
+        var fetched = before.notModified(
+            timeToLive: freshness.timeToLive,
+            staleWhileRevalidate: freshness.staleWhileRevalidate,
+            staleIfError: freshness.staleIfError,
+            validator: freshness.validator?.text
+        )
+        fetched.isKept = freshness.isKept
+        return fetched
+    }
+
+    private func freshness(
+        _ request: some HTTPRequest,
+        _ response: HTTPResponse,
+        _ delay: Duration
+    ) -> HTTPFreshness {
+        let answer = HTTPFreshness.Answer(
+            method: request.method,
+            status: response.status,
+            headers: response.headers,
+            receivedAt: self.client.configuration.wallTime(),
+            delay: delay
+        )
+        return .of(answer, heuristicLimit: self.heuristicLimit)
+    }
+}

@@ -1,0 +1,67 @@
+package import Foundation
+
+/// What names one version of a resource: RFC 9110, section 8.8.
+package enum HTTPValidator: Sendable, Hashable {
+    /// An entity tag as it was sent, with its quotation marks.
+    case entityTag(String)
+    /// The time of the last change as it was sent.
+    case lastModified(String)
+
+    /// What an answer's fields name: the tag, or else the time; `nil` if there is neither.
+    package init?(_ headers: HTTPHeaders, receivedAt: Date) {
+        if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) {
+            self = .entityTag(tag)
+        } else if let text = headers[.lastModified], HTTPDate.parse(text, now: receivedAt) != nil {
+            self = .lastModified(HTTPGrammar.trimmed(text))
+        } else {
+            return nil
+        }
+    }
+
+    /// What was kept as ``text``; `nil` if it is not a validator.
+    package init?(_ text: String) {
+        if Self.isEntityTag(text) {
+            self = .entityTag(text)
+        } else if HTTPDate.parse(text, now: Date(timeIntervalSince1970: 0)) != nil, HTTPGrammar.isFieldValue(text) {
+            self = .lastModified(text)
+        } else {
+            return nil
+        }
+    }
+
+    /// The validator as text, for keeping.
+    package var text: String {
+        switch self {
+        case .entityTag(let text), .lastModified(let text): text
+        }
+    }
+
+    /// The field that asks whether the resource is still of this version: RFC 9110, section 13.1.
+    package var condition: HTTPHeaders.Field {
+        switch self {
+        case .entityTag(let text): .init(name: .ifNoneMatch, value: text)
+        case .lastModified(let text): .init(name: .ifModifiedSince, value: text)
+        }
+    }
+
+    /// Whether a 304 with `headers` speaks of this version: RFC 9111, section 4.3.4.
+    ///
+    /// An answer that names no version does. Tags are compared as for `If-None-Match`, weakly.
+    package func isMet(by headers: HTTPHeaders) -> Bool {
+        guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
+            return true
+        }
+        return Self.opaque(own) == Self.opaque(other)
+    }
+
+    private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
+
+    /// RFC 9110, section 8.8.3.
+    private static func isEntityTag(_ text: String) -> Bool {
+        let bytes = Array(self.opaque(text).utf8)
+        guard bytes.count >= 2, bytes.first == UInt8(ascii: "\""), bytes.last == UInt8(ascii: "\"") else {
+            return false
+        }
+        return bytes[1..<(bytes.count - 1)].allSatisfy { $0 == 0x21 || (0x23...0x7e).contains($0) || $0 >= 0x80 }
+    }
+}

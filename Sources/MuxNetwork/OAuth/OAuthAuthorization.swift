@@ -1,0 +1,112 @@
+public import Foundation
+
+/// One request to a person to let the app in: RFC 6749, section 4.1, with ``PKCE``.
+///
+/// ```swift
+/// let authorization = OAuthAuthorization(endpoint: url, client: client, redirectURI: "app:/signed-in", scopes: ["mail"])
+/// let callback = try await browser.open(authorization.url)
+/// let tokens = try await tokenEndpoint.redeem(callback, of: authorization)
+/// ```
+///
+/// It has a secret and a state of its own; make a new one for each sign-in.
+public struct OAuthAuthorization: Sendable {
+    /// The page to show to the person, in a browser that is not the app's own (RFC 8252).
+    public let url: URL
+
+    /// The address that the person is sent back to.
+    public let redirectURI: String
+
+    /// The secret of this authorization.
+    public let pkce: PKCE
+
+    /// What the redirection has to bring back, so that nobody can slip in another (RFC 6749, section 10.12).
+    public let state: String
+
+    /// Describes a request; `nil` if `endpoint` has no scheme, or a fragment (section 3.1).
+    ///
+    /// - Parameters:
+    ///   - endpoint: The authorization endpoint, which may have a query of its own.
+    ///   - client: The app as the server knows it.
+    ///   - redirectURI: An address that the server knows as the app's.
+    ///   - scopes: What the app asks for; none for what the server chooses.
+    ///   - parameters: Anything else, such as `prompt`.
+    public init?(
+        endpoint: URL,
+        client: OAuthClient,
+        redirectURI: String,
+        scopes: [String] = [],
+        parameters: [String: String] = [:]
+    ) {
+        self.init(endpoint, client, redirectURI, scopes, parameters, PKCE(), state: PKCE().verifier)
+    }
+
+    package init?(
+        _ endpoint: URL,
+        _ client: OAuthClient,
+        _ redirectURI: String,
+        _ scopes: [String],
+        _ parameters: [String: String],
+        _ pkce: PKCE,
+        state: String
+    ) {
+        guard endpoint.scheme != nil, endpoint.fragment() == nil else { return nil }
+        var all = [("response_type", "code"), ("client_id", client.id), ("redirect_uri", redirectURI)]
+        if !scopes.isEmpty { all.append(("scope", scopes.joined(separator: " "))) }
+        all += [("state", state), ("code_challenge", pkce.challenge), ("code_challenge_method", PKCE.method)]
+        let own = Set(all.map(\.0))
+        all += parameters.filter { !own.contains($0.key) }.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
+        let query = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
+        let base = endpoint.absoluteString
+        guard let url = URL(string: base + (base.contains("?") ? "&" : "?") + query) else { return nil }
+        self.url = url
+        self.redirectURI = redirectURI
+        self.pkce = pkce
+        self.state = state
+    }
+
+    /// The code that a redirection brought: RFC 6749, section 4.1.2.
+    ///
+    /// - Parameter callback: The whole address that the person was sent back to.
+    /// - Returns: The code, good for one use.
+    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server said no, ``OAuthError/foreignRedirect`` if the
+    ///   redirection does not belong to this authorization.
+    public func code(from callback: URL) throws(OAuthError) -> String {
+        var fields: [String: String] = [:]
+        guard callback.absoluteString.hasPrefix(self.redirectURI) else { throw .foreignRedirect }
+        for pair in (callback.query(percentEncoded: true) ?? "").split(separator: "&") {
+            let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let name = PercentEncoding.decode(parts[0], plusIsBlank: true)
+            let value = parts.count > 1 ? PercentEncoding.decode(parts[1], plusIsBlank: true) : ""
+            guard fields.updateValue(value, forKey: name) == nil else { throw .foreignRedirect }
+        }
+        guard fields["state"] == self.state else { throw .foreignRedirect }
+        if let text = fields["error"] {
+            guard let code = OAuthErrorCode(rawValue: text) else { throw .foreignRedirect }
+            throw .refused(OAuthRefusal(code, explanation: fields["error_description"], uri: fields["error_uri"]))
+        }
+        guard let code = fields["code"], !code.isEmpty else { throw .foreignRedirect }
+        return code
+    }
+}
+
+extension OAuthTokenEndpoint {
+    /// Exchanges what a redirection brought for tokens.
+    ///
+    /// - Parameters:
+    ///   - callback: The whole address that the person was sent back to.
+    ///   - authorization: What was asked.
+    /// - Returns: The tokens.
+    /// - Throws: ``OAuthError``, or `CancellationError`.
+    public func redeem(_ callback: URL, of authorization: OAuthAuthorization) async throws -> OAuthTokens {
+        let code = try authorization.code(from: callback)
+        return try await self.exchange(code: code, redirectURI: authorization.redirectURI, pkce: authorization.pkce)
+    }
+}
+
+extension OAuthAuthorization: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of its secrets.
+    public var description: String { "OAuthAuthorization(\(self.url.host() ?? ""))" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

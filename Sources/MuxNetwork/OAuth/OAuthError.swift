@@ -1,0 +1,125 @@
+public import Foundation
+public import MuxKit
+
+/// Why an authorization server gave no tokens.
+///
+/// Only ``refused(_:)`` with ``OAuthErrorCode/invalidGrant`` counts as a refusal of the refresh token
+/// (``BadDependencyError``); everything else leaves the session as it is. Descriptions and mirrors contain nothing that was
+/// sent or received but the code. Cancellation is always `CancellationError`, never one of these.
+@nonexhaustive
+public enum OAuthError: Error, Sendable {
+    /// The server said no, and why.
+    case refused(OAuthRefusal)
+
+    /// The server cannot answer now: status 429 or 5xx. Worth another try, not before `retryAfter` if that is known.
+    case unavailable(HTTPStatus, retryAfter: Duration?)
+
+    /// The answer is neither tokens nor an error as the standard has them.
+    case malformed(HTTPStatus, Fault)
+
+    /// The server was not reached, or the exchange broke off.
+    case transport(any Error)
+
+    /// The address is no `https` URL, and is not on this machine, or has a fragment (RFC 6749, section 3.2); nothing was
+    /// sent.
+    case insecureEndpoint
+
+    /// The client's name, its secret or a parameter cannot be sent; nothing was sent.
+    case invalidParameter(name: String)
+
+    /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12).
+    case foreignRedirect
+
+    /// There are no tokens to renew the access token with: the sign-in brought no refresh token.
+    case noRefreshToken
+
+    /// What is wrong with an answer.
+    @nonexhaustive
+    public enum Fault: Sendable, Hashable {
+        /// It is not a JSON object, or is too large.
+        case notAnObject
+        /// This field is missing, or not what it has to be.
+        case field(String)
+        /// The token is of another type than `Bearer`, so it cannot be used (RFC 6749, section 7.1).
+        case tokenType
+        /// The status is neither a success nor a failure.
+        case status
+    }
+}
+
+/// What an authorization server said when it refused: RFC 6749, section 5.2.
+///
+/// Its description shows the code alone.
+public struct OAuthRefusal: Sendable, Hashable {
+    /// Why.
+    public var code: OAuthErrorCode
+
+    /// A text for developers, if the server sent one.
+    public var explanation: String?
+
+    /// Where more is said, if the server said that.
+    public var uri: String?
+
+    /// The status of the answer; `nil` if the refusal came with a redirection.
+    public var status: HTTPStatus?
+
+    /// Describes a refusal.
+    public init(_ code: OAuthErrorCode, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil) {
+        self.code = code
+        self.explanation = explanation
+        self.uri = uri
+        self.status = status
+    }
+}
+
+extension OAuthRefusal: CustomStringConvertible, CustomReflectable {
+    /// The code.
+    public var description: String { self.code.rawValue }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+extension OAuthError: BadDependencyError {
+    /// Whether the server refused the refresh token itself.
+    public var isBadDependency: Bool {
+        guard case .refused(let refusal) = self else { return false }
+        return refusal.code == .invalidGrant
+    }
+}
+
+extension OAuthError: ConnectivityError {
+    /// Whether the server was not reached, or cannot answer now.
+    public var isConnectivityFailure: Bool {
+        switch self {
+        case .unavailable: true
+        case .transport(let error): SilenceableError.isSilenceable(error)
+        default: false
+        }
+    }
+}
+
+extension OAuthError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+    /// A text for people, without anything secret.
+    public var errorDescription: String? {
+        switch self {
+        case .refused(let refusal): "The sign-in server refused: \(refusal.code)."
+        case .unavailable(let status, _): "The sign-in server cannot answer now (status \(status.code))."
+        case .malformed(let status, _): "The sign-in server's answer makes no sense (status \(status.code))."
+        case .transport: "The sign-in server could not be reached."
+        case .insecureEndpoint: "The address of the sign-in server is not safe."
+        case .invalidParameter(let name): "The sign-in's \(name) cannot be sent."
+        case .foreignRedirect: "The answer does not belong to this sign-in."
+        case .noRefreshToken: "The sign-in server gave no refresh token."
+        }
+    }
+
+    /// The same text.
+    public var description: String { self.errorDescription ?? "" }
+
+    /// The same text.
+    public var debugDescription: String { self.description }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

@@ -1,0 +1,123 @@
+package import Foundation
+
+/// Sorts the answers of a token endpoint: pure, and total on any answer.
+package enum OAuthReply {
+    /// More than any token endpoint has to say.
+    package static let maximumSize = 1 << 20
+
+    /// What `reply` comes to.
+    ///
+    /// - Parameters:
+    ///   - reply: The complete answer.
+    ///   - sentAt: When the request was sent, from which a token's life is counted, so that it is never taken for good too long.
+    ///   - now: When the answer arrived.
+    /// - Returns: The tokens.
+    /// - Throws: ``OAuthError``, but for those that come before an answer.
+    package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
+        let status = HTTPStatus(reply.status)
+        switch reply.status {
+        case 200...299: return try self.tokens(self.fields(reply), status, sentAt: sentAt)
+        case 429, 500...599:
+            // Whatever it says beside: an error page of a proxy must not end a session.
+            throw .unavailable(status, retryAfter: HTTPRetryAfter.parse(reply.header("Retry-After"), now: now))
+        case 400...499: throw .refused(try self.refusal(self.fields(reply), status))
+        default: throw .malformed(status, .status)
+        }
+    }
+
+    // MARK: - RFC 6749, section 5.1
+
+    private static func tokens(
+        _ fields: [String: Field],
+        _ status: HTTPStatus,
+        sentAt: Date
+    ) throws(OAuthError) -> OAuthTokens {
+        guard case .text(let access)? = fields["access_token"], self.isToken(access) else {
+            throw .malformed(status, .field("access_token"))
+        }
+        guard case .text(let type)? = fields["token_type"] else { throw .malformed(status, .field("token_type")) }
+        guard type.lowercased() == "bearer" else { throw .malformed(status, .tokenType) }
+        let expiresAt: Date?
+        switch fields["expires_in"] {
+        case nil, .null?: expiresAt = nil
+        case let field?:
+            guard let seconds = field.seconds else { throw .malformed(status, .field("expires_in")) }
+            expiresAt = sentAt.addingTimeInterval(seconds)
+        }
+        let refresh = try self.optionalText("refresh_token", in: fields, status)
+        if let refresh, !self.isToken(refresh) { throw .malformed(status, .field("refresh_token")) }
+        let scopes = try self.optionalText("scope", in: fields, status)?.split(separator: " ").map { String($0) }
+        return OAuthTokens(access: .init(access, expiresAt: expiresAt, scopes: scopes), refresh: refresh)
+    }
+
+    /// RFC 6749, appendices A.12 and A.17: one or more visible characters of ASCII, blanks included.
+    private static func isToken(_ text: String) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy { (0x20...0x7e).contains($0) }
+    }
+
+    // MARK: - RFC 6749, section 5.2
+
+    private static func refusal(_ fields: [String: Field], _ status: HTTPStatus) throws(OAuthError) -> OAuthRefusal {
+        guard case .text(let name)? = fields["error"], let code = OAuthErrorCode(rawValue: name) else {
+            throw .malformed(status, .field("error"))
+        }
+        func text(_ name: String) -> String? {
+            guard case .text(let text)? = fields[name] else { return nil }
+            return text
+        }
+        return OAuthRefusal(code, explanation: text("error_description"), uri: text("error_uri"), status: status)
+    }
+
+    // MARK: - Fields
+
+    private enum Field: Decodable, Sendable {
+        case text(String)
+        case number(Double)
+        case null
+        case other
+
+        init(from decoder: any Decoder) throws {
+            let container = try decoder.singleValueContainer()
+            if container.decodeNil() {
+                self = .null
+            } else if let text = try? container.decode(String.self) {
+                self = .text(text)
+            } else if let number = try? container.decode(Double.self) {
+                self = .number(number)
+            } else {
+                self = .other
+            }
+        }
+
+        /// Seconds that a date can be moved by; some servers send them as text.
+        var seconds: TimeInterval? {
+            let number: Double? =
+                switch self {
+                case .number(let number): number
+                case .text(let text): text.utf8.allSatisfy { (48...57).contains($0) } ? Double(text) : nil
+                case .null, .other: nil
+                }
+            guard let number, number.isFinite, number >= 0 else { return nil }
+            return min(number, TimeInterval(HTTPDeltaSeconds.greatest))
+        }
+    }
+
+    private static func fields(_ reply: HTTPReply) throws(OAuthError) -> [String: Field] {
+        guard reply.body.count <= self.maximumSize,
+            let fields = try? JSONDecoder().decode([String: Field].self, from: reply.body)
+        else { throw .malformed(HTTPStatus(reply.status), .notAnObject) }
+        return fields
+    }
+
+    private static func optionalText(
+        _ name: String,
+        in fields: [String: Field],
+        _ status: HTTPStatus
+    ) throws(OAuthError) -> String? {
+        switch fields[name] {
+        case nil, .null?: return nil
+        case .text(let text)?: return text
+        case .number?, .other?: throw .malformed(status, .field(name))
+        }
+    }
+}

@@ -1,0 +1,148 @@
+public import Foundation
+import MuxKit
+
+/// Where an authorization server hands out tokens: RFC 6749, section 3.2.
+///
+/// ```swift
+/// let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"))
+/// let tokens = try await endpoint.exchange(code: code, redirectURI: redirect, pkce: pkce)
+/// let renewed = try await endpoint.refresh(tokens.refresh ?? "")
+/// ```
+///
+/// Make an ``MuxKit/OAuthDependentRunner`` of it, and neither of these is called by hand.
+///
+/// **After a failure.** Nothing is remembered and nothing is repeated: a refresh token or a code that was sent twice looks
+/// stolen. Each error is typed; see ``OAuthError`` for which of them ends a session.
+///
+/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the server may have done what was asked.
+public struct OAuthTokenEndpoint: Sendable {
+    /// The endpoint's address.
+    public let url: URL
+
+    /// The app as the server knows it.
+    public let client: OAuthClient
+
+    private let transport: any HTTPTransport
+    private let wallTime: @Sendable () -> Date
+
+    /// Describes an endpoint; nothing is sent.
+    ///
+    /// - Parameters:
+    ///   - url: The address: `https`, or any scheme on this machine itself.
+    ///   - client: The app as the server knows it.
+    ///   - transport: What sends the requests.
+    public init(url: URL, client: OAuthClient, transport: any HTTPTransport = URLSessionTransport()) {
+        self.init(url: url, client: client, transport: transport, wallTime: { Date() })
+    }
+
+    package init(
+        url: URL,
+        client: OAuthClient,
+        transport: any HTTPTransport,
+        wallTime: @escaping @Sendable () -> Date
+    ) {
+        self.url = url
+        self.client = client
+        self.transport = transport
+        self.wallTime = wallTime
+    }
+
+    // MARK: - Grants
+
+    /// Exchanges the code of a redirection for tokens: RFC 6749, section 4.1.3.
+    ///
+    /// - Parameters:
+    ///   - code: The code, good for one use.
+    ///   - redirectURI: The address that the person was sent back to, if the authorization named one.
+    ///   - pkce: The secret whose challenge the authorization named (RFC 7636, section 4.5).
+    /// - Returns: The tokens.
+    /// - Throws: ``OAuthError``, or `CancellationError`.
+    public func exchange(code: String, redirectURI: String? = nil, pkce: PKCE? = nil) async throws -> OAuthTokens {
+        var parameters = [("code", code)]
+        if let redirectURI { parameters.append(("redirect_uri", redirectURI)) }
+        if let pkce { parameters.append(("code_verifier", pkce.verifier)) }
+        return try await self.tokens(grantType: "authorization_code", parameters)
+    }
+
+    /// Exchanges a refresh token for tokens: RFC 6749, section 6.
+    ///
+    /// - Parameters:
+    ///   - refresh: The refresh token.
+    ///   - scopes: What the access token has to permit, no more than before; none for the same.
+    /// - Returns: The tokens. Where they have a refresh token, the old one is spent.
+    /// - Throws: ``OAuthError``, or `CancellationError`.
+    public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
+        try await self.tokens(grantType: "refresh_token", [("refresh_token", refresh)] + Self.scope(scopes))
+    }
+
+    /// Gets a token for the app itself: RFC 6749, section 4.4.
+    ///
+    /// - Parameter scopes: What the token has to permit; none for what the server chooses.
+    /// - Returns: The token.
+    /// - Throws: ``OAuthError``, or `CancellationError`.
+    public func clientCredentials(scopes: [String] = []) async throws -> OAuthAccessToken {
+        try await self.tokens(grantType: "client_credentials", Self.scope(scopes)).access
+    }
+
+    /// Gets tokens for a grant of any other type: RFC 6749, section 4.5.
+    ///
+    /// - Parameters:
+    ///   - grantType: The name of the type.
+    ///   - parameters: What the type asks for; each name once (section 3.2).
+    /// - Returns: The tokens.
+    /// - Throws: ``OAuthError``, or `CancellationError`.
+    public func tokens(grantType: String, parameters: [String: String]) async throws -> OAuthTokens {
+        try await self.tokens(grantType: grantType, parameters.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+    }
+
+    private static func scope(_ scopes: [String]) -> [(String, String)] {
+        scopes.isEmpty ? [] : [("scope", scopes.joined(separator: " "))]
+    }
+
+    private func tokens(grantType: String, _ parameters: [(String, String)]) async throws -> OAuthTokens {
+        let call = try self.call([("grant_type", grantType)] + parameters)
+        let sentAt = self.wallTime()
+        let reply: HTTPReply
+        do {
+            reply = try await self.transport.send(call)
+        } catch let error as CancellationError {
+            throw error
+        } catch {
+            throw OAuthError.transport(error)
+        }
+        return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
+    }
+
+    // MARK: - The request
+
+    private func call(_ parameters: [(String, String)]) throws(OAuthError) -> HTTPCall {
+        guard Self.isSafe(self.url) else { throw .insecureEndpoint }
+        let all = parameters + self.client.parameters
+        var names: Set<String> = []
+        for (name, _) in all where !names.insert(name).inserted { throw .invalidParameter(name: name) }
+        var headers = [
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        ]
+        if case .header = self.client.authentication {
+            guard let credentials = self.client.credentials else { throw .invalidParameter(name: "client_id") }
+            headers["Authorization"] = credentials.headerValue
+        }
+        let body = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
+        return HTTPCall(method: "POST", url: self.url, headers: headers, body: Data(body.utf8))
+    }
+
+    /// Whether tokens may go there: RFC 6749, section 3.2.
+    private static func isSafe(_ url: URL) -> Bool {
+        guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
+        return origin.isSecure || ["localhost", "::1", "[::1]"].contains(origin.host) || origin.host.hasPrefix("127.")
+    }
+}
+
+extension OAuthTokenEndpoint: CustomStringConvertible, CustomReflectable {
+    /// The host and the app.
+    public var description: String { "OAuthTokenEndpoint(\(self.url.host() ?? ""), \(self.client))" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

@@ -1,0 +1,23 @@
+"""Stands for the person: hands out an authorization code for a PKCE challenge."""
+import datetime
+import secrets
+
+from django.contrib.auth.models import User
+from django.http import JsonResponse
+from django.utils import timezone
+from oauth2_provider.models import Application, Grant
+
+
+def grant(request):
+    code = secrets.token_urlsafe(32)
+    Grant.objects.create(
+        user=User.objects.get(username="alice"),
+        application=Application.objects.get(client_id=request.GET["client_id"]),
+        code=code,
+        expires=timezone.now() + datetime.timedelta(seconds=60),
+        redirect_uri=request.GET["redirect_uri"],
+        scope="read",
+        code_challenge=request.GET["code_challenge"],
+        code_challenge_method=request.GET["code_challenge_method"],
+    )
+    return JsonResponse({"location": f"{request.GET['redirect_uri']}?code={code}&state={request.GET['state']}"})

@@ -1,0 +1,29 @@
+from django.http import JsonResponse
+from django.urls import path
+from oauth2_provider.decorators import protected_resource
+from oauth2_provider.views import TokenView
+
+from .counting import show
+from .grants import grant
+
+
+@protected_resource(scopes=["read"])
+def me(request):
+    return JsonResponse({"user": request.resource_owner.username})
+
+
+def me_or_401(request):
+    """The toolkit answers 403 where RFC 6750, section 3.1, wants 401 for a token that has ended."""
+    response = me(request)
+    if response.status_code == 403:
+        response = JsonResponse({"error": "invalid_token"}, status=401)
+        response["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    return response
+
+
+urlpatterns = [
+    path("o/token/", TokenView.as_view()),
+    path("me", me_or_401),
+    path("grant", grant),
+    path("counts", show),
+]

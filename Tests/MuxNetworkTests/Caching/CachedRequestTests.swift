@@ -1,0 +1,255 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// Multiplexers of a client: what servers say decides what is kept, and for how long.
+@Suite(.timeLimit(.minutes(1)))
+struct CachedRequestTests {
+    private let world = CachingWorld()
+    private let server = NumberServer()
+
+    private func number(_ policy: MuxPolicy = .init()) -> Multiplexer<Number> {
+        self.world.client(self.server.transport)
+            .multiplexer(cacheKey: "Number", policy: policy, repository: self.world.repository, GetNumber())
+    }
+
+    private func say(_ cacheControl: String?, _ others: [String: String] = [:]) {
+        self.server.state.withLock { $0.headers = others }
+        if let cacheControl { self.server.state.withLock { $0.headers["Cache-Control"] = cacheControl } }
+    }
+
+    // MARK: - N01
+
+    @Test func `N01 the server says how long a value is fresh`() async throws {
+        self.say("max-age=10", ["Age": "4"])
+        let number = self.number()
+
+        #expect(try await number.request().version == 1)
+        self.world.clock.advance(by: .seconds(5))
+        _ = try await number.request()
+        #expect(self.server.calls.count == 1)
+        self.world.clock.advance(by: .seconds(1))
+        _ = try await number.request()
+        #expect(self.server.calls.count == 2)
+    }
+
+    @Test func `N01 where the server says nothing the policy decides`() async throws {
+        self.say(nil)
+        self.server.state.withLock { $0.answersConditions = false }
+        let number = self.number(MuxPolicy(timeToLive: .seconds(3)))
+
+        _ = try await number.request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(3))
+        self.say(nil, ["Last-Modified": "Sun, 06 Nov 1994 08:49:27 GMT"])
+        _ = try await number.refresh().request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(1), "a tenth of ten seconds")
+        self.say(nil, ["Last-Modified": "Sun, 06 Nov 1904 08:49:27 GMT"])
+        _ = try await number.refresh().request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(3), "no longer than the policy says")
+    }
+
+    @Test func `N01 what must not be stored is not`() async throws {
+        self.say("no-store")
+        let number = self.number()
+
+        #expect(try await number.request().version == 1)
+        #expect(number.cachedValue == nil)
+        await number.save()
+        #expect(await self.world.store.load(.init(domain: "Number")) == nil)
+        _ = try await number.request()
+        #expect(self.server.conditions == [nil, nil])
+    }
+
+    @Test func `N01 what must be revalidated is never served stale and anything else is`() async throws {
+        for (header, isServed) in [("max-age=1", true), ("max-age=1, must-revalidate", false), ("no-cache", false)] {
+            let server = NumberServer()
+            server.state.withLock { $0.headers["Cache-Control"] = header }
+            let number = self.world.client(server.transport)
+                .multiplexer(cacheKey: header, repository: self.world.repository, GetNumber())
+            _ = try await number.request()
+            self.world.clock.advance(by: .seconds(1))
+            for status in [500, 502, 503, 504] {
+                server.state.withLock { $0.instead = HTTPReply(status: status) }
+                let value = try? await number.request(.reload)
+                #expect((value != nil) == isServed, "\(header) \(status)")
+            }
+            server.state.withLock { $0.instead = HTTPReply(status: 404) }
+            await #expect(throws: HTTPError.self) { try await number.request(.reload) }
+        }
+    }
+
+    @Test func `N01 a stale value is served as long as the server grants`() async throws {
+        self.say("max-age=10, stale-while-revalidate=5, stale-if-error=20")
+        let number = self.number(MuxPolicy(staleIfError: .zero, errorBackoff: .zero))
+        _ = try await number.request()
+        self.server.state.withLock { $0.instead = HTTPReply(status: 503) }
+
+        self.world.clock.advance(by: .seconds(29))
+        #expect(try await number.requestEntry().staleReason == .fetchFailed)
+        self.world.clock.advance(by: .seconds(1))
+        await #expect(throws: HTTPError.self) { try await number.request() }
+    }
+
+    // MARK: - N02
+
+    @Test func `N02 a 304 renews without decoding and keeps the value`() async throws {
+        let decoded = Guarded(0)
+        let request = GetNumber { decoded.withLock { $0 += 1 } }
+        let number = self.world.client(self.server.transport)
+            .multiplexer(cacheKey: "Number", repository: self.world.repository, request)
+        let first = try await number.requestEntry()
+        self.world.clock.advance(by: .seconds(10))
+
+        let second = try await number.requestEntry()
+
+        #expect(second.value == first.value && !second.isStale && second.timeToLive == .seconds(10))
+        #expect(decoded.withLock { $0 } == 1)
+        #expect(self.server.conditions == [nil, "\"1\""])
+        #expect(number.store(Number(version: 0), ifUnchangedSince: first))
+    }
+
+    @Test func `N02 a new version is fetched in one exchange`() async throws {
+        let number = self.number()
+        _ = try await number.request()
+        self.server.state.withLock { $0.versions["/numbers/a"] = 2 }
+        self.world.clock.advance(by: .seconds(10))
+
+        #expect(try await number.request().version == 2)
+        #expect(self.server.conditions == [nil, "\"1\""])
+    }
+
+    @Test func `N02 what a 304 does not say stays as it was`() async throws {
+        self.say("max-age=10, stale-if-error=0")
+        let number = self.number(MuxPolicy(timeToLive: .seconds(99)))
+        _ = try await number.request()
+        self.say(nil)
+        self.world.clock.advance(by: .seconds(10))
+
+        _ = try await number.request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(10))
+        self.world.clock.advance(by: .seconds(10))
+        self.server.state.withLock { $0.instead = HTTPReply(status: 503) }
+        await #expect(throws: HTTPError.self) { try await number.request() }
+    }
+
+    @Test func `N02 what a 304 says replaces what was said`() async throws {
+        let number = self.number()
+        _ = try await number.request()
+        self.say("max-age=100, must-revalidate")
+        _ = try await number.refresh().request()
+        #expect(number.cachedEntry?.timeToLive == .seconds(100))
+
+        self.say("no-store")
+        #expect(try await number.refresh().request().version == 1)
+        #expect(number.cachedValue == nil)
+    }
+
+    @Test func `N02 a 304 for another version is not believed`() async throws {
+        let number = self.number()
+        _ = try await number.request()
+        self.server.state.withLock { state in
+            state.instead = HTTPReply(status: 304, headers: ["ETag": "\"other\""])
+        }
+
+        await #expect(throws: HTTPError.self) { try await number.refresh().request() }
+        #expect(self.server.conditions == [nil, "\"1\"", nil], "asked again without a condition")
+    }
+
+    @Test func `N02 a 304 that nobody asked for is an error`() async throws {
+        self.server.state.withLock { $0.instead = HTTPReply(status: 304) }
+
+        await #expect { try await self.number().request() } throws: { ($0 as? HTTPError)?.status == .notModified }
+    }
+
+    @Test func `N02 the last change is asked about where there is no tag`() async throws {
+        let asked = Guarded<[String?]>([])
+        let transport = ClosureTransport { call in
+            asked.withLock { $0.append(call.headers["If-Modified-Since"]) }
+            let headers = ["Last-Modified": "Sun, 06 Nov 1994 08:00:00 GMT", "Cache-Control": "no-cache"]
+            if call.headers["If-Modified-Since"] != nil { return HTTPReply(status: 304, headers: headers) }
+            return HTTPReply(status: 200, headers: headers, body: Data("{\"version\":7}".utf8))
+        }
+        let number = self.world.client(transport)
+            .multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
+
+        for _ in 0..<3 { #expect(try await number.request().version == 7) }
+
+        let time = "Sun, 06 Nov 1994 08:00:00 GMT"
+        #expect(asked.withLock { $0 } == [nil, time, time])
+    }
+
+    @Test func `N02 the tag is on disk and asked about after a relaunch`() async throws {
+        let number = self.number()
+        _ = try await number.request()
+        await number.save()
+        self.world.clock.advance(by: .seconds(10))
+        let next = self.world.relaunched()
+        let again = next.client(self.server.transport)
+            .multiplexer(cacheKey: "Number", repository: next.repository, GetNumber())
+
+        #expect(try await again.request().version == 1)
+
+        #expect(self.server.conditions == [nil, "\"1\""])
+    }
+
+    @Test func `N02 a request that is not GET is never conditional`() async throws {
+        struct Search: HTTPRequest {
+            typealias Output = Number
+            var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/search") }
+            var method: HTTPMethod { .post }
+        }
+        let transport = ClosureTransport { call in
+            #expect(call.headers["If-None-Match"] == nil)
+            return HTTPReply(status: 200, headers: ["ETag": "\"1\""], body: Data("{\"version\":1}".utf8))
+        }
+        let number = self.world.client(transport)
+            .multiplexer(cacheKey: "Number", repository: self.world.repository, Search())
+
+        _ = try await number.request()
+        _ = try await number.request()
+        #expect(transport.calls.count == 2, "and is not kept by itself")
+    }
+
+    @Test func `N02 over a real socket a 304 has no body and renews`() async throws {
+        let conditions = Guarded<[String?]>([])
+        let server = LoopbackServer { request in
+            conditions.withLock { $0.append(request.header("If-None-Match")) }
+            let headers: KeyValuePairs = ["ETag": "W/\"é\"", "Cache-Control": "no-cache"]
+            guard request.header("If-None-Match") == nil else { return LoopbackResponse(status: 304, headers: headers) }
+            return .json(Number(version: 5), headers: headers)
+        }
+        let url = try server.start()
+        struct Get: HTTPRequest {
+            typealias Output = Number
+            var port: Int
+            var endPoint: HTTPEndPoint { .init(scheme: .http, host: .init("127.0.0.1", port: self.port), path: "/n") }
+            var method: HTTPMethod { .get }
+        }
+        let request = Get(port: try #require(url.port))
+        let number = HTTPClient().multiplexer(cacheKey: "Number", repository: self.world.repository, request)
+
+        for _ in 0..<3 { #expect(try await number.request().version == 5) }
+
+        let asked = conditions.withLock { $0 }
+        #expect(asked.count == 3 && asked[0] == nil && asked[1] != nil && asked[1] == asked[2])
+        await server.stop()
+    }
+
+    // MARK: - Keys
+
+    @Test func `N01 each key of a map has its own time and tag`() async throws {
+        let map = self.world.client(self.server.transport)
+            .multiplexerMap(cacheKey: "Numbers", repository: self.world.repository) { id in GetNumber(id: id) }
+        self.server.state.withLock { $0.versions["/numbers/b"] = 5 }
+
+        #expect(try await map.request(key: "a").version == 1)
+        #expect(try await map.request(key: "b").version == 5)
+        self.world.clock.advance(by: .seconds(10))
+        _ = try await map.request(key: "b")
+
+        #expect(self.server.calls.map { $0.url.path() } == ["/numbers/a", "/numbers/b", "/numbers/b"])
+        #expect(self.server.conditions == [nil, nil, "\"5\""])
+    }
+}

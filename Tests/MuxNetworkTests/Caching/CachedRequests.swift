@@ -1,0 +1,116 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+
+/// What the tests of cached requests need: virtual time, a store, and a client of a server that a closure plays.
+struct CachingWorld: Sendable {
+    let clock: VirtualClock
+    let store: MemoryStore
+    let repository: MuxRepository
+    private let start: Date
+
+    init(store: MemoryStore = MemoryStore(), start: Date = Date(timeIntervalSince1970: 784_111_777)) {
+        let clock = VirtualClock()
+        self.clock = clock
+        self.store = store
+        self.start = start
+        self.repository = MuxRepository(
+            store: store,
+            durability: .relaxed,
+            observer: nil,
+            time: TimeSource(clock),
+            wallTime: { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) },
+            random: { 0.5 },
+            spawn: Spawn()
+        )
+    }
+
+    var now: Date { self.start.addingTimeInterval(TimeInterval(self.clock.now.offset.components.seconds)) }
+
+    /// The same store, met by the next process.
+    func relaunched() -> CachingWorld { CachingWorld(store: self.store, start: self.now) }
+
+    func client(
+        _ transport: any HTTPTransport,
+        viewer: String? = nil,
+        authenticator: (any HTTPAuthenticator)? = nil
+    ) -> HTTPClient {
+        var configuration = HTTPConfiguration()
+        configuration.clock = self.clock
+        let (start, clock) = (self.start, self.clock)
+        configuration.wallTime = { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) }
+        configuration.viewer = viewer
+        return HTTPClient(configuration: configuration, transport: transport, authenticator: authenticator)
+    }
+}
+
+/// A server in memory with numbers as resources, whose versions are their tags.
+final class NumberServer: Sendable {
+    struct State: Sendable {
+        var versions: [String: Int] = [:]
+        var headers: [String: String] = ["Cache-Control": "max-age=10"]
+        /// Answered instead, as long as it is there.
+        var instead: HTTPReply?
+        var answersConditions = true
+    }
+
+    let state = Guarded(State())
+    private let sent = Guarded<[HTTPCall]>([])
+
+    var calls: [HTTPCall] { self.sent.withLock { $0 } }
+    /// The conditions of the requests so far.
+    var conditions: [String?] { self.calls.map { $0.headers["If-None-Match"] ?? $0.headers["If-Modified-Since"] } }
+
+    var transport: ClosureTransport {
+        ClosureTransport { call in
+            self.sent.withLock { $0.append(call) }
+            return self.state.withLock { state in
+                if let instead = state.instead { return instead }
+                let path = call.url.path()
+                guard call.method == "GET" else {
+                    state.versions[path, default: 1] += 1
+                    return HTTPReply(status: 204)
+                }
+                let version = state.versions[path, default: 1]
+                var headers = state.headers
+                headers["ETag"] = "\"\(version)\""
+                if state.answersConditions, call.headers["If-None-Match"] == "\"\(version)\"" {
+                    return HTTPReply(status: 304, headers: headers)
+                }
+                return HTTPReply(status: 200, headers: headers, body: Data("{\"version\":\(version)}".utf8))
+            }
+        }
+    }
+}
+
+/// The output of the requests here; counts how often one is decoded.
+struct Number: Codable, Sendable, Equatable {
+    static let decoded = Guarded(0)
+    var version: Int
+}
+
+/// A number of the server.
+struct GetNumber: HTTPRequest {
+    typealias Output = Number
+    var id = "a"
+    var host: HTTPHost = "example.com"
+    var onDecoding: @Sendable () -> Void = {}
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: self.host, path: "/numbers/{id}") }
+    var method: HTTPMethod { .get }
+    var pathValues: [String: String] { ["id": self.id] }
+    var mapper: HTTPMapper<Number> {
+        .init(output: { response in
+            self.onDecoding()
+            return try JSONDecoder().decode(Number.self, from: response.body)
+        })
+    }
+}
+
+/// A change of a number.
+struct ChangeNumber: HTTPCommand {
+    var id = "a"
+    var method = HTTPMethod.post
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/numbers/{id}") }
+    var pathValues: [String: String] { ["id": self.id] }
+}

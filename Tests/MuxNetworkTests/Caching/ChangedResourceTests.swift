@@ -1,0 +1,203 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// What a client sends changes what it has kept.
+@Suite(.timeLimit(.minutes(1)))
+struct ChangedResourceTests {
+    private let world = CachingWorld()
+    private let server = NumberServer()
+
+    private func map(_ client: HTTPClient, in world: CachingWorld? = nil) -> MultiplexerMap<String, Number> {
+        client.multiplexerMap(cacheKey: "Numbers", repository: (world ?? self.world).repository) { GetNumber(id: $0) }
+    }
+
+    @Test(arguments: ["POST", "PUT", "PATCH", "DELETE", "PURGE"] as [HTTPMethod])
+    func `N03 an unsafe method makes what was kept of its URL stale and nothing else`(method: HTTPMethod) async throws {
+        let client = self.world.client(self.server.transport)
+        let map = self.map(client)
+        let alone = client.multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
+        _ = try await (map.request(key: "a"), map.request(key: "b"), alone.request())
+
+        try await client.execute(ChangeNumber(method: method))
+
+        #expect(map.cachedEntry(key: "a")?.isStale == true)
+        #expect(alone.cachedEntry?.isStale == true)
+        #expect(map.cachedEntry(key: "b")?.isStale == false)
+        #expect(try await map.request(key: "a").version == 2)
+        #expect(try await alone.request().version == 2)
+    }
+
+    @Test(arguments: ["GET", "HEAD", "OPTIONS"] as [HTTPMethod])
+    func `N03 a safe method changes nothing`(method: HTTPMethod) async throws {
+        let client = self.world.client(self.server.transport)
+        let map = self.map(client)
+        _ = try await map.request(key: "a")
+
+        _ = try await client.response(to: ChangeNumber(method: method))
+
+        #expect(map.cachedEntry(key: "a")?.isStale == false)
+    }
+
+    @Test(arguments: [
+        (200, true), (201, true), (204, true), (303, true), (400, false), (404, false), (409, false), (500, false),
+    ])
+    func `N03 what the server refused changes nothing`(status: Int, isChanged: Bool) async throws {
+        let client = self.world.client(self.server.transport)
+        let map = self.map(client)
+        _ = try await map.request(key: "a")
+        self.server.state.withLock { $0.instead = HTTPReply(status: status) }
+
+        _ = try await client.response(to: ChangeNumber())
+
+        #expect(map.cachedEntry(key: "a")?.isStale == isChanged)
+    }
+
+    @Test func `N03 what broke off may have changed something`() async throws {
+        let breaks = Guarded(false)
+        let inner = self.server.transport
+        let client = self.world.client(
+            ClosureTransport { call in
+                if breaks.withLock({ $0 }) { throw HTTPError.transport(.timedOut(after: .seconds(1))) }
+                return try await inner.send(call)
+            }
+        )
+        let map = self.map(client)
+        _ = try await map.request(key: "a")
+        breaks.withLock { $0 = true }
+
+        await #expect(throws: HTTPError.self) { try await client.execute(ChangeNumber()) }
+
+        #expect(map.cachedEntry(key: "a")?.isStale == true)
+    }
+
+    @Test func `N03 the places that an answer names are changed if they are of the same origin`() async throws {
+        let client = self.world.client(self.server.transport)
+        let map = self.map(client)
+        for key in ["b", "c", "d"] { _ = try await map.request(key: key) }
+        self.server.state.withLock {
+            $0.instead = HTTPReply(
+                status: 201,
+                headers: ["Location": "/numbers/b", "Content-Location": "https://evil.example.com/numbers/c"]
+            )
+        }
+        try await client.execute(ChangeNumber())
+        self.server.state.withLock {
+            $0.instead = HTTPReply(status: 201, headers: ["Content-Location": "HTTPS://EXAMPLE.com:443/numbers/d#x"])
+        }
+        try await client.execute(ChangeNumber())
+
+        #expect(["b", "c", "d"].map { map.cachedEntry(key: $0)?.isStale } == [true, false, true])
+    }
+
+    @Test func `N03 a fetch that a change passed is not kept`() async throws {
+        let gate = Gate<Void>()
+        let inner = self.server.transport
+        let client = self.world.client(
+            ClosureTransport { call in
+                let reply = try await inner.send(call)
+                if call.method == "GET" { try await gate.pass() }
+                return reply
+            }
+        )
+        let map = self.map(client)
+        async let old = map.request(key: "a")
+        await gate.waitForCall(1)
+
+        try await client.execute(ChangeNumber())
+        gate.openForGood(returning: ())
+
+        #expect(try await old.version == 1)
+        #expect(try await map.request(key: "a").version == 2)
+    }
+
+    @Test func `N03 what is on disk only is stale, too`() async throws {
+        let first = self.map(self.world.client(self.server.transport))
+        for key in ["a", "b"] { _ = try await first.request(key: key) }
+        await first.save()
+
+        // The next process changes it before it has made the map.
+        let next = self.world.relaunched()
+        let client = next.client(self.server.transport)
+        try await client.execute(ChangeNumber())
+        let map = client.multiplexerMap(
+            cacheKey: "Numbers",
+            policy: MuxPolicy(staleWhileRevalidate: .seconds(60)),
+            repository: next.repository
+        ) { GetNumber(id: $0) }
+
+        #expect(try await map.request(key: "a").version == 2)
+        #expect(try await map.request(key: "b").version == 1)
+        #expect(self.server.calls.map(\.method) == ["GET", "GET", "POST", "GET"], "the other one is fresh")
+    }
+
+    @Test func `N03 what was read from disk is found by a later change`() async throws {
+        let first = self.map(self.world.client(self.server.transport))
+        _ = try await first.request(key: "a")
+        await first.save()
+        let next = self.world.relaunched()
+        let client = next.client(self.server.transport)
+        let map = self.map(client, in: next)
+        #expect(try await map.request(key: "a").version == 1)
+
+        try await client.execute(ChangeNumber())
+
+        #expect(try await map.request(key: "a").version == 2)
+    }
+
+    @Test func `N03 so many changes that not all are known by name count for everything`() async throws {
+        let first = self.map(self.world.client(self.server.transport))
+        _ = try await first.request(key: "kept")
+        await first.save()
+        let next = self.world.relaunched()
+        let client = next.client(self.server.transport)
+
+        for number in 0...HTTPTraffic.maximumChanges { try await client.execute(ChangeNumber(id: "\(number)")) }
+
+        _ = try await self.map(client, in: next).request(key: "kept")
+        #expect(self.server.calls.last?.method == "GET", "it was asked about")
+    }
+
+    @Test func `N03 a multiplexer that is gone is not told and not kept alive`() async throws {
+        let client = self.world.client(self.server.transport)
+        weak var weakMap: MultiplexerMap<String, Number>?
+        do {
+            let map = self.map(client)
+            _ = try await map.request(key: "a")
+            weakMap = map
+        }
+
+        #expect(weakMap == nil)
+        try await client.execute(ChangeNumber())
+    }
+
+    @Test func `N03 the index forgets keys that memory has forgotten`() throws {
+        let traffic = HTTPTraffic(self.server.transport, time: TimeSource(self.world.clock), wallTime: { Date() })
+        let index = HTTPResourceIndex<Int>(traffic, time: TimeSource(self.world.clock))
+        let refreshed = Guarded<[Int]>([])
+        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isCached: { $0 >= 9_000 })
+        let names = (0..<10_000).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }
+
+        for (number, name) in names.enumerated() { index.note(number, name) }
+
+        #expect(index.count <= 3_000)
+        index.changed(names[9_500])
+        index.changed(names[3])
+        #expect(refreshed.withLock { $0 } == [9_500])
+    }
+
+    @Test func `N03 one resource has one name however its URL is written`() throws {
+        func name(_ text: String) throws -> HTTPResourceName? { HTTPResourceName(try #require(URL(string: text))) }
+        #expect(try name("HTTP://Example.COM:80") == name("http://example.com/#x"))
+        #expect(try name("https://example.com:443/a?b=c") == name("https://example.com/a?b=c#d"))
+        for other in [
+            "http://example.com/A", "http://example.com/a/", "http://example.com/a?", "http://example.com:81/a",
+            "https://example.com/a", "http://example.org/a",
+        ] {
+            #expect(try name(other) != name("http://example.com/a"), "\(other)")
+        }
+        #expect(try name("ftp://example.com/") == nil)
+    }
+}

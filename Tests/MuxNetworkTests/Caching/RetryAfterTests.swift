@@ -1,0 +1,143 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// A server that wants to be left alone is left alone.
+@Suite(.timeLimit(.minutes(1)))
+struct RetryAfterTests {
+    private let world = CachingWorld()
+    private let server = NumberServer()
+
+    private func busy(_ status: Int, _ retryAfter: String?) {
+        let headers = retryAfter.map { ["Retry-After": $0] } ?? [:]
+        self.server.state.withLock { $0.instead = HTTPReply(status: status, headers: headers) }
+    }
+
+    private func timeLeft(_ error: any Error) -> Duration? {
+        guard let error = error as? HTTPError, case .transport(.serverBusy(let time)) = error else { return nil }
+        return time
+    }
+
+    @Test(arguments: [(503, "7"), (429, "7"), (503, "Sun, 06 Nov 1994 08:49:44 GMT")])
+    func `N04 after a 503 with seven seconds no request goes to that host for seven seconds`(
+        status: Int,
+        text: String
+    ) async throws {
+        let client = self.world.client(self.server.transport)
+        self.busy(status, text)
+        await #expect { try await client.execute(GetNumber()) } throws: { ($0 as? HTTPError)?.status?.code == status }
+        self.server.state.withLock { $0.instead = nil }
+
+        for second in 0..<7 {
+            let left = Duration.seconds(7 - second)
+            await #expect { try await client.execute(GetNumber(id: "\(second)")) } throws: { self.timeLeft($0) == left }
+            await #expect { try await client.execute(ChangeNumber()) } throws: { self.timeLeft($0) == left }
+            self.world.clock.advance(by: .seconds(1))
+        }
+        #expect(self.server.calls.count == 1)
+
+        #expect(try await client.execute(GetNumber()).output.version == 1)
+        #expect(self.server.calls.count == 2)
+    }
+
+    @Test func `N04 other hosts are asked meanwhile`() async throws {
+        let client = self.world.client(self.server.transport)
+        self.busy(503, "7")
+        _ = try? await client.execute(GetNumber())
+        self.server.state.withLock { $0.instead = nil }
+
+        for host in ["example.org", "example.com:8443", "www.example.com"] {
+            let request = GetNumber(host: HTTPHost(host))
+            #expect(try await client.execute(request).output.version == 1)
+        }
+        #expect(self.server.calls.count == 4)
+    }
+
+    @Test(arguments: [
+        (503, nil), (503, "soon"), (503, "-7"), (503, "0"), (500, "7"), (200, "7"), (301, "7"), (502, "7"),
+    ])
+    func `N04 nothing else closes a host`(status: Int, text: String?) async throws {
+        let client = self.world.client(self.server.transport)
+        self.busy(status, text)
+
+        for _ in 0..<2 { _ = try? await client.response(to: GetNumber()) }
+
+        #expect(self.server.calls.count == 2)
+    }
+
+    @Test func `N04 no server closes itself for ever`() async throws {
+        let client = self.world.client(self.server.transport)
+        self.busy(503, "99999999999999999999")
+        _ = try? await client.execute(GetNumber())
+        self.server.state.withLock { $0.instead = nil }
+
+        self.world.clock.advance(by: HTTPTraffic.longestClosure - .seconds(1))
+        await #expect { try await client.execute(GetNumber()) } throws: { self.timeLeft($0) == .seconds(1) }
+        self.world.clock.advance(by: .seconds(1))
+        _ = try await client.execute(GetNumber())
+    }
+
+    @Test func `N04 a later and shorter wish does not shorten the first`() async throws {
+        let (long, short) = (Gate<Void>(), Gate<Void>())
+        let transport = ClosureTransport { call in
+            let isLong = call.url.path() == "/numbers/long"
+            try await (isLong ? long : short).pass()
+            return HTTPReply(status: 503, headers: ["Retry-After": isLong ? "7" : "1"])
+        }
+        let client = self.world.client(transport)
+        async let first = client.response(to: GetNumber(id: "long"))
+        async let second = client.response(to: GetNumber(id: "short"))
+        await long.waitForCall(1)
+        await short.waitForCall(1)
+        long.open()
+        _ = try await first
+        short.open()
+        _ = try await second
+
+        self.world.clock.advance(by: .seconds(6))
+        await #expect { try await client.response(to: GetNumber()) } throws: { self.timeLeft($0) == .seconds(1) }
+    }
+
+    @Test func `N04 meanwhile a stale value is served`() async throws {
+        let client = self.world.client(self.server.transport)
+        let number = client.multiplexer(cacheKey: "Number", repository: self.world.repository, GetNumber())
+        _ = try await number.request()
+        self.world.clock.advance(by: .seconds(10))
+        self.busy(503, "7")
+
+        #expect(try await number.requestEntry().staleReason == .fetchFailed)
+        self.world.clock.advance(by: .seconds(3))
+        #expect(try await number.requestEntry().staleReason == .fetchFailed)
+        #expect(self.server.calls.count == 2)
+        self.server.state.withLock { $0.instead = nil }
+        self.world.clock.advance(by: .seconds(4))
+        #expect(try await number.requestEntry().isStale == false)
+    }
+
+    @Test func `N04 a retry knows how long to wait`() {
+        let error = HTTPError.transport(.serverBusy(retryAfter: .seconds(7)))
+        #expect(error.retryAdvice == RetryAdvice(isTransient: true, retryAfter: .seconds(7)))
+        #expect(error.isConnectivityFailure && !error.isBadDependency)
+        #expect(error.description.contains("7"))
+    }
+
+    @Test func `N04 a download is held back as well`() async throws {
+        struct Sink: HTTPSink {
+            func receive(head: HTTPReply) throws {}
+            func receive(_ bytes: Data) throws {}
+        }
+        let traffic = HTTPTraffic(
+            self.server.transport,
+            time: TimeSource(self.world.clock),
+            wallTime: { self.world.now }
+        )
+        let call = HTTPCall(url: try #require(URL(string: "https://example.com/numbers/a")))
+        self.busy(503, "7")
+        #expect(try await traffic.stream(call, into: Sink()).status == 503)
+
+        await #expect { try await traffic.stream(call, into: Sink()) } throws: { self.timeLeft($0) == .seconds(7) }
+        #expect(self.server.calls.count == 1)
+    }
+}

@@ -1,0 +1,29 @@
+import Foundation
+import MuxNetwork
+
+/// Servers that no one here wrote, started by `Tests/Interop/run`.
+enum Interop {
+    static let oauth = Self.url("MUX_INTEROP_OAUTH")
+    static let nginx = Self.url("MUX_INTEROP_NGINX")
+    static let otherNginx = Self.url("MUX_INTEROP_NGINX_OTHER")
+    static let nginxFolder = ProcessInfo.processInfo.environment["MUX_INTEROP_NGINX_FOLDER"]
+
+    private static func url(_ name: String) -> URL? {
+        ProcessInfo.processInfo.environment[name].flatMap { URL(string: $0) }
+    }
+}
+
+/// A GET below an address that is known at run time only.
+struct GetFrom<Output: Decodable & Sendable>: HTTPRequest {
+    var base: URL
+    var path: String
+    var headers: HTTPHeaders = [:]
+    var endPoint: HTTPEndPoint {
+        .init(
+            scheme: .http,
+            host: HTTPHost(self.base.host() ?? "", port: self.base.port ?? 80),
+            path: .init(stringLiteral: self.path)
+        )
+    }
+    var method: HTTPMethod { .get }
+}

@@ -1,0 +1,139 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import Testing
+
+/// The OAuth client against django-oauth-toolkit with rotation and reuse protection.
+@Suite(
+    .enabled(if: Interop.oauth != nil, "Tests/Interop/run starts the server that this needs"),
+    .timeLimit(.minutes(3)),
+    .serialized
+)
+struct OAuthInteropTests {
+    private struct Redirection: Decodable { var location: String }
+    private struct Me: Codable, Equatable { var user: String }
+
+    private let base = Interop.oauth ?? URL(filePath: "/")
+    private let transport = URLSessionTransport()
+
+    private func endpoint(_ client: OAuthClient = OAuthClient(id: "public")) -> OAuthTokenEndpoint {
+        OAuthTokenEndpoint(url: self.base.appending(path: "o/token/"), client: client, transport: self.transport)
+    }
+
+    /// Stands for the browser and the person in it.
+    private static func signIn(_ base: URL, _ endpoint: OAuthTokenEndpoint) async throws -> OAuthTokens {
+        let authorization = try #require(
+            OAuthAuthorization(
+                endpoint: base.appending(path: "grant"),
+                client: endpoint.client,
+                redirectURI: "https://client.example.com/cb"
+            )
+        )
+        let reply = try await URLSessionTransport().send(HTTPCall(url: authorization.url))
+        let redirection = try JSONDecoder().decode(Redirection.self, from: reply.body)
+        return try await endpoint.redeem(#require(URL(string: redirection.location)), of: authorization)
+    }
+
+    private func counts() async throws -> [String: Int] {
+        let reply = try await self.transport.send(HTTPCall(url: self.base.appending(path: "counts")))
+        return try JSONDecoder().decode([String: Int].self, from: reply.body)
+    }
+
+    /// How often the server answered so since `before`.
+    private func count(_ what: String, since before: [String: Int]) async throws -> Int {
+        try await self.counts()[what, default: 0] - before[what, default: 0]
+    }
+
+    @Test(arguments: [Duration.seconds(-3600), .zero])
+    func `O04 two hundred requests at a time over several expiries with one sign-in and no reuse`(
+        leeway: Duration
+    ) async throws {
+        let (endpoint, base, signIns) = (self.endpoint(), self.base, Guarded(0))
+        let before = try await self.counts()
+        let runner = OAuthDependentRunner(endpoint: endpoint, repository: MuxRepository(store: MemoryStore())) {
+            signIns.withLock { $0 += 1 }
+            return try await Self.signIn(base, endpoint)
+        }
+        var configuration = HTTPConfiguration()
+        configuration.tokenLeeway = leeway  // one that is negative leaves it to the server to say 401
+        let client = HTTPClient(configuration: configuration, transport: self.transport, authenticator: runner)
+
+        var (rounds, refreshes) = (0, 0)
+        while refreshes < 4, rounds < 60 {
+            let users = try await withThrowingTaskGroup(of: Me.self) { group in
+                for _ in 0..<200 { group.addTask { try await client.output(of: GetFrom<Me>(base: base, path: "/me")) } }
+                return try await group.reduce(into: [Me]()) { $0.append($1) }
+            }
+            #expect(users == [Me](repeating: Me(user: "alice"), count: 200))
+            rounds += 1
+            refreshes = try await self.count("/o/token/ refresh_token 200", since: before)
+        }
+
+        #expect(refreshes >= 4, "in \(rounds) rounds")
+        #expect(signIns.withLock { $0 } == 1, "no sign-in after the first")
+        #expect(try await self.count("/o/token/ refresh_token 400", since: before) == 0, "no refresh token twice")
+        #expect(try await self.count("/o/token/ authorization_code 200", since: before) == 1)
+        #expect(try await self.count("/me 200", since: before) == rounds * 200)
+        if leeway == .zero { print("interop: proactive, \(rounds * 200) requests, \(refreshes) refreshes") }
+        if leeway != .zero { print("interop: after 401, \(rounds * 200) requests, \(refreshes) refreshes") }
+    }
+
+    @Test func `O04 the server does detect reuse and the refusal is typed`() async throws {
+        let endpoint = self.endpoint()
+        let first = try await Self.signIn(self.base, endpoint)
+        let old = try #require(first.refresh)
+        let second = try await endpoint.refresh(old)
+        #expect(second.refresh != old && second.access != first.access)
+        #expect(second.access.scopes == ["read"] && second.access.expiresAt != nil)
+
+        for token in [old, try #require(second.refresh), "nonsense"] {
+            await #expect { try await endpoint.refresh(token) } throws: { error in
+                guard let error = error as? OAuthError, case .refused(let refusal) = error else { return false }
+                return refusal.code == .invalidGrant && error.isBadDependency
+            }
+        }
+    }
+
+    @Test func `O04 a code is good for its secret alone and once`() async throws {
+        let endpoint = self.endpoint()
+        let authorization = try #require(
+            OAuthAuthorization(
+                endpoint: self.base.appending(path: "grant"),
+                client: endpoint.client,
+                redirectURI: "https://client.example.com/cb"
+            )
+        )
+        let reply = try await self.transport.send(HTTPCall(url: authorization.url))
+        let location = try JSONDecoder().decode(Redirection.self, from: reply.body).location
+        let code = try authorization.code(from: #require(URL(string: location)))
+
+        await #expect {
+            try await endpoint.exchange(code: code, redirectURI: authorization.redirectURI, pkce: PKCE())
+        } throws: { ($0 as? OAuthError)?.isBadDependency == true }
+        let tokens = try await endpoint.exchange(
+            code: code,
+            redirectURI: authorization.redirectURI,
+            pkce: authorization.pkce
+        )
+        #expect(tokens.refresh != nil)
+        await #expect(throws: OAuthError.self) {
+            try await endpoint.exchange(code: code, redirectURI: authorization.redirectURI, pkce: authorization.pkce)
+        }
+    }
+
+    @Test func `O04 an app proves who it is in the header and in the body`() async throws {
+        let secret = "s3cr:t/+ é"
+        for authentication in [OAuthClient.Authentication.header(secret: secret), .body(secret: secret)] {
+            let machine = self.endpoint(OAuthClient(id: "machine", authentication: authentication))
+            #expect(try await machine.clientCredentials(scopes: ["read"]).scopes == ["read"])
+            let confidential = self.endpoint(OAuthClient(id: "confidential", authentication: authentication))
+            let tokens = try await Self.signIn(self.base, confidential)
+            #expect(try await confidential.refresh(#require(tokens.refresh)).refresh != nil)
+        }
+        let wrong = self.endpoint(OAuthClient(id: "machine", authentication: .header(secret: "wrong")))
+        await #expect { try await wrong.clientCredentials() } throws: { error in
+            guard let error = error as? OAuthError, case .refused(let refusal) = error else { return false }
+            return refusal.code == .invalidClient && refusal.status == .unauthorized && !error.isBadDependency
+        }
+    }
+}

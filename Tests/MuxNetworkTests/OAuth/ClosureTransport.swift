@@ -1,0 +1,17 @@
+import MuxKit
+import MuxNetwork
+
+/// A transport that answers with a closure, and remembers what was sent.
+final class ClosureTransport: HTTPTransport {
+    private let answer: @Sendable (HTTPCall) async throws -> HTTPReply
+    private let sent = Guarded<[HTTPCall]>([])
+
+    init(_ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply) { self.answer = answer }
+
+    var calls: [HTTPCall] { self.sent.withLock { $0 } }
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply {
+        self.sent.withLock { $0.append(call) }
+        return try await self.answer(call)
+    }
+}

@@ -1,0 +1,92 @@
+import Foundation
+import MuxNetwork
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct OAuthAuthorizationTests {
+    private let client = OAuthClient(id: "s6 Bh")
+
+    private func authorization(
+        _ endpoint: String = "https://server.example.com/authorize",
+        parameters: [String: String] = [:]
+    ) throws -> OAuthAuthorization {
+        let url = try #require(URL(string: endpoint))
+        return try #require(
+            OAuthAuthorization(
+                endpoint: url,
+                client: self.client,
+                redirectURI: "https://client.example.com/cb",
+                scopes: ["a", "b&c"],
+                parameters: parameters
+            )
+        )
+    }
+
+    private func items(_ url: URL) -> [String: String] {
+        let items = URLComponents(url: url, resolvingAgainstBaseURL: false)?.queryItems ?? []
+        return Dictionary(items.map { ($0.name, $0.value ?? "") }) { "\($0)|\($1)" }
+    }
+
+    @Test func `O01 the page for the person names everything`() throws {
+        let authorization = try self.authorization(parameters: ["prompt": "login", "state": "mine", "client_id": "x"])
+
+        #expect(
+            self.items(authorization.url) == [
+                "response_type": "code", "client_id": "s6 Bh", "redirect_uri": "https://client.example.com/cb",
+                "scope": "a b&c", "state": authorization.state, "code_challenge": authorization.pkce.challenge,
+                "code_challenge_method": "S256", "prompt": "login",
+            ]
+        )
+        #expect(authorization.state.utf8.count == 43 && authorization.state != authorization.pkce.verifier)
+        #expect(!authorization.url.absoluteString.contains(authorization.pkce.verifier))
+    }
+
+    @Test func `O01 an endpoint keeps its own query and has no fragment`() throws {
+        let authorization = try self.authorization("https://server.example.com/authorize?tenant=7")
+        #expect(self.items(authorization.url)["tenant"] == "7")
+
+        let url = try #require(URL(string: "https://server.example.com/authorize#x"))
+        #expect(OAuthAuthorization(endpoint: url, client: self.client, redirectURI: "x") == nil)
+    }
+
+    private func code(_ query: String, base: String = "https://client.example.com/cb") throws -> String {
+        let authorization = try self.authorization()
+        let text = base + query.replacingOccurrences(of: "STATE", with: authorization.state)
+        return try authorization.code(from: #require(URL(string: text)))
+    }
+
+    @Test func `O01 a redirection brings a code`() throws {
+        #expect(try self.code("?code=Splx%2BlO+B&state=STATE") == "Splx+lO B")
+        #expect(try self.code("?state=STATE&x&code=a&iss=y#f") == "a")
+    }
+
+    @Test(arguments: [
+        "", "?", "?code=a", "?code=a&state=", "?code=a&state=x", "?state=STATE", "?code=&state=STATE",
+        "?code=a&code=b&state=STATE", "?code=a&state=STATE&state=STATE", "?error=%22&state=STATE",
+        "?error=access_denied&state=x", "#code=a&state=STATE",
+    ])
+    func `O01 a redirection that somebody slipped in brings none`(query: String) throws {
+        #expect { try self.code(query) } throws: {
+            guard case .foreignRedirect? = $0 as? OAuthError else { return false }
+            return true
+        }
+    }
+
+    @Test func `O01 a redirection to another place brings no code`() throws {
+        #expect(throws: OAuthError.self) { try self.code("?code=a&state=STATE", base: "https://evil.example.com/cb") }
+    }
+
+    @Test func `O01 a person may say no`() throws {
+        #expect { try self.code("?error=access_denied&error_description=not+now&state=STATE") } throws: {
+            guard let error = $0 as? OAuthError, case .refused(let refusal) = error else { return false }
+            return refusal == OAuthRefusal(.accessDenied, explanation: "not now") && !error.isBadDependency
+        }
+    }
+
+    @Test func `O01 its secrets are in no description`() throws {
+        let authorization = try self.authorization()
+        var text = "\(authorization)"
+        dump(authorization, to: &text)
+        #expect(!text.contains(authorization.state) && !text.contains(authorization.pkce.verifier))
+    }
+}

@@ -1,0 +1,110 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// The runner that renews its tokens at a token endpoint, against a backend on a real socket.
+@Suite(.timeLimit(.minutes(1)))
+struct OAuthEndpointRunnerTests {
+    /// A token endpoint in memory that rotates refresh tokens, and the status it answers with instead while it is told so.
+    private final class Server: Sendable {
+        struct State: Sendable {
+            var number = 0
+            var refresh = ""
+            var trouble: HTTPReply?
+            var refreshes = 0
+            var reuses = 0
+        }
+
+        let state = Guarded(State())
+
+        func signIn() -> OAuthTokens {
+            self.state.withLock { state in
+                state.number += 1
+                state.refresh = "r\(state.number)"
+                return OAuthTokens(access: OAuthAccessToken("a\(state.number)"), refresh: state.refresh)
+            }
+        }
+
+        var transport: ClosureTransport {
+            ClosureTransport { call in
+                let body = String(decoding: call.body ?? Data(), as: UTF8.self)
+                return self.state.withLock { state in
+                    if let trouble = state.trouble { return trouble }
+                    guard body.contains("refresh_token=\(state.refresh)&") else {
+                        state.reuses += 1
+                        return HTTPReply(status: 400, body: Data(#"{"error":"invalid_grant"}"#.utf8))
+                    }
+                    state.number += 1
+                    state.refreshes += 1
+                    state.refresh = "r\(state.number)"
+                    let json =
+                        #"{"access_token":"a\#(state.number)","token_type":"Bearer","refresh_token":"\#(state.refresh)"}"#
+                    return HTTPReply(status: 200, body: Data(json.utf8))
+                }
+            }
+        }
+    }
+
+    private let server = Server()
+    private let signIns = Guarded(0)
+    private let repository = MuxRepository(store: MemoryStore())
+
+    private func runner() throws -> OAuthDependentRunner<OAuthAccessToken, String> {
+        let url = try #require(URL(string: "https://server.example.com/token"))
+        let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
+        let (server, signIns) = (self.server, self.signIns)
+        return OAuthDependentRunner(endpoint: endpoint, repository: self.repository) {
+            signIns.withLock { $0 += 1 }
+            return server.signIn()
+        }
+    }
+
+    @Test func `O03 rotation goes on without a sign-in and a refusal leads to one`() async throws {
+        let runner = try self.runner()
+        var values: [String] = []
+        for bad in ["a0", "a1", "a2"] {
+            values.append(try await runner.run { $0.value == bad ? .badDependency : .output($0.value) })
+        }
+        #expect(values == ["a1", "a2", "a3"])
+        #expect(self.signIns.withLock { $0 } == 1)
+        #expect(self.server.state.withLock { $0.reuses } == 0)
+
+        self.server.state.withLock { $0.refresh = "revoked" }
+        #expect(try await runner.run { $0.value == "a3" ? .badDependency : .output($0.value) } == "a4")
+        #expect(self.signIns.withLock { $0 } == 2)
+    }
+
+    @Test func `O03 nothing but a refusal signs out`() async throws {
+        let runner = try self.runner()
+        _ = try await runner.run { .output($0.value) }
+        let troubles: [(Int, String)] = [
+            (503, #"{"error":"invalid_grant"}"#), (429, ""), (400, "<html>"), (401, #"{"error":"invalid_client"}"#),
+            (200, "<html>Welcome to our hotel</html>"), (200, #"{"error":"invalid_grant"}"#), (302, ""),
+        ]
+        for (status, body) in troubles {
+            self.server.state.withLock { $0.trouble = HTTPReply(status: status, body: Data(body.utf8)) }
+            await #expect(throws: OAuthError.self, "\(status) \(body)") {
+                try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) }
+            }
+        }
+        self.server.state.withLock { $0.trouble = nil }
+
+        #expect(try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) } == "a2")
+        #expect(self.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `O03 a sign-in without a refresh token is an error`() async throws {
+        let url = try #require(URL(string: "https://server.example.com/token"))
+        let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
+        let runner = OAuthDependentRunner(endpoint: endpoint, repository: self.repository) {
+            OAuthTokens(access: OAuthAccessToken("a"))
+        }
+
+        await #expect { try await runner.run { .output($0.value) } } throws: {
+            guard case .noRefreshToken? = $0 as? OAuthError else { return false }
+            return true
+        }
+    }
+}
