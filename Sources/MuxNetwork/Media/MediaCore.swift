@@ -109,8 +109,11 @@ final class MediaCore: Sendable {
     private func obtain(_ url: URL, _ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
         try await self.open(name, flight)
         if let file = try await self.findOnDisk(name) { return (file, false) }
-        let isUrgent = self.engine.withState { $0.urgent.contains(name) }
-        try await self.turnstile.enter(name, isUrgent: isUrgent)
+        try await self.turnstile.enter(
+            name,
+            isUrgent: { self.engine.withState { $0.urgent.contains(name) } },
+            waits: { self.tell(.queued) }
+        )
         defer { self.turnstile.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
