@@ -101,7 +101,7 @@ struct DecodedMediaTests {
                 Issue.record("a flash")
                 return
             }
-            guard case .failed(MediaError.status(404)) = await images.load(world.server.url.appending(path: "missing"))
+            guard case .failed(is HTTPError) = await images.load(world.server.url.appending(path: "missing"))
             else {
                 Issue.record("not failed")
                 return

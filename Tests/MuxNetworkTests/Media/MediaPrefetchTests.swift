@@ -66,29 +66,8 @@ struct MediaPrefetchTests {
             await held.value
             await world.server.waitForClosedConnection()
             #expect(gate.heldCount == 0)
+            await world.events.wait(for: .fetchFailed, count: 2)
             media.expectAtRest()
-        }
-    }
-
-    @Test func `AM-13 a flight that is wished for runs at a low priority`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 1000))
-        try await world.run { (world) async throws in
-            let priorities = Guarded<[TaskPriority]>([])
-            let transport = URLSessionTransport()
-            let media = AsyncMedia(
-                directory: world.folder,
-                limits: .init(),
-                durability: .relaxed,
-                repository: world.repository,
-                fileSystem: POSIXFileSystem()
-            ) { call, sink in
-                priorities.withLock { $0.append(Task.basePriority ?? .high) }
-                _ = try await transport.stream(call, into: sink)
-            }
-
-            await Task(priority: .high) { await media.prefetch([world.url]) }.value
-
-            #expect(priorities.withLock { $0 } == [.low])
         }
     }
 }
