@@ -37,7 +37,7 @@ final class DecodedCore<Value: Sendable>: Sendable {
             url,
             launch: .spawned(name: "mux.decode") { [weak self] flight in await self?.fly(url, flight) },
             decide: { _ in .fly },
-            joined: { _, _ in }
+            joined: { _, _, _ in }
         )
         guard case .output(let value) = landing else { throw CancellationError() }
         return value
