@@ -40,7 +40,8 @@ struct Demo {
         let start = clock.now
         print(Act.header)
         var failures = 0
-        for play in Acts.all + CacheActs.all {
+        let acts = Acts.all + CacheActs.all + MediaActs.all
+        for play in acts {
             let act = await play(stage)
             print(act.text)
             if !act.holds { failures += 1 }
@@ -49,7 +50,7 @@ struct Demo {
         let elapsed = start.duration(to: clock.now)
         print(
             failures == 0
-                ? "\nAll \(Acts.all.count + CacheActs.all.count) acts went as promised, in \(elapsed)."
+                ? "\nAll \(acts.count) acts went as promised, in \(elapsed)."
                 : "\n\(failures) acts FAILED."
         )
         return failures

@@ -32,6 +32,8 @@ public struct MuxEvent: Sendable, Equatable {
         case cacheKeyShared
         /// A call of a runner waits for the update of a dependency.
         case dependencyAwaited
+        /// A download waits for its turn.
+        case queued
         /// An update of a dependency began.
         case updateStarted
         /// An update of a dependency brought one.

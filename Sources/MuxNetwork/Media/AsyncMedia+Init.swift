@@ -9,18 +9,25 @@ extension AsyncMedia {
     ///     the caches folder.
     ///   - transport: What fetches.
     ///   - limits: How much of the disk and the network it may take.
+    ///   - retry: How often a request is made again that got no answer, or one that says that the trouble may pass. A
+    ///     connection that breaks off after some of the file has come is no failure; the download goes on at once.
+    ///   - budget: What keeps a host from being asked again and again that is down; `nil` for nothing.
     ///   - durability: Whether a complete file is one that survives a power failure, too.
     ///   - repository: Whose sign-out removes the files.
     public init(
         directory: URL? = nil,
         transport: any HTTPTransport = URLSessionTransport(),
         limits: MediaLimits = .init(),
+        retry: RetryPolicy = .web,
+        budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
         repository: MuxRepository = .shared
     ) {
         self.init(
             directory: directory,
             limits: limits,
+            retry: retry,
+            budget: budget,
             durability: durability,
             repository: repository,
             fileSystem: POSIXFileSystem()
@@ -44,6 +51,9 @@ extension AsyncMedia {
     ///     on.
     ///   - transport: What fetches.
     ///   - limits: How much of the disk and the network it may take.
+    ///   - retry: How often a request is made again that got no answer, or one that says that the trouble may pass. A
+    ///     connection that breaks off after some of the file has come is no failure; the download goes on at once.
+    ///   - budget: What keeps a host from being asked again and again that is down; `nil` for nothing.
     ///   - durability: Whether a complete file is one that survives a power failure, too.
     ///   - repository: Whose sign-out removes the files.
     ///   - authorize: Puts the dependency into a request. Called for every URL, so it looks at the host before it gives a
@@ -53,6 +63,8 @@ extension AsyncMedia {
         dependency: any DependencyRunner<Dependency>,
         transport: any HTTPTransport = URLSessionTransport(),
         limits: MediaLimits = .init(),
+        retry: RetryPolicy = .web,
+        budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
         repository: MuxRepository = .shared,
         authorize: @escaping @Sendable (inout HTTPCall, Dependency) -> Void
@@ -60,6 +72,8 @@ extension AsyncMedia {
         self.init(
             directory: directory,
             limits: limits,
+            retry: retry,
+            budget: budget,
             durability: durability,
             repository: repository,
             fileSystem: POSIXFileSystem()
@@ -75,6 +89,8 @@ extension AsyncMedia {
     package init(
         directory: URL?,
         limits: MediaLimits,
+        retry: RetryPolicy = .immediate(),
+        budget: RetryBudget? = nil,
         durability: MuxDurability,
         repository: MuxRepository,
         fileSystem: any FileSystem,
@@ -88,6 +104,10 @@ extension AsyncMedia {
             fileSystem: fileSystem,
             wallTime: repository.wallTime
         )
-        self.init(core: MediaCore(folder: folder, repository: repository) { try await exchange($0, $1) })
+        self.init(
+            core: MediaCore(folder: folder, repository: repository, retry: retry, budget: budget) { call, sink in
+                try await exchange(call, sink)
+            }
+        )
     }
 }

@@ -41,6 +41,11 @@ package struct DownloadStateMachine: Sendable, Equatable {
     /// Whether what was on disk was of no use, and everything is asked for anew.
     private var hasRestarted = false
 
+    /// How many bytes there ever were.
+    private var best: Int64 = 0
+    /// How many bytes came of late that had never come before.
+    package private(set) var gained: Int64 = 0
+
     /// Starts without anything on disk.
     package init(limit: Int64) {
         self.limit = limit
@@ -54,6 +59,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
             && partial.total ?? 0 <= self.limit
         self.partial = isUsable ? partial : Partial()
         self.isReceiving = false
+        self.best = max(self.best, self.partial.offset)
+        self.gained = 0
     }
 
     // MARK: - Asking
@@ -158,7 +165,11 @@ package struct DownloadStateMachine: Sendable, Equatable {
     }
 
     /// So many bytes were appended.
-    package mutating func appended(count: Int) { self.partial.offset += Int64(count) }
+    package mutating func appended(count: Int) {
+        self.partial.offset += Int64(count)
+        self.gained += max(0, self.partial.offset - self.best)
+        self.best = max(self.best, self.partial.offset)
+    }
 
     // MARK: - The end
 

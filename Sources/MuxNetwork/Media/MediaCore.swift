@@ -28,15 +28,21 @@ final class MediaCore: Sendable {
     let watchers = MediaWatchers()
     private let turnstile: Turnstile<MediaName>
     private let exchange: MediaDownload.Exchange
+    private let retry: RetryPolicy
+    private let budget: RetryBudget?
 
     init(
         folder: MediaFolder,
         repository: MuxRepository,
+        retry: RetryPolicy,
+        budget: RetryBudget?,
         exchange: @escaping MediaDownload.Exchange
     ) {
         self.folder = folder
         self.repository = repository
         self.exchange = exchange
+        self.retry = retry
+        self.budget = budget
         self.turnstile = Turnstile(limit: folder.limits.parallelDownloads)
         // The last one who leaves stops the download, which keeps what it has.
         let options = Engine.Options(linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
@@ -109,8 +115,11 @@ final class MediaCore: Sendable {
     private func obtain(_ url: URL, _ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
         try await self.open(name, flight)
         if let file = try await self.findOnDisk(name) { return (file, false) }
-        let isUrgent = self.engine.withState { $0.urgent.contains(name) }
-        try await self.turnstile.enter(name, isUrgent: isUrgent)
+        try await self.turnstile.enter(
+            name,
+            isUrgent: { self.engine.withState { $0.urgent.contains(name) } },
+            waits: { self.tell(.queued) }
+        )
         defer { self.turnstile.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
@@ -121,6 +130,11 @@ final class MediaCore: Sendable {
             name: name,
             folder: self.folder,
             exchange: self.exchange,
+            course: RetryCourse(
+                self.retry,
+                host: self.budget.flatMap { budget in url.host().map { RetryHost($0, budget: budget) } },
+                time: self.repository.time
+            ),
             check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
             digests: { [weak self] in self?.engine.withState { $0.digests[name] } ?? [] },
             verified: { [weak self] digest in

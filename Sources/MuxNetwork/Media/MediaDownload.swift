@@ -10,6 +10,8 @@ struct MediaDownload: Sendable {
     let name: MediaName
     let folder: MediaFolder
     let exchange: Exchange
+    /// Makes attempts until there is to be no other.
+    let course: RetryCourse
     /// Receives how far the download is, if it is further; says whether it still counts.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// The digests that somebody wants the file to have.
@@ -26,24 +28,26 @@ struct MediaDownload: Sendable {
     /// Asks until the file is complete, or there is no point in going on.
     func run() async throws -> URL {
         var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
+        let failure: any Error
         do {
-            return try await self.progressing(&machine)
+            return try await self.course.run { _ in .output(try await self.progressing(&machine)) }
+        } catch let error as RetryError {
+            failure = error.lastError ?? error
         } catch {
-            await self.tidy(after: error, machine.partial)
-            throw error
+            failure = error
         }
+        await self.tidy(after: failure, machine.partial)
+        throw failure
     }
 
     /// Asks again at once as long as more and more of the file arrives.
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
-        var best = machine.partial.offset
         while true {
             do {
                 if case .complete(let file) = try await self.attempt(&machine) { return file }
-            } catch {
-                guard error is HTTPError, machine.partial.offset - best >= Self.worthwhile else { throw error }
+            } catch HTTPError.transport(let error) {
+                guard machine.gained >= Self.worthwhile else { throw HTTPError.transport(error) }
             }
-            best = max(best, machine.partial.offset)
         }
     }
 
@@ -71,7 +75,7 @@ struct MediaDownload: Sendable {
             call.headers["Range"] = "bytes=\(offset)-"
             call.headers["If-Range"] = validator
         }
-        let sink = MediaSink(machine, file, self.name, in: self.folder, check: self.check)
+        let sink = MediaSink(machine, call, file, self.name, in: self.folder, check: self.check)
         let failure: (any Error)?
         do {
             try await self.exchange(call, sink)
@@ -88,7 +92,7 @@ struct MediaDownload: Sendable {
             return .goOn
         case let error?:
             // Some servers break the connection off when all is said.
-            guard error is HTTPError, machine.ended(inOrder: false) == .finish else { throw error }
+            guard case HTTPError.transport = error, machine.ended(inOrder: false) == .finish else { throw error }
             return try await self.complete(file)
         }
         switch machine.ended(inOrder: true) {
@@ -104,9 +108,8 @@ struct MediaDownload: Sendable {
             switch error {
             case is MediaFolder.Fenced: false
             case MediaError.fetchedElsewhere: false
-            case MediaError.status(404), MediaError.status(410), MediaError.contradiction, MediaError.tooLarge,
-                MediaError.wrongDigest:
-                true
+            case MediaError.contradiction, MediaError.tooLarge, MediaError.wrongDigest: true
+            case HTTPError.status(let error) where error.status == .notFound || error.status == .gone: true
             default: partial.offset == 0 || partial.validator == nil
             }
         guard isWorthless else { return }

@@ -3,15 +3,12 @@ public import MuxKit
 
 /// Why there is no file.
 ///
-/// What goes wrong on the way to the server and back is an ``HTTPError``; cancellation is always `CancellationError`. The
+/// What goes wrong on the way to the server and back, and a status that brings no file, is an ``HTTPError``; cancellation is always `CancellationError`. The
 /// descriptions contain no URL and no path.
 @nonexhaustive
 public enum MediaError: Error, Sendable, Equatable {
     /// The URL is neither one of the web nor that of a file.
     case unsupportedURL
-
-    /// The server answered with a status that brings no file.
-    case status(Int)
 
     /// The answer ended early, without an error.
     case brokeOff
@@ -38,9 +35,14 @@ public enum MediaError: Error, Sendable, Equatable {
     case removed
 }
 
-extension MediaError: BadDependencyError {
-    /// Whether the server refused the token: status 401.
-    public var isBadDependency: Bool { self == .status(401) }
+extension MediaError: RetryableError {
+    /// Transient where the exchange did not come to its end, and where somebody else may be done soon.
+    public var retryAdvice: RetryAdvice {
+        switch self {
+        case .brokeOff, .fetchedElsewhere: .transient
+        default: .permanent
+        }
+    }
 }
 
 extension MediaError: LocalizedError, CustomStringConvertible {
@@ -51,7 +53,6 @@ extension MediaError: LocalizedError, CustomStringConvertible {
     public var description: String {
         switch self {
         case .unsupportedURL: "The address is not one of the web."
-        case .status(let code): "The server answered with status \(code)."
         case .brokeOff: "The answer ended early."
         case .contradiction: "The server's answers contradict each other."
         case .tooLarge(let limit): "The file is larger than \(limit) bytes."

@@ -13,7 +13,9 @@ final class MediaFolder: Sendable {
     typealias Check = () -> Bool
 
     /// The caller's work does not count any more: a fence has passed it.
-    struct Fenced: Error {}
+    struct Fenced: RetryableError {
+        var retryAdvice: RetryAdvice { .permanent }
+    }
 
     struct Disk: Sendable {
         /// Which opening counts; `nil` while the folder has to be opened.

@@ -19,6 +19,7 @@ final class MediaSink: HTTPSink {
     }
 
     private let state: Guarded<State>
+    private let call: HTTPCall
     private let name: MediaName
     private let folder: MediaFolder
     private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
@@ -27,18 +28,21 @@ final class MediaSink: HTTPSink {
     ///
     /// - Parameters:
     ///   - machine: What is known of the download.
+    ///   - call: The request.
     ///   - file: The growing file.
     ///   - name: Its name.
     ///   - folder: Where it is.
     ///   - check: Receives how far the download is; says whether it still counts.
     init(
         _ machine: DownloadStateMachine,
+        _ call: HTTPCall,
         _ file: OpenFile,
         _ name: MediaName,
         in folder: MediaFolder,
         check: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
     ) {
         self.state = Guarded(State(machine: machine, file: file))
+        self.call = call
         self.name = name
         self.folder = folder
         self.check = check
@@ -57,7 +61,7 @@ final class MediaSink: HTTPSink {
                 try self.makeRoom(for: partial)
             case .finish: throw Redirected.finish
             case .askAgain: throw Redirected.askAgain
-            case .refuse(let status): throw MediaError.status(status)
+            case .refuse: throw HTTPError.status(HTTPStatusError(HTTPResponse(request: self.call, reply: head)))
             case .fail(let contradiction): throw self.error(contradiction)
             }
         }

@@ -24,8 +24,12 @@ final class Turnstile<Key: Hashable & Sendable>: Sendable {
 
     /// Suspends until there is a place; whoever has one gives it back with ``leave()``.
     ///
+    /// - Parameters:
+    ///   - key: What the place is for.
+    ///   - isUrgent: Whether it goes before those that are not; asked outside the lock.
+    ///   - waits: Called outside the lock if there is no place yet.
     /// - Throws: `CancellationError`, and then there is no place to give back.
-    func enter(_ key: Key, isUrgent: Bool) async throws {
+    func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
         let place = Guarded<UInt64?>(nil)
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
@@ -38,7 +42,7 @@ final class Turnstile<Key: Hashable & Sendable>: Sendable {
                     let waiting = Waiting(
                         ticket: state.lastTicket,
                         key: key,
-                        isUrgent: isUrgent,
+                        isUrgent: false,
                         continuation: continuation
                     )
                     state.waiting.append(waiting)
@@ -46,6 +50,9 @@ final class Turnstile<Key: Hashable & Sendable>: Sendable {
                 }
                 guard let ticket else { return continuation.resume() }
                 place.withLock { $0 = ticket }
+                // Asked only now: whoever wants it later calls ``raise(_:)``, and finds it here.
+                if isUrgent() { self.raise(key) }
+                waits()
                 if Task.isCancelled { self.abandon(ticket) }
             }
         } onCancel: {

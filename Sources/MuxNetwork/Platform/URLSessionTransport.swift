@@ -34,7 +34,12 @@ public final class URLSessionTransport: HTTPTransport {
         configuration.httpCookieAcceptPolicy = .never
         configuration.urlCredentialStorage = nil
         configuration.httpMaximumConnectionsPerHost = max(1, options.connectionsPerHost)
-        self.session = URLSession(configuration: configuration, delegate: self.bridge, delegateQueue: nil)
+        #if canImport(FoundationNetworking)
+        let queue: OperationQueue? = BoundedOperationQueue()
+        #else
+        let queue: OperationQueue? = nil
+        #endif
+        self.session = URLSession(configuration: configuration, delegate: self.bridge, delegateQueue: queue)
     }
 
     deinit {

@@ -26,9 +26,10 @@ final class LoopbackConnection: Sendable {
     /// Blocks: runs on its own thread.
     func serve(
         _ parser: LoopbackRequestParser,
+        _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
         _ handler: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse
     ) {
-        self.serveRequests(parser, handler)
+        self.serveRequests(parser, immediate, handler)
         self.state.withLock { state in
             state.isOpen = false
             Socket.close(self.descriptor)
@@ -37,7 +38,7 @@ final class LoopbackConnection: Sendable {
         }
     }
 
-    /// Makes ``serve(_:_:)`` come to its end, whatever it waits for.
+    /// Makes ``serve(_:_:_:)`` come to its end, whatever it waits for.
     func stop() {
         let work = self.state.withLock { state -> Task<Void, Never>? in
             guard state.isOpen else { return nil }
@@ -51,6 +52,7 @@ final class LoopbackConnection: Sendable {
 
     private func serveRequests(
         _ parser: LoopbackRequestParser,
+        _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
         _ handler: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse
     ) {
         var parser = parser
@@ -62,7 +64,8 @@ final class LoopbackConnection: Sendable {
             case .sendContinue:
                 guard Socket.write(Array("HTTP/1.1 100 Continue\r\n\r\n".utf8), to: self.descriptor) else { return }
             case .request(let request):
-                guard let response = self.outcome(of: { await handler(request) }), self.play(response) else { return }
+                let response = immediate(request) ?? self.outcome(of: { await handler(request) })
+                guard let response, self.play(response) else { return }
             case .refuse(let status):
                 _ = self.play(LoopbackResponse(status: status, headers: ["Connection": "close"]))
                 return

@@ -33,6 +33,7 @@ public final class LoopbackServer: Sendable {
     }
 
     private let handler: Handler
+    private let immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)?
     private let headerLimit: Int
     private let bodyLimit: Int
     private let state = Guarded(State())
@@ -46,8 +47,16 @@ public final class LoopbackServer: Sendable {
     /// - Parameters:
     ///   - headerLimit: The greatest size of a request without its body, in bytes.
     ///   - bodyLimit: The greatest size of a request's body, in bytes.
-    ///   - handler: Answers the requests, several at a time.
-    public init(headerLimit: Int = 16_384, bodyLimit: Int = 4_194_304, handler: @escaping Handler) {
+    ///   - immediate: Is asked first, on the connection's own thread: what it answers needs none of the tasks' threads, which
+    ///     a test that waits for another process may hold.
+    ///   - handler: Answers the other requests, several at a time.
+    public init(
+        headerLimit: Int = 16_384,
+        bodyLimit: Int = 4_194_304,
+        immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)? = nil,
+        handler: @escaping Handler
+    ) {
+        self.immediate = immediate
         self.headerLimit = headerLimit
         self.bodyLimit = bodyLimit
         self.handler = handler
@@ -157,9 +166,13 @@ public final class LoopbackServer: Sendable {
         }
     }
 
-    private func answer(_ request: LoopbackRequest) async -> LoopbackResponse {
+    private func count(_ request: LoopbackRequest) {
         self.tally("\(request.method) \(request.path)").add()
         self.requests.add()
+    }
+
+    private func answer(_ request: LoopbackRequest) async -> LoopbackResponse {
+        self.count(request)
         return await self.handler(request)
     }
 
@@ -176,9 +189,14 @@ public final class LoopbackServer: Sendable {
         let handler: Handler = { [weak self] request in
             await self?.answer(request) ?? LoopbackResponse(steps: [.close])
         }
+        let immediate: @Sendable (LoopbackRequest) -> LoopbackResponse? = { [weak self] request in
+            guard let self, let response = self.immediate?(request) else { return nil }
+            self.count(request)
+            return response
+        }
         Thread.detachNewThread { [state, closed] in
             if id == nil { connection.stop() }
-            connection.serve(parser, handler)
+            connection.serve(parser, immediate, handler)
             guard let id else { return }
             state.withLock { _ = $0.connections.removeValue(forKey: id) }
             closed.add()

@@ -11,7 +11,7 @@ struct MediaRequestTests {
         try await MediaWorld(answer: { _ in
             try? await gate.pass()
             return nil
-        }).run { world in
+        }).run { (world) async throws in
             let media = world.media()
             let files = try await withThrowingTaskGroup { group in
                 for _ in 0..<100 { group.addTask { try await media.request(url: world.url) } }
@@ -31,7 +31,7 @@ struct MediaRequestTests {
     }
 
     @Test func `AM-01 a file on disk is not fetched again in this process nor in another`() async throws {
-        try await MediaWorld().run { world in
+        try await MediaWorld().run { (world) async throws in
             let media = world.media()
             #expect(media.cachedValue(url: world.url) == nil)
             let file = try await media.request(url: world.url)
@@ -51,7 +51,7 @@ struct MediaRequestTests {
     @Test func `AM-03 watchers see it grow from where it is and never go back`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
-        try await world.run { world in
+        try await world.run { (world) async throws in
             let media = world.media()
             let early = Task { try await media.progress(of: world.url).reduce(into: []) { $0.append($1) } }
             let request = Task { try await media.request(url: world.url) }
@@ -79,7 +79,7 @@ struct MediaRequestTests {
     @Test func `AM-07 a caller that is cancelled leaves and the last one stops the download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
-        try await world.run { world in
+        try await world.run { (world) async throws in
             let media = world.media()
             let first = Task { try await media.request(url: world.url) }
             let second = Task { try await media.request(url: world.url) }

@@ -18,7 +18,7 @@ struct MediaResumeTests {
             start = cut
         }
         let world = try MediaWorld(LoopbackFile(size: size), faults: faults)
-        try await world.run { world in
+        try await world.run { (world) async throws in
             let media = world.media()
 
             let file = try await media.request(url: world.url)

@@ -30,15 +30,17 @@ final class MediaWorld: Sendable {
         faults: [LoopbackFile.Fault] = [],
         folder: URL? = nil,
         store: any MuxStore = MemoryStore(),
-        answer: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
+        answer: (@Sendable (LoopbackRequest) async -> LoopbackResponse?)? = nil
     ) throws {
         let faults = Guarded(faults)
         self.file = file
         self.faults = faults
-        self.server = LoopbackServer { request in
-            if let response = await answer(request) { return response }
+        let respond: @Sendable (LoopbackRequest) -> LoopbackResponse = { request in
             let fault = faults.withLock { $0.isEmpty ? nil : $0.removeFirst() }
             return file.response(to: request, fault: fault)
+        }
+        self.server = LoopbackServer(immediate: answer == nil ? respond : nil) { request in
+            await answer?(request) ?? respond(request)
         }
         self.url = try self.server.start().appending(path: "picture.jpg")
         self.folder =

@@ -1,0 +1,72 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+
+/// A large file over a connection that breaks off again and again.
+enum MediaActs {
+    static var all: [(Stage) async -> Act] { [self.cutAndResumed] }
+
+    private static func cutAndResumed(_ stage: Stage) async -> Act {
+        await Act("Media, cut and resumed", on: stage) { act in
+            let size: Int64 = 8_000_000
+            let cuts: [Int64] = [1_500_000, 3_000_001, 6_123_456]
+            let file = LoopbackFile(size: size)
+            let starts = [0] + cuts
+            let faults = Guarded(Swift.zip(starts, cuts).map { LoopbackFile.Fault.cut(after: $1 - $0) })
+            let server = LoopbackServer { request in
+                file.response(to: request, fault: faults.withLock { $0.isEmpty ? nil : $0.removeFirst() })
+            }
+            let film = try server.start().appending(path: "film.mp4")
+            let media = AsyncMedia(
+                directory: stage.folder.appending(component: "media"),
+                budget: nil,
+                repository: stage.app.repository
+            )
+
+            let watcher = Task {
+                var bar = ProgressBar()
+                var isMonotonic = true
+                var last = 0.0
+                for try await progress in media.progress(of: film) {
+                    let fraction = progress.fraction ?? 0
+                    isMonotonic = isMonotonic && fraction >= last
+                    last = fraction
+                    bar.show(fraction)
+                }
+                return isMonotonic && last == 1
+            }
+            let files = try await withThrowingTaskGroup { group in
+                for _ in 0..<20 { group.addTask { try await media.request(url: film) } }
+                return try await group.reduce(into: Set<URL>()) { $0.insert($1) }
+            }
+
+            let local = try Data(contentsOf: files.first ?? film)
+            act.elsewhere = media.statistics
+            act.expect("20 callers get one file, with every byte right", files.count == 1 && local == file.content)
+            act.expect("cut three times, it went on where it was: \(file.starts)", file.starts == starts)
+            act.expect("no byte was sent twice", file.bytesSent == size)
+            act.expect("a watcher saw it grow to the end", try await watcher.value)
+            await server.stop()
+            act.expect("offline it is there", try await media.request(url: film) == files.first)
+        }
+    }
+}
+
+/// A bar on a terminal, and a line for every quarter elsewhere.
+private struct ProgressBar {
+    private let isTerminal = isatty(1) == 1
+    private var quarters = 0
+
+    mutating func show(_ fraction: Double) {
+        guard self.isTerminal else {
+            guard Int(fraction * 4) > self.quarters else { return }
+            self.quarters = Int(fraction * 4)
+            return print("    film.mp4: \(Int(fraction * 100)) %")
+        }
+        let filled = Int(fraction * 40)
+        let bar = String(repeating: "█", count: filled) + String(repeating: "░", count: 40 - filled)
+        let end = fraction >= 1 ? "\n" : ""
+        FileHandle.standardOutput.write(Data("\r    film.mp4 \(bar) \(Int(fraction * 100)) %\(end)".utf8))
+    }
+}

@@ -1,0 +1,111 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct DecodedMediaTests {
+    private struct Damaged: Error {}
+
+    /// Decodes what begins with a letter, and counts how often it is asked to.
+    private func decoded(_ world: MediaWorld, _ count: Guarded<Int>, maximumCost: Int? = nil) -> DecodedMedia<String> {
+        DecodedMedia(media: world.media(), maximumCost: maximumCost) { file in
+            count.withLock { $0 += 1 }
+            let data = try Data(contentsOf: file)
+            guard let text = String(data: data, encoding: .utf8), text.first?.isLetter ?? false else { throw Damaged() }
+            return (text, cost: data.count)
+        }
+    }
+
+    @Test func `AM-14 many callers decode once and later ones find it in memory`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("picture") })
+        try await world.run { (world) async throws in
+            let count = Guarded(0)
+            let images = self.decoded(world, count)
+            #expect(images.cachedValue(url: world.url) == nil)
+            let values = try await withThrowingTaskGroup { group in
+                for _ in 0..<50 { group.addTask { try await images.request(url: world.url) } }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+
+            #expect(values == Array(repeating: "picture", count: 50))
+            #expect(count.withLock { $0 } == 1 && world.server.requestCount == 1)
+            #expect(images.cachedValue(url: world.url) == "picture")
+
+            images.clearMemory()
+            #expect(images.cachedValue(url: world.url) == nil)
+            #expect(try await images.request(url: world.url) == "picture")
+            #expect(count.withLock { $0 } == 2 && world.server.requestCount == 1)
+        }
+    }
+
+    @Test func `AM-14 a damaged file is dropped and fetched once more`() async throws {
+        let answers = Guarded(["0 damaged", "whole"])
+        let world = try MediaWorld(answer: { _ in
+            .text(answers.withLock { $0.isEmpty ? "0 damaged again" : $0.removeFirst() })
+        })
+        try await world.run { (world) async throws in
+            let count = Guarded(0)
+            let images = self.decoded(world, count)
+
+            #expect(try await images.request(url: world.url) == "whole")
+            #expect(count.withLock { $0 } == 2 && world.server.requestCount == 2)
+
+            let other = world.server.url.appending(path: "other")
+            await #expect(throws: Damaged.self) { try await images.request(url: other) }
+            #expect(world.server.requestCount == 4)
+        }
+    }
+
+    @Test func `AM-14 values in memory keep to their cost`() async throws {
+        let world = try MediaWorld(answer: { request in .text("a" + String(repeating: "x", count: 99)) })
+        try await world.run { (world) async throws in
+            let images = self.decoded(world, Guarded(0), maximumCost: 250)
+            let urls = (0..<5).map { world.server.url.appending(path: "\($0)") }
+            for url in urls { _ = try await images.request(url: url) }
+
+            #expect(urls.count { images.cachedValue(url: $0) != nil } == 2)
+        }
+    }
+
+    @Test func `AM-14 a sign-out forgets what is in memory`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("picture") })
+        try await world.run { (world) async throws in
+            let images = self.decoded(world, Guarded(0))
+            _ = try await images.request(url: world.url)
+
+            await world.repository.clearAll()
+
+            #expect(images.cachedValue(url: world.url) == nil)
+            #expect(try await images.request(url: world.url) == "picture")
+            #expect(world.server.requestCount == 2)
+        }
+    }
+
+    @Test func `AM-15 a value in memory is shown at once and others begin with a placeholder`() async throws {
+        let world = try MediaWorld(answer: { request in
+            request.path == "/missing" ? .text("", status: 404) : .text("picture")
+        })
+        try await world.run { (world) async throws in
+            let images = self.decoded(world, Guarded(0))
+            guard case .loading = images.phase(of: world.url) else {
+                Issue.record("not loading")
+                return
+            }
+            guard case .loaded("picture") = await images.load(world.url) else {
+                Issue.record("not loaded")
+                return
+            }
+            guard case .loaded("picture") = images.phase(of: world.url) else {
+                Issue.record("a flash")
+                return
+            }
+            guard case .failed(is HTTPError) = await images.load(world.server.url.appending(path: "missing"))
+            else {
+                Issue.record("not failed")
+                return
+            }
+        }
+    }
+}

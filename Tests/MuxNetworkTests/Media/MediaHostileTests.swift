@@ -1,0 +1,192 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaHostileTests {
+    @Test func `AM-04 Q-07 a server that ignores ranges is read from the beginning`() async throws {
+        let world = try MediaWorld(faults: [.cut(after: 100_000), .ignoreRange])
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, 0])
+            #expect(world.names == [file.lastPathComponent])
+        }
+    }
+
+    @Test func `AM-04 a file that changes in the middle is fetched anew`() async throws {
+        let served = LoopbackFile(size: 300_000)
+        let count = Guarded(0)
+        let world = try MediaWorld(
+            served,
+            faults: [.cut(after: 100_000)],
+            answer: { _ in
+                let count = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                if count == 2 { served.replace(size: 200_000, seed: 7, etag: "\"2\"") }
+                return nil
+            }
+        )
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == served.content)
+            #expect(served.starts == [0, 0])
+        }
+    }
+
+    @Test func `AM-04 without a validator a download starts again`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 300_000, etag: nil), faults: [.cut(after: 100_000)])
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, 0])
+        }
+    }
+
+    @Test func `AM-04 a part that is not where it should be is not used`() async throws {
+        let world = try MediaWorld(faults: [.cut(after: 100_000), .shift(by: 1)])
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, 100_000, 0])
+        }
+    }
+
+    @Test func `AM-06 Q-07 a server that keeps lying about its ranges is an error and leaves nothing`() async throws {
+        let world = try MediaWorld(
+            faults: [.cut(after: 100_000), .shift(by: 1), .cut(after: 150_000), .shift(by: 1)]
+        )
+        try await world.run { (world) async throws in
+            let media = world.media()
+            await #expect(throws: MediaError.contradiction) { try await media.request(url: world.url) }
+
+            #expect(world.names == [])
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-06 Q-07 a length that is never reached is an error and leaves no file`() async throws {
+        let world = try MediaWorld(answer: { _ in nil })
+        world.faults.withLock { $0 = Array(repeating: .claim(more: 10), count: 9) }
+        try await world.run { (world) async throws in
+            await #expect(throws: MediaError.contradiction) { try await world.media().request(url: world.url) }
+
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-06 Q-07 a part with more than it announced is an error and leaves nothing`() async throws {
+        let world = try MediaWorld(faults: [.cut(after: 100_000), .excess(1)])
+        try await world.run { (world) async throws in
+            await #expect(throws: MediaError.contradiction) { try await world.media().request(url: world.url) }
+
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-06 a body without an announced length is complete at its end`() async throws {
+        let world = try MediaWorld(faults: [.unannounced])
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+        }
+    }
+
+    @Test func `AM-06 a file has its name only when it is complete`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 299_999) { try? await gate.pass() }])
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let request = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            for try await progress in media.progress(of: world.url) where progress.received == 299_999 { break }
+
+            let name = MediaName(world.url)
+            #expect(world.names == [name.partial, name.sidecar].sorted())
+            #expect(media.cachedValue(url: world.url) == nil)
+
+            gate.open()
+            _ = try await request.value
+            #expect(world.names == [name.file])
+        }
+    }
+
+    @Test func `AM-06 a digest is checked for new files and for those on disk`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let right = SHA256.text(SHA256.hash(world.file.content))
+            let wrong = SHA256.text(SHA256.hash("wrong"))
+            let media = world.media()
+            await #expect(throws: MediaError.wrongDigest) {
+                try await media.request(url: world.url, sha256: wrong)
+            }
+            #expect(world.names == [] && world.server.requestCount == 1)
+            await #expect(throws: MediaError.wrongDigest) {
+                try await media.request(url: world.url, sha256: "no digest")
+            }
+            #expect(world.server.requestCount == 1)
+
+            let file = try await media.request(url: world.url, sha256: right.uppercased())
+            #expect(try await media.request(url: world.url, sha256: right) == file)
+            #expect(world.server.requestCount == 2)
+
+            // Damaged by somebody else, seen by the next process, fetched once more.
+            try Data("damage".utf8).write(to: file)
+            let relaunched = world.media()
+            #expect(try await relaunched.request(url: world.url, sha256: right) == file)
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.server.requestCount == 3)
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-06 one who joins with a wrong digest gets no file`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let first = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            let wrong = SHA256.text(SHA256.hash("wrong"))
+            let second = Task { try await media.request(url: world.url, sha256: wrong) }
+            await world.events.wait(for: .joined)
+            gate.openForGood(returning: ())
+
+            await #expect(throws: MediaError.wrongDigest) { try await second.value }
+            await #expect(throws: MediaError.wrongDigest) { try await first.value }
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-10 Q-07 a server that stalls is a time-out and what came is kept`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
+        try await world.run { (world) async throws in
+            var limits = MediaLimits()
+            limits.silence = .seconds(7)
+            let media = world.media(limits: limits)
+            let request = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            for try await progress in media.progress(of: world.url) where progress.received == 100_000 { break }
+            await world.clock.waitForSleepers()
+
+            // The timer counts from the last sign of life, which came at the same moment of virtual time.
+            world.clock.advance(by: .seconds(7))
+
+            #expect(try Data(contentsOf: await request.value) == world.file.content, "it went on after the time-out")
+            #expect(world.file.starts == [0, 100_000])
+        }
+    }
+}

@@ -1,0 +1,61 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// Where a script says that an nginx serves `film.mp4`, whole and slowly.
+private let nginx: (url: URL, file: URL)? = {
+    let environment = ProcessInfo.processInfo.environment
+    guard let url = environment["MUX_NGINX_URL"].flatMap({ URL(string: $0) }), let file = environment["MUX_NGINX_FILE"]
+    else { return nil }
+    return (url, URL(filePath: file))
+}()
+
+@Suite(.timeLimit(.minutes(1)), .enabled(if: nginx != nil, "run by Tests/Interop/media, with an nginx"))
+struct MediaInteropTests {
+    private func media(_ folder: URL) -> AsyncMedia {
+        AsyncMedia(
+            directory: folder,
+            budget: nil,
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore())
+        )
+    }
+
+    @Test func `a download from nginx goes on where it was and starts again when the file has changed`() async throws {
+        let (url, file) = try #require(nginx)
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let film = url.appending(path: "slow/film.mp4")
+
+        // Left in the middle, twice, each time by what is a new process to the folder.
+        var received: Int64 = 0
+        for _ in 0..<2 {
+            let media = self.media(folder)
+            let request = Task { try await media.request(url: film) }
+            for try await progress in media.progress(of: film) where progress.received > received + 300_000 {
+                received = progress.received
+                break
+            }
+            request.cancel()
+            await #expect(throws: CancellationError.self) { try await request.value }
+        }
+        let media = self.media(folder)
+        var watcher = media.progress(of: film).makeAsyncIterator()
+        #expect(try await watcher.next()?.received ?? 0 >= received)
+        let local = try await media.request(url: film)
+        #expect(try Data(contentsOf: local) == Data(contentsOf: file))
+
+        // Another content: nginx makes another entity tag of its time and length.
+        let other = url.appending(path: "slow/film.mp4?again")
+        let request = Task { try await media.request(url: other) }
+        for try await progress in media.progress(of: other) where progress.received > 300_000 { break }
+        request.cancel()
+        _ = await request.result
+        try Data(repeating: 7, count: 4_000_000).write(to: file)
+        #expect(try Data(contentsOf: await media.request(url: other)) == Data(contentsOf: file))
+        #expect(try await media.request(url: url.appending(path: "film.mp4")).pathExtension == "mp4")
+        await #expect(throws: HTTPError.self) { try await media.request(url: url.appending(path: "missing.mp4")) }
+    }
+}

@@ -1,0 +1,174 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaLimitTests {
+    private func limits(_ change: (inout MediaLimits) -> Void) -> MediaLimits {
+        var limits = MediaLimits()
+        change(&limits)
+        return limits
+    }
+
+    private func url(_ number: Int, _ world: MediaWorld) -> URL {
+        world.server.url.appending(path: "\(number).jpg")
+    }
+
+    @Test func `AM-09 the file that was not used for longest makes room`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 1000))
+        try await world.run { (world) async throws in
+            let media = world.media(limits: self.limits { $0.maximumBytes = 3500 })
+            for number in 0..<3 { _ = try await media.request(url: self.url(number, world)) }
+            _ = try await media.request(url: self.url(0, world))
+
+            _ = try await media.request(url: self.url(3, world))
+            #expect((0...3).map { media.cachedValue(url: self.url($0, world)) != nil } == [true, false, true, true])
+
+            // The order survives a relaunch; looking counts as use, so 2 is the oldest after this.
+            let relaunched = world.media(limits: self.limits { $0.maximumBytes = 3500 })
+            _ = try await relaunched.request(url: self.url(0, world))
+            _ = try await relaunched.request(url: self.url(3, world))
+            _ = try await relaunched.request(url: self.url(4, world))
+            let kept = (0...4).map { relaunched.cachedValue(url: self.url($0, world)) != nil }
+            #expect(kept == [true, false, false, true, true])
+        }
+    }
+
+    @Test func `AM-09 a file in use does not make room`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 1000))
+        try await world.run { (world) async throws in
+            let media = world.media(limits: self.limits { $0.maximumBytes = 1500 })
+            try await media.withFile(url: self.url(0, world)) { file in
+                _ = try await media.request(url: self.url(1, world))
+                _ = try await media.request(url: self.url(2, world))
+                #expect(try Data(contentsOf: file) == world.file.content)
+                #expect(media.cachedValue(url: self.url(1, world)) == nil)
+            }
+            _ = try await media.request(url: self.url(3, world))
+            #expect(media.cachedValue(url: self.url(0, world)) == nil)
+            #expect(media.cachedValue(url: self.url(3, world)) != nil)
+        }
+    }
+
+    @Test func `AM-09 what a download has so far makes room when nobody wants it and not while it runs`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(
+            LoopbackFile(size: 100_000),
+            faults: [.hold(after: 60_000) { try? await gate.pass() }]
+        )
+        try await world.run { (world) async throws in
+            let media = world.media(limits: self.limits { $0.maximumBytes = 150_000 })
+            let first = Task { try await media.request(url: self.url(0, world)) }
+            await gate.waitForCall()
+            for try await progress in media.progress(of: self.url(0, world)) where progress.received == 60_000 { break }
+
+            _ = try await media.request(url: self.url(1, world))
+            gate.open()
+            _ = try await first.value
+            #expect(world.file.starts == [0, 0])
+            #expect(world.names.count == 1)
+
+            world.faults.withLock { $0 = [.hold(after: 60_000) { try? await gate.pass() }] }
+            let second = Task { try await media.request(url: self.url(2, world)) }
+            await gate.waitForCall(2)
+            for try await progress in media.progress(of: self.url(2, world)) where progress.received == 60_000 { break }
+            second.cancel()
+            _ = await second.result
+            await world.server.waitForClosedConnection()
+            _ = try await media.request(url: self.url(3, world))
+            _ = try await media.request(url: self.url(4, world))
+            #expect(world.names == [MediaName(self.url(4, world)).file])
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `AM-09 a file beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
+        let world = try MediaWorld(LoopbackFile(size: 10_000), faults: isAnnounced ? [] : [.unannounced])
+        try await world.run { (world) async throws in
+            let media = world.media(limits: self.limits { $0.maximumFileBytes = 9_999 })
+            await #expect(throws: MediaError.tooLarge(limit: 9_999)) { try await media.request(url: world.url) }
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-09 no more than six downloads run at a time`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(
+            LoopbackFile(size: 1000),
+            answer: { _ in
+                try? await gate.pass()
+                return nil
+            }
+        )
+        try await world.run { (world) async throws in
+            let media = world.media()
+            try await withThrowingTaskGroup { group in
+                for number in 0..<20 { group.addTask { try await media.request(url: self.url(number, world)) } }
+                await world.events.wait(for: .missed, count: 20)
+                await gate.waitForCall(6)
+                for finished in 1...14 {
+                    gate.open()
+                    await gate.waitForCall(6 + finished)
+                    #expect(gate.heldCount <= 6 && gate.callCount == 6 + finished)
+                }
+                gate.openForGood(returning: ())
+                try await group.waitForAll()
+            }
+            #expect(media.turnstile.free == 6)
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-09 files make room for the reserve and without any it is a clear error`() async throws {
+        let free = Guarded<Int64>(10_000)
+        let world = try MediaWorld(LoopbackFile(size: 1000))
+        try await world.run { (world) async throws in
+            let limits = self.limits { $0.freeSpaceReserve = 5_000 }
+            let media = world.media(limits: limits, fileSystem: CrampedFileSystem(free))
+            for number in 0..<3 { _ = try await media.request(url: self.url(number, world)) }
+            free.withLock { $0 = 4_500 }
+
+            // 1000 are needed and 500 missing: two files go, and each gives back what it has.
+            _ = try await media.request(url: self.url(3, world))
+            #expect((0...3).map { media.cachedValue(url: self.url($0, world)) != nil } == [false, false, true, true])
+
+            free.withLock { $0 = 100 }
+            await #expect(throws: MediaError.diskFull) { try await media.request(url: self.url(4, world)) }
+            #expect(world.names == [])
+            free.withLock { $0 = 6_000 }
+            _ = try await media.request(url: self.url(4, world))
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-09 a disk that is full in the middle is a clear error and what came is kept`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let isFull = Guarded(true)
+            let writes = Guarded(0)
+            let fileSystem = RecordingFileSystem { _, call in
+                guard isFull.withLock({ $0 }), call.operation == .write, call.name.hasPrefix("partial-") else {
+                    return nil
+                }
+                let count = writes.withLock { count in
+                    count += 1
+                    return count
+                }
+                return count < 5 ? nil : .refuse(POSIXFileSystem.noSpace)
+            }
+            let media = world.media(fileSystem: fileSystem)
+
+            await #expect(throws: MediaError.diskFull) { try await media.request(url: world.url) }
+            let kept = world.partialSize
+            #expect(kept > 0)
+
+            isFull.withLock { $0 = false }
+            let file = try await media.request(url: world.url)
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, kept])
+            media.expectAtRest()
+        }
+    }
+}

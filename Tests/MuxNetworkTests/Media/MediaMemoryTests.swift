@@ -1,0 +1,39 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaMemoryTests {
+    @Test func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
+        // In a process of its own: what other tests need at the same time would count, too.
+        await #expect(processExitsWith: .success) {
+            let size: Int64 = 1 << 30
+            let world = try MediaWorld(LoopbackFile(size: size, seed: 0))
+            let media = world.media()
+            let small = try MediaWorld(LoopbackFile(size: 1 << 20, seed: 0))
+            _ = try await small.media().request(url: small.url)
+            let before = ProcessMemory.resident
+            let watcher = Task {
+                var most = before
+                var next: Int64 = 0
+                for try await progress in media.progress(of: world.url) where progress.received >= next {
+                    next = progress.received + 16 << 20
+                    most = max(most, ProcessMemory.resident)
+                }
+                return most
+            }
+
+            let file = try await media.request(url: world.url)
+
+            let most = max(try await watcher.value, ProcessMemory.resident)
+            let attributes = try FileManager.default.attributesOfItem(atPath: file.path)
+            #expect((attributes[.size] as? NSNumber)?.int64Value == size)
+            #expect(before > 0)
+            #expect(most - before < 32 << 20, "\((most - before) >> 20) MB more")
+            await world.close()
+            await small.close()
+        }
+    }
+}

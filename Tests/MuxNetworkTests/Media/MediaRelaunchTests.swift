@@ -1,0 +1,136 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaRelaunchTests {
+    /// Ends the process in the n-th write to a growing file, after so many bytes of it.
+    private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {
+        let writes = Guarded(0)
+        return RecordingFileSystem { _, call in
+            guard call.operation == .write, call.name.hasPrefix("partial-") else { return nil }
+            let count = writes.withLock { count in
+                count += 1
+                return count
+            }
+            return count == number ? .performInWrite(after: bytes) { raise(SIGKILL) } : nil
+        }
+    }
+
+    /// What a process does that is to be killed while it fetches.
+    private static func fetch(_ url: String, _ folder: String, _ fileSystem: any FileSystem) async throws -> URL {
+        let transport = URLSessionTransport()
+        let media = AsyncMedia(
+            directory: URL(filePath: folder, directoryHint: .isDirectory),
+            limits: .init(),
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore()),
+            fileSystem: fileSystem
+        ) { call, sink in
+            _ = try await transport.stream(call, into: sink)
+        }
+        return try await media.request(url: try #require(URL(string: url)))
+    }
+
+    @Test func `AM-05 killed ten times the file is right and no byte is fetched twice`() async throws {
+        var random = SplitMix64(state: 5)
+        let world = try MediaWorld(LoopbackFile(size: 3_000_000))
+        try await world.run { (world) async throws in
+            let (url, folder) = (world.url.absoluteString, world.folder.path)
+            var sizes: [Int64] = [0]
+            for _ in 0..<10 {
+                let number = Int.random(in: 2...12, using: &random)
+                let bytes = Int.random(in: 0...3000, using: &random)
+                await #expect(processExitsWith: .signal(SIGKILL)) {
+                    [url = url as String, folder = folder as String, number = number as Int, bytes = bytes as Int] in
+                    _ = try await Self.fetch(url, folder, Self.killer(number, bytes))
+                }
+                sizes.append(world.partialSize)
+            }
+
+            let file = try await Self.fetch(url, folder, POSIXFileSystem())
+
+            #expect(sizes == sizes.sorted() && Set(sizes).count == 11, "each process came further")
+            #expect(world.file.starts == sizes, "each began where the one before was killed")
+            #expect(SHA256.hash(try Data(contentsOf: file)) == SHA256.hash(world.file.content))
+            #expect(world.names == [file.lastPathComponent])
+        }
+    }
+
+    @Test func `AM-05 a file that changes between two processes is fetched anew`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 1_000_000))
+        try await world.run { (world) async throws in
+            let (url, folder) = (world.url.absoluteString, world.folder.path)
+            await #expect(processExitsWith: .signal(SIGKILL)) {
+                [url = url as String, folder = folder as String] in
+                _ = try await Self.fetch(url, folder, Self.killer(5, 100))
+            }
+            #expect(world.partialSize > 0)
+            world.file.replace(size: 900_000, seed: 9, etag: "\"2\"")
+
+            let file = try await Self.fetch(url, folder, POSIXFileSystem())
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, 0])
+            #expect(world.names == [file.lastPathComponent])
+        }
+    }
+
+    @Test func `AM-05 killed between the last byte and the name nothing is fetched again`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 100_000))
+        try await world.run { (world) async throws in
+            let (url, folder) = (world.url.absoluteString, world.folder.path)
+            await #expect(processExitsWith: .signal(SIGKILL)) {
+                [url = url as String, folder = folder as String] in
+                let fileSystem = RecordingFileSystem { _, call in
+                    // The complete file is named by its hash; notes are moved into place, too.
+                    call.operation == .rename && call.name.hasSuffix(".jpg") && !call.name.hasPrefix("state-")
+                        ? .perform { raise(SIGKILL) } : nil
+                }
+                _ = try await Self.fetch(url, folder, fileSystem)
+            }
+            #expect(world.partialSize == 100_000)
+
+            let file = try await Self.fetch(url, folder, POSIXFileSystem())
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.server.requestCount == 1)
+            #expect(world.names == [file.lastPathComponent])
+        }
+    }
+
+    @Test func `AM-05 stopped at any call to the file system the next process gets the right file`() async throws {
+        let world = try MediaWorld(LoopbackFile(size: 40_000))
+        try await world.run { (world) async throws in
+            let url = world.url.absoluteString
+            let clean = RecordingFileSystem()
+            _ = try await Self.fetch(url, world.folder.path, clean)
+            let calls = clean.calls.count
+            #expect(calls > 10)
+
+            for number in 1...calls {
+                for bytes in [0, 1, 500] {
+                    let folder = world.folder.appending(component: "\(number)-\(bytes)").path
+                    let fileSystem = RecordingFileSystem { count, _ in
+                        count == number ? .fail(after: bytes, POSIXFileSystem.ioError) : nil
+                    }
+                    _ = try? await Self.fetch(url, folder, fileSystem)
+
+                    let file = try await Self.fetch(url, folder, POSIXFileSystem())
+
+                    #expect(
+                        try Data(contentsOf: file) == world.file.content,
+                        "call \(number), \(clean.calls[number - 1])"
+                    )
+                    #expect(
+                        try FileManager.default.contentsOfDirectory(atPath: folder).sorted() == ["media", "session"]
+                            && FileManager.default.contentsOfDirectory(atPath: folder + "/media").count == 1,
+                        "call \(number), \(clean.calls[number - 1])"
+                    )
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaSessionTests {
+    private func bearer(_ call: inout HTTPCall, _ token: String) { call.headers["Authorization"] = "Bearer \(token)" }
+
+    /// Media whose requests carry a token of `runner`.
+    private func media(_ world: MediaWorld, _ runner: DependentRunner<String>) -> AsyncMedia {
+        AsyncMedia(
+            directory: world.folder,
+            dependency: runner,
+            transport: URLSessionTransport(clock: world.clock),
+            durability: .relaxed,
+            repository: world.repository
+        ) { call, token in
+            call.headers["Authorization"] = "Bearer \(token)"
+        }
+    }
+
+    @Test func `AM-08 a token that expires in the middle is renewed once and the downloads go on`() async throws {
+        let accepted = Guarded("old")
+        let updates = Guarded(0)
+        let world = try MediaWorld(answer: { request in
+            guard request.bearerToken != accepted.withLock({ $0 }) else { return nil }
+            return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Bearer"])
+        })
+        try await world.run { (world) async throws in
+            let gate = Gate<Void>()
+            world.faults.withLock { $0 = [.cut(after: 100_000)] }
+            let runner = DependentRunner<String>("old") { _ in
+                updates.withLock { $0 += 1 }
+                try? await gate.pass()
+                return .updatedDependency("new")
+            }
+            let media = self.media(world, runner)
+            let first = URL(string: world.url.absoluteString + "?first") ?? world.url
+
+            // One download has a part already when the token expires; others begin with the old one.
+            let early = Task { try await media.request(url: first) }
+            await world.server.waitForRequest()
+            accepted.withLock { $0 = "new" }
+            let files = try await withThrowingTaskGroup { group in
+                for number in 0..<5 {
+                    let url = world.server.url.appending(path: "\(number).jpg")
+                    group.addTask { try await media.request(url: url) }
+                }
+                await world.events.wait(for: .fetchStarted, count: 6)
+                gate.openForGood(returning: ())
+                return try await group.reduce(into: [try await early.value]) { $0.append($1) }
+            }
+
+            #expect(updates.withLock { $0 } == 1)
+            for file in files { #expect(try Data(contentsOf: file) == world.file.content) }
+            #expect(world.file.starts.sorted() == [0, 0, 0, 0, 0, 0, 100_000])
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-08 a token that cannot be renewed is the error of the runner`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("", status: 401) })
+        try await world.run { (world) async throws in
+            let media = self.media(world, DependentRunner<String>("old") { _ in .updateFailed })
+
+            await #expect(throws: RunnerError.self) { try await media.request(url: world.url) }
+            #expect(world.names == [])
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-12 a sign-out ends what runs and leaves nothing behind`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let media = world.media()
+            _ = try await media.request(url: world.server.url.appending(path: "before.jpg"))
+            world.faults.withLock { $0 = [.hold(after: 100_000) { try? await gate.pass() }] }
+            let request = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            var watcher = media.progress(of: world.url).makeAsyncIterator()
+            while let progress = try await watcher.next(), progress.received < 100_000 {}
+            #expect(world.names.count == 3)
+
+            #expect(await world.repository.clearAll().isComplete)
+
+            await #expect(throws: MuxError.sessionEnded) { try await request.value }
+            await #expect(throws: MuxError.sessionEnded) { try await watcher.next() }
+            #expect(world.names == [])
+            #expect(try FileManager.default.contentsOfDirectory(atPath: world.folder.path) == [])
+            #expect(media.cachedValue(url: world.url) == nil)
+            #expect(await media.loadCachedValue(url: world.url) == nil)
+            await world.server.waitForClosedConnection()
+
+            // The next session begins from nothing.
+            let file = try await media.request(url: world.url)
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts.suffix(2) == [0, 0])
+            #expect(world.names == [file.lastPathComponent])
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-12 a piece that arrives during the sign-out brings nothing back`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            // A transport that holds the sink and delivers when it is told to, cancelled or not.
+            let transport = HeldTransport()
+            let media = world.media(transport: transport)
+            let request = Task { try await media.request(url: world.url) }
+            await transport.gate.waitForCall()
+            let sink = try #require(transport.sink.withLock { $0 })
+            let head = HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""])
+            try sink.receive(head: head)
+            try sink.receive(Data(count: 4))
+
+            let isCleared = Task { await world.repository.clearAll().isComplete }
+            await #expect(throws: MuxError.sessionEnded) { try await request.value }
+            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
+            #expect(throws: (any Error).self) { try sink.receive(head: head) }
+            #expect(await isCleared.value)
+            #expect(throws: (any Error).self) { try sink.receive(head: head) }
+            transport.gate.open()
+
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-12 files of a session that ended elsewhere are not handed out`() async throws {
+        let store = MemoryStore()
+        let world = try MediaWorld(store: store)
+        try await world.run { (world) async throws in
+            let media = world.media()
+            _ = try await media.request(url: world.url)
+
+            // The process dies after the session's number was raised, and before anything was removed.
+            await store.raiseSessionEpoch(to: 5)
+            let next = try MediaWorld(world.file, folder: world.folder, store: store)
+            let relaunched = next.media()
+
+            #expect(relaunched.cachedValue(url: world.url) == nil)
+            #expect(await relaunched.loadCachedValue(url: world.url) == nil)
+            #expect(world.names == [])
+            await next.server.stop()
+        }
+    }
+
+    @Test func `AM-12 removing a file fences the download that runs`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let request = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            for try await progress in media.progress(of: world.url) where progress.received == 100_000 { break }
+            world.file.replace(size: 200_000, seed: 3, etag: "\"2\"")
+
+            try await media.remove(url: world.url)
+            #expect(world.names == [])
+            gate.open()
+
+            let file = try await request.value
+            #expect(try Data(contentsOf: file) == world.file.content, "the caller gets what is there after the fence")
+            #expect(world.file.starts == [0, 0])
+            try await media.removeAll()
+            #expect(world.names == [] && media.cachedValue(url: world.url) == nil)
+            media.expectAtRest()
+        }
+    }
+}
+
+/// A transport that hands over its sink and waits.
+final class HeldTransport: HTTPTransport {
+    let sink = Guarded<(any HTTPSink)?>(nil)
+    let gate = Gate<Void>()
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply { throw HTTPError.notHTTP }
+
+    func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        self.sink.withLock { $0 = sink }
+        try await self.gate.pass()
+        throw HTTPError.notHTTP
+    }
+}
