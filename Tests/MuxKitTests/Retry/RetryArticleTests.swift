@@ -70,7 +70,7 @@ struct RetryArticleTests {
     }
 
     @Test func `F01 the sample of an operation begins and ends`() async throws {
-        func fetch(_ completion: @escaping @Sendable (Result<Data, any Error>) -> Void) {
+        @Sendable func fetch(_ completion: @escaping @Sendable (Result<Data, any Error>) -> Void) {
             DispatchQueue.global().async { completion(.success(Data([7]))) }
         }
         let download = RetryingOperation<Data>(.web) { run in
