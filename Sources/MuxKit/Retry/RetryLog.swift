@@ -14,7 +14,7 @@ public struct RetryLog: Sendable {
     /// Receives nothing.
     public static let silent = RetryLog()
 
-    func callAsFunction(_ event: @autoclosure () -> RetryEvent) { self.write?(event()) }
+    package func callAsFunction(_ event: @autoclosure () -> RetryEvent) { self.write?(event()) }
 }
 
 /// Something that a retry did; its description is a line for a log, and contains no error's text.

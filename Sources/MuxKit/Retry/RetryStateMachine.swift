@@ -87,6 +87,9 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
+    /// Whether that wait has neither ended nor been replaced.
+    package func isWaiting(_ wait: Wait) -> Bool { self.state == .waiting(wait) }
+
     // MARK: - What happened
 
     /// The first attempt is to begin.

@@ -41,8 +41,9 @@ public final class SystemReachability: ReachabilityMonitor {
             return (state.nextID, state.last)
         }
         if let last { changed(last) }
-        return { [state] in
-            state.withLock { state in
+        // Holds the monitor: it lives as long as somebody watches.
+        return {
+            self.state.withLock { state in
                 guard state.watchers.removeValue(forKey: id) != nil, state.watchers.isEmpty else { return }
                 state.stop?()
                 state.stop = nil

@@ -63,13 +63,16 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         clock: any Clock<Duration> = ContinuousClock(),
         update: @escaping @Sendable (Dependency?) async throws -> UpdateResult<Dependency>
     ) {
+        let time = TimeSource(clock)
         self.core = RunnerCore(
             value,
             policy: policy,
             observer: observer,
-            time: TimeSource(clock),
+            time: time,
             spawn: Spawn(),
-            update: { RunnerCore.Updated(try await update($0?.value)) }
+            update: { failed in
+                try await policy.retrying(time) { RunnerCore.Updated(try await update(failed?.value)) }
+            }
         )
     }
 
@@ -85,7 +88,12 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         _ task: (Dependency) async throws -> RunResult<Output>,
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.core.run({ try await task($0.value) }, update: update)
+        try await self.core.run(
+            { try await task($0.value) },
+            update: { failed in
+                try await self.core.policy.retrying(self.core.time) { try await update(failed) }
+            }
+        )
     }
 
     /// Runs `task` with the dependency, made by the runner's own update.

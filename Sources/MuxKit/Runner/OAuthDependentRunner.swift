@@ -53,7 +53,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         signIn: @escaping @Sendable () async throws -> OAuthSignIn<AccessToken, RefreshToken>
     ) {
         self.repository = repository
-        let vault = OAuthVault(store: store, repository: repository, refreshAccess: refreshAccess, signIn: signIn)
+        let time = repository.time
+        let refresh = { @Sendable (token: RefreshToken) in
+            try await policy.retrying(time) { try await refreshAccess(token) }
+        }
+        let vault = OAuthVault(store: store, repository: repository, refreshAccess: refresh, signIn: signIn)
         self.session = OAuthSession(vault: vault, policy: policy, repository: repository)
         repository.attach(self.session)
     }

@@ -22,8 +22,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     private struct LookAgain: Error {}
 
     private let engine: FlightEngine<SoleKey, Held, Machine>
-    private let policy: RunnerPolicy
-    private let time: TimeSource
+    let policy: RunnerPolicy
+    let time: TimeSource
     private let parentEpoch: @Sendable () -> UInt64
     private let storedUpdate: StoredUpdate?
     private let observer: (any MuxObserver)?

@@ -5,6 +5,12 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// Making a dependency that is missing does not count, nor does being handed one that is newer than the refused one.
     public var maximumUpdatesPerCall: Int
 
+    /// How an update that fails is attempted again before its failure counts; `nil`, unless it is set, for not at all.
+    ///
+    /// The attempts are one update. A refusal is not repeated, nor is a sign-in; and an update that may have exchanged a refresh
+    /// token is, only if its error says that this does no harm, or says nothing: see ``RetryAdvice/isRepeatable``.
+    public var retry: RetryPolicy?
+
     /// Makes a policy.
     ///
     /// - Parameter maximumUpdatesPerCall: How many updates a call may ask for.

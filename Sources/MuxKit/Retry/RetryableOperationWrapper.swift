@@ -1,0 +1,131 @@
+public import Foundation
+
+/// Why a ``RetryableOperationWrapper`` could not run an operation.
+@nonexhaustive public enum RetryOperationError: Error, Sendable {
+    /// The operation has run before, or is running: each attempt needs one of its own.
+    case alreadyUsed
+}
+
+extension RetryOperationError: LocalizedError {
+    /// A sentence for a person.
+    public var errorDescription: String? {
+        switch self {
+        case .alreadyUsed: "The operation has run before."
+        }
+    }
+}
+
+/// Retries operations of a class that knows nothing of retries, with a fresh instance for each attempt.
+///
+/// ```swift
+/// let upload = RetryableOperationWrapper(
+///     UploadOperation(file),
+///     .exponential(base: .seconds(1), maxAttempts: 3),
+///     failure: { $0.error },
+///     another: { failed, _ in UploadOperation(failed.file) }
+/// )
+/// queue.addOperation(upload)
+/// ```
+///
+/// **Cancellation.** Cancelling the wrapper cancels the present instance. An instance that is cancelled by somebody else ends the
+/// wrapper without another attempt.
+///
+/// **After a failure.** If no new instance can be made, the wrapper ends with ``RetryError/Reason/noOperation`` and the error
+/// that was thrown for it.
+public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
+    // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
+
+    /// The instance that the wrapper was made with.
+    public let original: Inner
+
+    private let instance: Guarded<Inner>
+
+    /// Wraps an operation that has not run.
+    ///
+    /// - Parameters:
+    ///   - original: Makes the first attempt; in no queue yet.
+    ///   - policy: How often, and how long in between.
+    ///   - queue: Where the instances run; one of the wrapper's own by default. The wrapper waits in another one, or a queue
+    ///     that runs only one operation at a time would wait for itself.
+    ///   - wakeUps: What may end a wait before its time.
+    ///   - providers: Who decides whether there is another attempt, before the error and the policy do.
+    ///   - log: Receives what happens.
+    ///   - clock: Measures the waits.
+    ///   - failure: What a finished instance met; `nil` if it succeeded.
+    ///   - another: Makes a new instance in place of the one that failed.
+    public convenience init(
+        _ original: Inner,
+        _ policy: RetryPolicy = .web,
+        in queue: OperationQueue = OperationQueue(),
+        wakingOn wakeUps: [RetryWakeUp] = [],
+        providers: [RetryProvider] = [],
+        log: RetryLog = .silent,
+        clock: any Clock<Duration> = ContinuousClock(),
+        failure: @escaping @Sendable (Inner) -> (any Error)?,
+        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
+    ) {
+        let course = RetryCourse(
+            policy,
+            wakeUps: wakeUps,
+            providers: providers,
+            log: log,
+            time: TimeSource(clock)
+        )
+        self.init(original, course, in: queue, failure: failure, another: another)
+    }
+
+    package init(
+        _ original: Inner,
+        _ course: RetryCourse,
+        in queue: OperationQueue,
+        failure: @escaping @Sendable (Inner) -> (any Error)?,
+        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
+    ) {
+        let instance = Guarded(original)
+        self.original = original
+        self.instance = instance
+        super.init(course) { run in
+            let inner: Inner
+            if run.attempt.index == 0 {
+                inner = original
+            } else {
+                do {
+                    let failed = instance.withLock { $0 }
+                    inner = try another(failed, run.attempt)
+                } catch {
+                    return run.giveUp(.noOperation, error)
+                }
+            }
+            instance.withLock { $0 = inner }
+            Self.run(inner, run, in: queue, failure)
+        }
+    }
+
+    /// The instance of the present attempt, or of the last one.
+    public var current: Inner { self.instance.withLock { $0 } }
+
+    private static func run(
+        _ inner: Inner,
+        _ run: Run,
+        in queue: OperationQueue,
+        _ failure: @escaping @Sendable (Inner) -> (any Error)?
+    ) {
+        guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
+        // A queue traps when it is given an operation that has run.
+        guard !inner.isExecuting, !inner.isFinished else {
+            return run.giveUp(.noOperation, RetryOperationError.alreadyUsed)
+        }
+        let end = BlockOperation {
+            if inner.isCancelled {
+                run.end(throwing: CancellationError())
+            } else if let error = failure(inner) {
+                run.end(throwing: error)
+            } else {
+                run.end(returning: inner)
+            }
+        }
+        end.addDependency(inner)
+        run.onCancel { inner.cancel() }
+        queue.addOperations([inner, end], waitUntilFinished: false)
+    }
+}

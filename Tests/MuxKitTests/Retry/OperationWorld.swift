@@ -1,0 +1,88 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// How the work of an operation says that it has ended.
+enum Manner: CaseIterable, Sendable {
+    /// Before the closure returns.
+    case synchronous
+    /// Later, from somewhere else.
+    case asynchronous
+    /// By the end of a Swift task.
+    case task
+}
+
+/// An operation whose attempts end as a script says, in one of the manners.
+struct OperationWorld: Sendable {
+    /// What one attempt leads to.
+    enum Step: Sendable {
+        case value(Int)
+        case failure(RetryPlan)
+    }
+
+    let retry = RetryWorld()
+    let runs = Tally()
+    let queue = OperationQueue()
+
+    func operation(
+        _ manner: Manner,
+        _ policy: RetryPolicy = .fixed(.seconds(10), maxAttempts: 9, jitter: .none),
+        wakingOn wakeUps: [RetryWakeUp] = [],
+        steps: [Step]
+    ) -> RetryingOperation<Int> {
+        var course = self.retry.course(policy)
+        course.wakeUps = wakeUps
+        let next = { @Sendable (attempt: RetryAttempt) in
+            self.runs.add()
+            return attempt.index < steps.count ? steps[attempt.index] : .value(-1)
+        }
+        switch manner {
+        case .synchronous:
+            return RetryingOperation(course) { run in Self.end(run, next(run.attempt)) }
+        case .asynchronous:
+            return RetryingOperation(course) { run in
+                let step = next(run.attempt)
+                DispatchQueue.global().async { Self.end(run, step) }
+            }
+        case .task:
+            // A task can only throw, so the plan comes from a provider.
+            let provider = RetryProvider { failure in
+                guard case .failure(let plan) = steps[failure.attempt] else { return .pass }
+                return plan
+            }
+            course.providers = [provider]
+            return RetryingOperation(
+                course,
+                base: RetryingOperation<Int>.base(of: { attempt in
+                    switch next(attempt) {
+                    case .value(let value): return value
+                    case .failure: throw Flaky(call: attempt.index)
+                    }
+                })
+            )
+        }
+    }
+
+    private static func end(_ run: RetryingOperation<Int>.Run, _ step: Step) {
+        switch step {
+        case .value(let value): run.end(returning: value)
+        case .failure(let plan): run.end(throwing: Flaky(call: run.attempt.index), plan)
+        }
+    }
+
+    /// Suspends until the operation, which is not in a queue yet, has ended.
+    func run(_ operation: Operation) async {
+        await withCheckedContinuation { continuation in
+            let end = BlockOperation { continuation.resume() }
+            end.addDependency(operation)
+            self.queue.addOperations([operation, end], waitUntilFinished: false)
+        }
+    }
+
+    /// Puts the operation in the queue; the result is awaited through the task.
+    func begin(_ operation: Operation) -> Task<Void, Never> { Task { await self.run(operation) } }
+
+    /// How often a line with that end was logged.
+    func count(_ end: String) -> Int { self.retry.lines.withLock { $0.count { $0.hasSuffix(end) } } }
+}

@@ -1,0 +1,501 @@
+import Dispatch
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct RetryingOperationTests {
+    private let world = OperationWorld()
+    private var clock: VirtualClock { self.world.retry.clock }
+
+    @Test(arguments: Manner.allCases)
+    func `F01 F19 an operation begins, ends and is finished by itself`(manner: Manner) async throws {
+        let operation = self.world.operation(manner, steps: [.value(7)])
+        #expect(operation.isReady)
+        #expect(operation.isAsynchronous)
+        #expect(!operation.isExecuting)
+        #expect(!operation.isFinished)
+        #expect(operation.result == nil)
+
+        await self.world.run(operation)
+
+        #expect(!operation.isExecuting)
+        #expect(operation.isFinished)
+        #expect(try operation.result?.get() == 7)
+        #expect(self.world.runs.value == 1)
+    }
+
+    @Test func `F01 an operation is executing while it works and while it waits`() async {
+        let helper = CountingHelper()
+        let seen = Guarded<[Bool]>([])
+        let later = Later<RetryingOperation<Int>>()
+        let operation = RetryingOperation<Int> { run in
+            guard let operation = try? later() else { return }
+            seen.withLock { $0 += [operation.isExecuting, !operation.isFinished] }
+            if run.attempt.index > 0 { return run.end(returning: 7) }
+            run.end(throwing: Flaky(), .wakingOn([.helper(helper)]))
+        }
+        later.set(operation)
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+        #expect(operation.isExecuting)
+        #expect(!operation.isFinished)
+
+        operation.retryNow()
+        await end.value
+
+        #expect(seen.withLock { $0 } == [true, true, true, true])
+    }
+
+    @Test func `F01 an operation that is started by hand begins once`() async {
+        let gate = Tally()
+        let operation = RetryingOperation<Void> { run in
+            run.onCancel { run.end() }
+            gate.add()
+        }
+
+        operation.start()
+        operation.start()
+        await gate.reached(1)
+        operation.cancel()
+        operation.start()
+
+        #expect(operation.isFinished)
+        #expect(gate.value == 1)
+    }
+
+    @Test func `F01 only the first word on an attempt counts`() async throws {
+        let runs = Guarded<[RetryingOperation<Int>.Run]>([])
+        let operation = RetryingOperation<Int>(.immediate(maxAttempts: 2)) { run in
+            runs.withLock { $0.append(run) }
+            if run.attempt.index == 0 {
+                run.end(throwing: Flaky())
+                run.end(returning: 1)
+                run.end(throwing: Flaky())
+            } else {
+                runs.withLock { $0[0] }.end(returning: 2)
+                run.end(returning: 3)
+            }
+        }
+
+        await self.world.run(operation)
+
+        #expect(try operation.result?.get() == 3)
+        #expect(operation.attempts.count == 1)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F02 F19 an attempt that wants no other is the only one`(manner: Manner) async {
+        let operation = self.world.operation(manner, steps: [.failure(.never)])
+
+        await self.world.run(operation)
+
+        #expect(self.world.runs.value == 1)
+        #expect((try? operation.result?.get()) == nil)
+        #expect(operation.isFinished)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F02 F19 an attempt that wants another after a tenth of a second gets it`(manner: Manner) async throws {
+        let operation = self.world.operation(manner, steps: [.failure(.after(.milliseconds(100))), .value(7)])
+        let end = self.world.begin(operation)
+
+        #expect(await self.world.retry.passWaits(1) == [.milliseconds(100)])
+
+        await end.value
+        #expect(self.world.runs.value == 2)
+        #expect(try operation.result?.get() == 7)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F02 F08 F19 an attempt that names helpers is parked until one of them wakes it`(manner: Manner) async throws {
+        let (first, second) = (CountingHelper(), CountingHelper())
+        let plan = RetryPlan.wakingOn([.helper(first), .helper(second)])
+        let operation = self.world.operation(manner, steps: [.failure(plan), .value(7)])
+        let end = self.world.begin(operation)
+        await second.waitForSetUp()
+        #expect(self.world.runs.value == 1)
+        #expect(self.clock.sleeperCount == 0, "no time ends this wait")
+
+        second.fire()
+        _ = await self.world.retry.passWaits(1)
+
+        await end.value
+        #expect(try operation.result?.get() == 7)
+        #expect(self.world.runs.value == 2)
+        for helper in [first, second] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F02 F19 the policy decides where the work does not`(manner: Manner) async {
+        let operation = self.world.operation(
+            manner,
+            .fixed(.seconds(4), maxAttempts: 3, jitter: .none),
+            steps: [.failure(.pass), .failure(.pass), .failure(.pass), .value(7)]
+        )
+        let end = self.world.begin(operation)
+
+        #expect(await self.world.retry.passWaits(2) == [.seconds(4), .seconds(4)])
+
+        await end.value
+        #expect(self.world.runs.value == 3)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F03 F10 F19 a helper that is replaced is torn down once`(manner: Manner) async {
+        let (first, second) = (CountingHelper(), CountingHelper())
+        let operation = self.world.operation(manner, steps: [.failure(.wakingOn([.helper(first)])), .value(7)])
+        let end = self.world.begin(operation)
+        await first.waitForSetUp()
+
+        operation.retry(wakingOn: [.helper(second)])
+        #expect((first.setUps, first.tearDowns) == (1, 1))
+        #expect((second.setUps, second.tearDowns) == (1, 0))
+        first.fire()
+        #expect(self.world.runs.value == 1, "the one that was replaced wakes nobody")
+        second.fire()
+        _ = await self.world.retry.passWaits(1)
+
+        await end.value
+        #expect((first.setUps, first.tearDowns) == (1, 1))
+        #expect((second.setUps, second.tearDowns) == (1, 1))
+        #expect(self.world.runs.value == 2)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F04 F19 of several timers the shortest wins`(manner: Manner) async {
+        let timers = RetryPlan.wakingOn([.after(.seconds(5)), .after(.milliseconds(300))])
+        let operation = self.world.operation(manner, steps: [.failure(timers), .value(7)])
+        let end = self.world.begin(operation)
+        await self.clock.waitForSleepers(2)
+
+        #expect(self.clock.advanceToNextDeadline() == .milliseconds(300))
+
+        await end.value
+        #expect(self.world.runs.value == 2)
+        #expect(self.clock.sleeperCount == 0)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F09 F19 retryNow restarts a waiting operation at once and tears down once`(manner: Manner) async {
+        let helper = CountingHelper()
+        let operation = self.world.operation(
+            manner,
+            wakingOn: [.helper(helper)],
+            steps: [.failure(.retry), .value(7)]
+        )
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+
+        operation.retryNow()
+
+        await end.value  // nobody moves the clock
+        #expect(self.world.runs.value == 2)
+        #expect((helper.setUps, helper.tearDowns) == (1, 1))
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F10 F19 a timer of a minute is replaced by one of a fifth of a second`(manner: Manner) async {
+        let helper = CountingHelper()
+        let operation = self.world.operation(
+            manner,
+            wakingOn: [.helper(helper)],
+            steps: [.failure(.after(.seconds(60))), .value(7)]
+        )
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+        await self.clock.waitForSleepers(1)
+
+        operation.retry(in: .milliseconds(200))
+        #expect((helper.setUps, helper.tearDowns) == (1, 1))
+
+        #expect(await self.world.retry.passWaits(1) == [.milliseconds(200)])
+        await end.value
+        #expect(self.world.runs.value == 2)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F11 F19 an empty list of helpers parks until the operation is told`(manner: Manner) async {
+        let operation = self.world.operation(manner, steps: [.failure(.wakingOn([])), .value(7)])
+        let end = self.world.begin(operation)
+        await self.world.retry.tally.reached(3)  // attempt, failed, waiting
+        #expect(self.world.count("waiting until woken") == 1)
+        self.clock.advance(by: .seconds(1_000_000))
+        #expect(self.world.runs.value == 1)
+        #expect(self.clock.sleeperCount == 0)
+
+        operation.retryNow()
+
+        await end.value
+        #expect(self.world.runs.value == 2)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F12 F19 a demand while nothing waits is ignored and logged once`(manner: Manner) async {
+        let demands: [@Sendable (RetryingOperation<Int>) -> Void] = [
+            { $0.retryNow() }, { $0.retry(in: .zero) }, { $0.retry(wakingOn: [.after(.zero)]) },
+        ]
+        for demand in demands {
+            let world = OperationWorld()
+            let later = Later<RetryingOperation<Int>>()
+            let log = RetryLog { event in
+                world.retry.log(event)
+                // While the attempt is being made: on the thread that makes it, before the work begins.
+                if case .attempt = event, let operation = try? later() { demand(operation) }
+            }
+            var course = world.retry.course(.web)
+            course.log = log
+            let operation = RetryingOperation(course) { run in
+                world.runs.add()
+                switch manner {
+                case .synchronous: run.end(returning: 7)
+                case .asynchronous, .task: DispatchQueue.global().async { run.end(returning: 7) }
+                }
+            }
+            later.set(operation)
+
+            demand(operation)
+            #expect(world.count("told to retry while unstarted: ignored") == 1)
+            await world.run(operation)
+            #expect(world.count("told to retry while running: ignored") == 1)
+            demand(operation)
+            #expect(world.count("told to retry while finished: ignored") == 1)
+
+            #expect(world.runs.value == 1)
+            #expect(world.retry.clock.sleeperCount == 0)
+        }
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F13 F19 the number of retries is nil, then counts from zero, then is nil`(manner: Manner) async {
+        let (first, second) = (CountingHelper(), CountingHelper())
+        let operation = self.world.operation(
+            manner,
+            steps: [.failure(.wakingOn([.helper(first)])), .failure(.wakingOn([.helper(second)])), .value(7)]
+        )
+        #expect(operation.numberOfRetries == nil)
+        let end = self.world.begin(operation)
+
+        await first.waitForSetUp()
+        #expect(operation.numberOfRetries == 0)
+        operation.retryNow()
+        await second.waitForSetUp()
+        #expect(operation.numberOfRetries == 1)
+        operation.retryNow()
+        await end.value
+
+        #expect(operation.numberOfRetries == nil)
+    }
+
+    @Test(arguments: [Manner.asynchronous, .task])
+    func `F14 F19 an operation that is cancelled while it works is not retried`(manner: Manner) async {
+        let helper = CountingHelper()
+        let gate = Gate<Int>()
+        let plan = RetryPlan.wakingOn([.helper(helper)])
+        let course = self.world.retry.course(.web, providers: [RetryProvider { _ in plan }])
+        let operation: RetryingOperation<Int> =
+            switch manner {
+            case .task:
+                RetryingOperation(
+                    course,
+                    base: RetryingOperation<Int>.base(of: { _ in
+                        do { return try await gate.pass() } catch { throw Flaky() }
+                    })
+                )
+            default:
+                RetryingOperation(course) { run in
+                    run.onCancel { run.end(throwing: Flaky(), plan) }
+                    Task { try await gate.pass() }
+                }
+            }
+        let end = self.world.begin(operation)
+        await gate.waitForCall(1)
+
+        operation.cancel()
+
+        await end.value
+        #expect(gate.callCount == 1)
+        #expect(helper.setUps == 0)
+        #expect(throws: CancellationError.self) { try operation.result?.get() }
+        gate.openForGood(returning: 0)
+    }
+
+    @Test func `F14 F19 a synchronous operation that is cancelled while it works is not retried`() async {
+        let later = Later<RetryingOperation<Int>>()
+        let calls = Guarded(0)
+        let operation = RetryingOperation<Int>(.immediate(maxAttempts: 3)) { run in
+            _ = calls.next()
+            (try? later())?.cancel()
+            #expect(run.isCancelled)
+            run.end(throwing: Flaky(), .after(.zero))
+        }
+        later.set(operation)
+
+        await self.world.run(operation)
+
+        #expect(calls.withLock { $0 } == 1)
+        #expect(throws: CancellationError.self) { try operation.result?.get() }
+    }
+
+    @Test func `F14 an operation that is cancelled before it begins makes no attempt`() async {
+        let operation = self.world.operation(.synchronous, steps: [.value(7)])
+        operation.cancel()
+
+        await self.world.run(operation)
+
+        #expect(self.world.runs.value == 0)
+        #expect(operation.isFinished)
+    }
+
+    @Test func `F14 an attempt that succeeds although it was cancelled has its result`() async throws {
+        let begun = Tally()
+        let operation = RetryingOperation<Int> { run in
+            run.onCancel { run.end(returning: 7) }
+            begun.add()
+        }
+        let end = self.world.begin(operation)
+        await begun.reached(1)
+
+        operation.cancel()
+
+        await end.value
+        #expect(try operation.result?.get() == 7)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F15 F19 cancelling a waiting operation ends it at once and tears down once`(manner: Manner) async {
+        let helper = CountingHelper()
+        let operation = self.world.operation(
+            manner,
+            wakingOn: [.helper(helper)],
+            steps: [.failure(.retry), .value(7)]
+        )
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+
+        operation.cancel()
+
+        #expect(operation.isFinished, "before cancel returned")
+        #expect((helper.setUps, helper.tearDowns) == (1, 1))
+        await end.value
+        helper.fire()
+        #expect(self.world.runs.value == 1)
+        #expect(throws: CancellationError.self) { try operation.result?.get() }
+    }
+
+    @Test func `F19 operations that wait hold no thread`() async throws {
+        let threads = { (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/task"))?.count }
+        let helpers = (0..<500).map { _ in CountingHelper() }
+        self.world.queue.maxConcurrentOperationCount = 1_000
+        let operations = helpers.enumerated().map { index, helper in
+            self.world.operation(
+                Manner.allCases[index % 3],
+                steps: [.failure(.wakingOn([.helper(helper)])), .value(7)]
+            )
+        }
+        let ends = operations.map { self.world.begin($0) }
+        for helper in helpers { await helper.waitForSetUp() }
+        if let count = threads() { #expect(count < 250, "500 operations wait") }
+        #expect(operations.count(where: { $0.isExecuting }) == 500)
+
+        for operation in operations { operation.retryNow() }
+        for end in ends { await end.value }
+
+        #expect(operations.count(where: { (try? $0.result?.get()) == 7 }) == 500)
+        #expect(self.world.runs.value == 1_000)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F20 F19 the error in the end carries what each attempt met`(manner: Manner) async throws {
+        let operation = self.world.operation(
+            manner,
+            .immediate(maxAttempts: 3),
+            steps: [.failure(.pass), .failure(.retry), .failure(.pass)]
+        )
+
+        await self.world.run(operation)
+
+        let error = #expect(throws: RetryError.self) { try operation.result?.get() }
+        #expect(error?.reason == .attemptsExhausted)
+        #expect(error?.attempts.map { $0.error as? Flaky } == (0..<3).map { Flaky(call: $0) })
+        #expect(error?.lastError as? Flaky == Flaky(call: 2))
+        #expect(operation.attempts.count == 3)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `F21 F19 an early wake up restarts with short chance`(manner: Manner) async {
+        let helper = CountingHelper()
+        let operation = self.world.operation(
+            manner,
+            .fixed(.seconds(600), jitter: .none),
+            wakingOn: [.helper(helper)],
+            steps: [.failure(.pass), .value(7)]
+        )
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+        await self.clock.waitForSleepers(1)
+
+        helper.fire()
+
+        #expect(await self.world.retry.passWaits(1) == [.milliseconds(1_500)])
+        await end.value
+        #expect(self.world.runs.value == 2)
+    }
+
+    @Test func `F21 cancelling during that chance ends it at once`() async {
+        let helper = CountingHelper()
+        let operation = self.world.operation(
+            .synchronous,
+            .fixed(.seconds(600), jitter: .none),
+            wakingOn: [.helper(helper)],
+            steps: [.failure(.pass), .value(7)]
+        )
+        let end = self.world.begin(operation)
+        await helper.waitForSetUp()
+        await self.clock.waitForSleepers(1)
+        helper.fire()
+
+        operation.cancel()
+
+        #expect(operation.isFinished)
+        await end.value
+        #expect(self.world.runs.value == 1)
+        #expect((helper.setUps, helper.tearDowns) == (1, 1))
+    }
+
+    @Test func `F22 every step is a line for the log, without the text of an error`() async {
+        let operation = self.world.operation(
+            .synchronous,
+            .fixed(.seconds(10), maxAttempts: 2, jitter: .none),
+            steps: [.failure(.pass), .failure(.pass)]
+        )
+        let end = self.world.begin(operation)
+        _ = await self.world.retry.passWaits(1)
+        await end.value
+        operation.retryNow()
+
+        #expect(
+            self.world.retry.lines.withLock { $0 } == [
+                "retry: attempt 0 begins", "retry: attempt 0 met an error of type Flaky",
+                "retry: waiting for 10.0 seconds", "retry: woken by time", "retry: attempt 1 begins",
+                "retry: attempt 1 met an error of type Flaky", "retry: gave up after 2 attempt(s): attemptsExhausted",
+                "retry: warning: told to retry while finished: ignored",
+            ]
+        )
+    }
+
+    @Test func `E16 an operation asks its host's budget`() async throws {
+        var options = RetryBudget.Options()
+        options.failuresToOpen = 3
+        let host = RetryHost("dead", budget: RetryBudget(options, clock: self.clock))
+        let course = self.world.retry.course(.immediate(maxAttempts: 5), on: host)
+        let operation = RetryingOperation<Int>(course) { run in run.end(throwing: Flaky()) }
+
+        await self.world.run(operation)
+
+        let error = #expect(throws: RetryError.self) { try operation.result?.get() }
+        #expect(error?.reason == .hostDown)
+        #expect(error?.attempts.count == 3)
+    }
+}

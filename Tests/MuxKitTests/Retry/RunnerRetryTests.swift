@@ -1,0 +1,99 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct RunnerRetryTests {
+    private let calls = Guarded(0)
+    private var policy: RunnerPolicy {
+        var policy = RunnerPolicy()
+        policy.retry = .immediate(maxAttempts: 3)
+        return policy
+    }
+
+    /// Fails twice, then brings a token.
+    @Sendable private func token() throws -> UpdateResult<String> {
+        let call = self.calls.next()
+        guard call > 2 else { throw Flaky(call: call) }
+        return .updatedDependency("token")
+    }
+
+    @Test func `E01 an update that fails twice is one update for all who wait`() async throws {
+        let events = EventTally()
+        let runner = DependentRunner<String>(policy: self.policy, observer: events) { _ in try self.token() }
+
+        let callers = (0..<10).map { _ in Task { try await runner.run { RunResult.output($0) } } }
+
+        for caller in callers { #expect(try await caller.value == "token") }
+        #expect(self.calls.withLock { $0 } == 3)
+        #expect(events.count(of: .updateStarted) == 1)
+        runner.expectAtRest()
+    }
+
+    @Test func `E01 an update of the caller's own is attempted again, too`() async throws {
+        let runner = DependentRunner<String>(policy: self.policy)
+
+        let output = try await runner.run {
+            RunResult.output($0)
+        } update: { _ in
+            try self.token()
+        }
+
+        #expect(output == "token")
+        #expect(self.calls.withLock { $0 } == 3)
+        runner.expectAtRest()
+    }
+
+    @Test func `E01 callers get what the last attempt of an update threw`() async {
+        let runner = DependentRunner<String>(policy: self.policy) { _ in throw Flaky(call: self.calls.next()) }
+
+        await #expect(throws: Flaky(call: 3)) { try await runner.run { RunResult.output($0) } }
+    }
+
+    @Test func `E06 a refusal is not repeated`() async {
+        let runner = DependentRunner<String>(policy: self.policy) { _ in
+            _ = self.calls.next()
+            throw BadDependency()
+        }
+
+        await #expect(throws: RunnerError.self) { try await runner.run { RunResult.output($0) } }
+
+        #expect(self.calls.withLock { $0 } == 1)
+    }
+
+    @Test func `E01 without a policy an update is made once`() async {
+        let runner = DependentRunner<String> { _ in throw Flaky(call: self.calls.next()) }
+
+        await #expect(throws: Flaky(call: 1)) { try await runner.run { RunResult.output($0) } }
+    }
+
+    @Test func `E11 a refresh is attempted again, a sign in is not, and neither is a refresh that may have worked`()
+        async throws
+    {
+        let signIns = Guarded(0)
+        let isUnsafe = Guarded(false)
+        let oauth = OAuthDependentRunner<String, String>(
+            repository: World().repository,
+            policy: self.policy,
+            refreshAccess: { _ in
+                if isUnsafe.withLock({ $0 }) { throw Advised(RetryAdvice(isTransient: true, isRepeatable: false)) }
+                _ = try self.token()
+                return OAuthRenewal(access: "access")
+            },
+            signIn: {
+                guard signIns.next() > 1 else { throw Flaky() }
+                return OAuthSignIn(refresh: "refresh")
+            }
+        )
+
+        await #expect(throws: Flaky.self) { try await oauth.run { RunResult.output($0) } }
+        #expect(signIns.withLock { $0 } == 1)
+
+        #expect(try await oauth.run { RunResult.output($0) } == "access")
+        #expect(self.calls.withLock { $0 } == 3)
+
+        isUnsafe.withLock { $0 = true }
+        await #expect(throws: Advised.self) { try await oauth.run { _ in RunResult<Int>.badDependency } }
+        #expect(self.calls.withLock { $0 } == 3)
+    }
+}
