@@ -14,7 +14,7 @@ package typealias Ticket = UInt64
 /// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell and only grow.
 package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// Why a flight keeps running.
-    private enum Phase: Sendable, Equatable {
+    fileprivate enum Phase: Sendable, Hashable {
         /// Somebody waits, or the flight runs to its end in any case.
         case wanted
         /// Nobody waits; the flight is cancelled when the linger that began with this ticket has passed.
@@ -24,7 +24,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     }
 
     /// One running piece of work.
-    private struct Flight: Sendable {
+    fileprivate struct Flight: Sendable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = Parking<Waiter>()
@@ -304,3 +304,6 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 extension FlightStateMachine.LeaveAction: Equatable where Waiter: Equatable {}
 extension FlightStateMachine.EndAction: Equatable where Waiter: Equatable {}
 extension FlightStateMachine.FenceAction: Equatable where Waiter: Equatable {}
+
+extension FlightStateMachine: Equatable, Hashable where Waiter: Hashable {}
+extension FlightStateMachine.Flight: Equatable, Hashable where Waiter: Hashable {}

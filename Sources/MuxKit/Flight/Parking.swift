@@ -4,7 +4,7 @@
 /// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
 package struct Parking<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
-    private struct Place: Sendable {
+    fileprivate struct Place: Sendable {
         let ticket: UInt64
         var waiter: Waiter?
     }
@@ -69,3 +69,6 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return nil
     }
 }
+
+extension Parking: Equatable, Hashable where Waiter: Hashable {}
+extension Parking.Place: Equatable, Hashable where Waiter: Hashable {}
