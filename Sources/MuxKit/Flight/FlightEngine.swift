@@ -7,6 +7,7 @@
 /// change, and call nothing.
 ///
 /// **Cancellation.** A caller whose task is cancelled leaves at once; what happens to the flight is the owner's choice.
+@usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// How a call ends that no error ends.
     package enum Landing: Sendable {
@@ -86,8 +87,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    @usableFromInline
     struct Board: Sendable {
-        var state: State
+        @usableFromInline var state: State
         var machines: [Key: FlightStateMachine<Waiter>] = [:]
         var running: [FlightID: Running] = [:]
         var deadlines = Deadlines<Key>()
@@ -117,9 +119,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    let board: Guarded<Board>
+    @usableFromInline let board: Guarded<Board>
     let spawn: Spawn
-    let time: TimeSource
+    @usableFromInline let time: TimeSource
     let options: Options
 
     /// Makes an engine around the owner's `state`, which its lock guards.

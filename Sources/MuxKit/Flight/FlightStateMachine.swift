@@ -66,20 +66,20 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 
     /// A caller asks for the outcome and waits under `ticket`, which also names the flight if one has to start.
     package mutating func requested(by waiter: Waiter, ticket: Ticket) -> RequestAction {
-        guard var flight = self.current else {
+        guard let id = self.current?.id, let phase = self.current?.phase else {
             var flight = Flight(id: ticket)
             flight.waiters.park(waiter, ticket: ticket)
             self.current = flight
             return .start(ticket)
         }
-        flight.waiters.park(waiter, ticket: ticket)
-        defer { self.current = flight }
-        switch flight.phase {
+        // In place: a copy of the flight would copy all who wait, for each who comes.
+        self.current?.waiters.park(waiter, ticket: ticket)
+        switch phase {
         case .wanted, .cancelled:
-            return .join(flight.id)
+            return .join(id)
         case .lingering:
-            flight.phase = .wanted
-            return .adopt(flight.id)
+            self.current?.phase = .wanted
+            return .adopt(id)
         }
     }
 

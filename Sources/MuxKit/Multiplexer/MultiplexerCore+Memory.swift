@@ -9,9 +9,10 @@ extension MultiplexerCore {
     }
 
     /// What the flight engine's lock guards for us.
+    @usableFromInline
     struct State: Sendable {
-        var slots: Slots
-        var statistics = MuxStatistics()
+        @usableFromInline var slots: Slots
+        @usableFromInline var statistics = MuxStatistics()
         /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
         var refreshedOnDisk: Moment?
         /// Counts the sessions.

@@ -3,12 +3,13 @@ import Foundation
 /// What ``Multiplexer`` and ``MultiplexerMap`` have in common, which is all but their names: slots, flights and the disk.
 ///
 /// Members are synchronous where the answer is immediate. What waits for the disk goes through the repository's lane.
+@usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
-    package typealias Key = Slots.Key
-    package typealias Value = Slots.Value
+    @usableFromInline package typealias Key = Slots.Key
+    @usableFromInline package typealias Value = Slots.Value
     package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
-    let engine: FlightEngine<Key, MuxEntry<Value>, State>
+    @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
     let repository: MuxRepository
     let persistence: Persistence<Key, Value>?
@@ -17,6 +18,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
     let usualLimits: Freshness.Limits
+    @usableFromInline let hitClock: HitClock
+    /// The engine's: a hit follows no more references than it has to.
+    @usableFromInline let board: Guarded<FlightEngine<Key, MuxEntry<Value>, State>.Board>
+    /// Whether somebody wants to hear of hits.
+    @usableFromInline let isObserved: Bool
 
     init(
         slots: Slots,
@@ -29,6 +35,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.policy = policy
         self.usualLimits = RequestOptions().limits(policy)
         self.repository = repository
+        self.hitClock = HitClock(repository.time)
+        self.isObserved = repository.observer != nil
         self.persistence = persistence
         self.keyText = keyText
         self.fetch = fetch
@@ -44,26 +52,29 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             wouldDeadlock: MuxError.wouldDeadlock
         )
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
+        self.board = self.engine.board
         if persistence != nil { repository.attach(self) }
     }
 
     // MARK: - Requests
 
     /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
+    ///
+    /// All of it is inlined into the caller's module, where the types are known: that is what makes a hit cheap.
+    @inlinable
     func hit(_ key: Key) -> Value? {
-        let now = self.repository.time.now
-        let value = self.engine.withState { state -> Value? in
-            guard let slot = state.slots.requestedSlot(of: key),
-                slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
-            else { return nil }
-            state.statistics.hits += 1
-            return slot.entry?.value
+        let now = self.hitClock.now ?? self.engine.time.now
+        let value = self.board.withLock { board -> Value? in
+            guard let value = board.state.slots.hit(key, at: now) else { return nil }
+            board.state.statistics.hits += 1
+            return value
         }
-        if value != nil { self.tell(.hit, key) }
+        if self.isObserved, value != nil { self.tell(.hit, key) }
         return value
     }
 
     /// The entry in memory if it is good enough, or else what the key's flight brings.
+    @usableFromInline
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
@@ -266,6 +277,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// Tells the repository's observer, if there is one.
+    @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         guard let observer = self.repository.observer else { return }
         let text = key.flatMap(self.keyText)
