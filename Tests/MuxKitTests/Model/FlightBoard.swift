@@ -14,6 +14,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         case dismissAll
         case renewal(key: Int)
         case answeredEarly(FlightID, key: Int)
+        case answeredEnough(FlightID, all: Bool, key: Int)
         case workBegins(FlightID, key: Int)
         case deadlinePassed(FlightID, key: Int)
 
@@ -27,6 +28,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             case .dismissAll: "sign-out"
             case .renewal(let key): "renewal of key \(key)"
             case .answeredEarly(let id, let key): "flight \(id) of key \(key) answers early"
+            case .answeredEnough(let id, let all, let key):
+                "flight \(id) of key \(key) has enough for \(all ? "all" : "the first")"
             case .workBegins(let id, let key): "work of flight \(id) of key \(key) begins"
             case .deadlinePassed(let id, let key): "flight \(id) of key \(key) runs out of time"
             }
@@ -90,6 +93,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
                 if !flight.hasBegun {
                     events.append(.workBegins(flight.id, key: key))
                     events.append(.answeredEarly(flight.id, key: key))
+                    events.append(.answeredEnough(flight.id, all: true, key: key))
+                    events.append(.answeredEnough(flight.id, all: false, key: key))
                 }
                 if !flight.isOverdue { events.append(.deadlinePassed(flight.id, key: key)) }
             }
@@ -138,6 +143,15 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             let answer = self.decide(key, { $0.answeredEarly(id) }, { $0.answeredEarly(id) })
             self.answered(answer.expected, key)
             return answer.wrong ?? self.rest(key)
+        case .answeredEnough(let id, let all, let key):
+            let end = self.decide(
+                key,
+                { $0.answeredEnough(id, all: all) },
+                { $0.answeredEnough(id, all: all) }
+            )
+            self.answered(end.expected.waiters, key)
+            if end.expected.isOver { self.lanes[key].flights.removeAll { $0.id == id } }
+            return end.wrong ?? self.rest(key)
         case .workBegins(let id, let key):
             let begins = self.decide(key, { $0.workBegins(id) }, { $0.workBegins(id) })
             if begins.expected {

@@ -7,6 +7,7 @@ protocol FlightDecider: Hashable, Sendable {
     mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction
     mutating func begun(_ id: FlightID) -> Bool
     mutating func answeredEarly(_ id: FlightID) -> [Int]
+    mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
     mutating func lingerPassed(since ticket: Ticket) -> FlightID?
     mutating func workBegins(_ id: FlightID) -> Bool
@@ -19,9 +20,22 @@ protocol FlightDecider: Hashable, Sendable {
     func violation() -> String?
 }
 
+/// Who was answered before the work of a flight began, and whether that ended the flight.
+struct EarlyEnd: Equatable {
+    var waiters: [Int] = []
+    var isOver = false
+}
+
 extension FlightStateMachine<Int>: FlightDecider {
-    /// All who wait are answered, and the flight runs to its end.
+    /// All who wait are answered, and the flight goes on.
     mutating func answeredEarly(_ id: FlightID) -> [Int] {
         self.answeredEarly(id, self.currentTickets, isOver: false).waiters
+    }
+
+    /// All who wait are answered, or only the first; the flight is over if nobody wants more.
+    mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd {
+        let tickets = all ? self.currentTickets : Array(self.currentTickets.prefix(1))
+        let (waiters, isOver) = self.answeredEarly(id, tickets, isOver: true)
+        return EarlyEnd(waiters: waiters, isOver: isOver)
     }
 }

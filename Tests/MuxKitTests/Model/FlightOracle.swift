@@ -73,6 +73,16 @@ struct FlightOracle: Hashable, Sendable {
         return self.dismissWaiters(of: id)
     }
 
+    mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd {
+        guard let index = self.joinable, self.works[index].id == id else { return EarlyEnd() }
+        let served = self.waits.filter { $0.work == id }.map(\.ticket).prefix(all ? .max : 1)
+        let waiters = self.waits.filter { served.contains($0.ticket) }.map(\.waiter)
+        self.waits.removeAll { served.contains($0.ticket) }
+        let isOver = !self.works[index].isOwed && !self.waits.contains { $0.work == id }
+        if isOver { self.works.remove(at: index) }
+        return EarlyEnd(waiters: waiters, isOver: isOver)
+    }
+
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
         guard let place = self.waits.firstIndex(where: { $0.ticket == ticket }) else { return .ignore }
         let wait = self.waits.remove(at: place)

@@ -46,6 +46,8 @@ struct PlantedFlight: FlightDecider {
 
     mutating func answeredEarly(_ id: FlightID) -> [Int] { self.base.answeredEarly(id) }
 
+    mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd { self.base.answeredEnough(id, all: all) }
+
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
         let action = self.base.left(ticket, abandonment: abandonment)
         switch (self.bug, action) {
