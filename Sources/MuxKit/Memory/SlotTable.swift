@@ -1,7 +1,7 @@
 /// The slots of a ``MultiplexerMap``: entries in one bounded table, not an object per key.
 ///
 /// Beside it is what is left where there is no entry: a few marks, and remembered failures, as many as entries at most.
-package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
+package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage, SelfChecking {
     package typealias Key = ExactKey<RawKey>
 
     private var table: BoundedTable<Key, PackedSlot<Value>>

@@ -1,6 +1,6 @@
 extension MultiplexerCore {
     /// What the flight engine's lock guards for us.
-    struct State: Sendable {
+    struct State: SelfChecking, Sendable {
         var slots: Slots
         var statistics = MuxStatistics()
         /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
@@ -85,6 +85,12 @@ extension MultiplexerCore {
             self.isWritingBack = false
             let entries = self.slots.entryCount
             self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
+        }
+
+        package func violation() -> String? {
+            if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
+            if !self.evicted.isEmpty { return "what was evicted is held" }
+            return (self.slots as? any SelfChecking)?.violation()
         }
 
         mutating func nextRevision() -> UInt64 {
