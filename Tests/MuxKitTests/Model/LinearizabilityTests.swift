@@ -50,7 +50,7 @@ struct LinearizabilityTests {
 
     @Test(arguments: [false, true])
     func `Q-03 what callers of a map see is linearizable`(isPersistent: Bool) async {
-        await self.histories(400, isPersistent ? "a map with a store" : "a map") { seed in
+        await self.histories(340, isPersistent ? "a map with a store" : "a map") { seed in
             let world = World()
             let recorder = HistoryRecorder()
             let fetch: @Sendable (Int) async throws -> Int = { key in
@@ -102,7 +102,7 @@ struct LinearizabilityTests {
     }
 
     @Test func `Q-03 what callers of a runner see is linearizable`() async {
-        await self.histories(400, "a runner") { seed in
+        await self.histories(340, "a runner") { seed in
             let recorder = HistoryRecorder()
             let runner = DependentRunner<Int> { _ in
                 let number = recorder.number()
