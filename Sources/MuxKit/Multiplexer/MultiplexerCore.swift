@@ -13,7 +13,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     let repository: MuxRepository
     let persistence: Persistence<Key, Value>?
     let watchers = Watchers<Key>()
-    private let fetch: Fetch
+    let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
     let usualLimits: Freshness.Limits
@@ -186,7 +186,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let start = self.repository.time.now
         let result: Result<Fetched<Value>, any Error>
         do {
-            result = .success(try await self.fetch(key, fallback?.fetchedBefore(at: start)))
+            result = .success(try await self.fetched(key, fallback?.fetchedBefore(at: start)))
         } catch {
             result = .failure(error)
         }

@@ -47,6 +47,13 @@ public struct MuxPolicy: Sendable {
     /// starts another.
     public var fetchTimeout: Duration
 
+    /// How a fetch that fails is repeated before its failure counts; `nil` for not at all.
+    ///
+    /// All attempts are one fetch: callers share it, and ``fetchTimeout`` covers the waits as well. If none succeeds, callers get
+    /// what the last one threw. A value that may still answer for a fetch that fails waits for all of them; limit what it
+    /// takes with ``RequestOptions/patience``.
+    public var retry: RetryPolicy?
+
     /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
     ///
     /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
@@ -90,6 +97,7 @@ public struct MuxPolicy: Sendable {
         remembersFailure: @escaping @Sendable (any Error) -> Duration? = { _ in nil },
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
+        retry: RetryPolicy? = nil,
         maximumCount: Int? = 10_000,
         maximumCost: MuxCostLimit? = nil,
         schemaVersion: Int = 1,
@@ -105,6 +113,7 @@ public struct MuxPolicy: Sendable {
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
+        self.retry = retry
         self.maximumCount = maximumCount
         self.maximumCost = maximumCost
         self.schemaVersion = schemaVersion

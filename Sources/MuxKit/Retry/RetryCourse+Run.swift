@@ -1,6 +1,19 @@
 extension RetryCourse {
     /// Makes attempts until one succeeds or there is to be no other.
     ///
+    /// - Throws: What the last attempt threw, as if there had been no other.
+    package nonisolated(nonsending) func runPlainly<Output>(
+        _ operation: (RetryAttempt) async throws -> Output
+    ) async throws -> Output {
+        do {
+            return try await self.run { .output(try await operation($0)) }
+        } catch let error as RetryError {
+            throw error.lastError ?? error
+        }
+    }
+
+    /// Makes attempts until one succeeds or there is to be no other.
+    ///
     /// - Throws: ``RetryError``, or `CancellationError`.
     package nonisolated(nonsending) func run<Output>(
         _ operation: (RetryAttempt) async throws -> RetryResult<Output>
