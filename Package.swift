@@ -52,6 +52,11 @@ let package = Package(
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
             swiftSettings: settings
         ),
+        .testTarget(
+            name: "DocumentationTests",
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            swiftSettings: settings
+        ),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -7,6 +7,7 @@
 /// change, and call nothing.
 ///
 /// **Cancellation.** A caller whose task is cancelled leaves at once; what happens to the flight is the owner's choice.
+@usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// How a call ends that no error ends.
     package enum Landing: Sendable {
@@ -22,13 +23,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answer(Output)
         /// The caller need not wait for the flight that is needed.
         case answerAndFly(Output)
-        /// A flight is needed, but if it takes longer, the caller gets this.
-        case flyNoLonger(than: Duration, Output)
+        /// A flight is needed, but if it takes longer, the caller gets what there is then.
+        case flyNoLonger(than: Duration, Instead)
         /// No flight can help.
         case fail(any Error)
         /// A flight is needed.
         case fly
     }
+
+    /// Says, under the lock, what there is for a caller whose patience has ended; `nil` if it has to wait on.
+    package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Output?
 
     /// Who does the work of a flight that has to start.
     package enum Launch: Sendable {
@@ -83,8 +87,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    @usableFromInline
     struct Board: Sendable {
-        var state: State
+        @usableFromInline var state: State
         var machines: [Key: FlightStateMachine<Waiter>] = [:]
         var running: [FlightID: Running] = [:]
         var deadlines = Deadlines<Key>()
@@ -114,9 +119,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    let board: Guarded<Board>
+    @usableFromInline let board: Guarded<Board>
     let spawn: Spawn
-    let time: TimeSource
+    @usableFromInline let time: TimeSource
     let options: Options
     private let inspector = Inspection.inspector
 
@@ -157,7 +162,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - key: What the flight is about.
     ///   - launch: Who does the work if a flight has to start.
     ///   - decide: Called under the lock, once.
-    ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
+    ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
+    ///     already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
     /// - Returns: The answer or the outcome, or that the caller has to do the work.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
@@ -167,7 +173,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ key: Key,
         launch: Launch,
         decide: (inout State) -> Decision,
-        joined: (inout State, Bool) -> Void,
+        joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let place = Guarded<Ticket?>(nil)
@@ -197,8 +203,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                         linger?.cancel()
                     }
                     arrived()
-                    if let (duration, output) = patience {
-                        timer = self.startPatience(of: ticket, key, duration, output)
+                    if let (duration, instead) = patience {
+                        timer = self.startPatience(of: ticket, key, duration, instead)
                     }
                     if case .launch = effect {
                         self.launch(ticket, of: key)
@@ -222,7 +228,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     private enum Arrival {
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, FlightID)
-        case wait(Ticket, Effect, (Duration, Output)?)
+        case wait(Ticket, Effect, (Duration, Instead)?)
     }
 
     private func arrive(
@@ -231,14 +237,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ launch: Launch,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
-        joined: (inout State, Bool) -> Void
+        joined: (inout State, Ticket, Bool) -> Void
     ) -> Arrival {
         let isCancelled = Task.isCancelled
         let priority = Task.currentPriority
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let caller = FlightNode.current
         return self.board.withLock { board -> Arrival in
-            var patience: (Duration, Output)?
+            var patience: (Duration, Instead)?
             switch decide(&board.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
@@ -250,7 +256,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
-            case .flyNoLonger(let duration, let output): patience = (duration, output)
+            case .flyNoLonger(let duration, let instead): patience = (duration, instead)
             case .fly: break
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }
@@ -269,17 +275,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .start(let flight):
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
-                joined(&board.state, false)
+                joined(&board.state, ticket, false)
                 return .wait(ticket, .launch, patience)
             case .join(let flight):
-                joined(&board.state, true)
+                joined(&board.state, ticket, true)
                 return .wait(
                     ticket,
                     .joined(slow: board.running[flight]?.raised(to: priority), linger: nil),
                     patience
                 )
             case .adopt(let flight):
-                joined(&board.state, true)
+                joined(&board.state, ticket, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
                 return .wait(
@@ -290,6 +296,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
         }
     }
+
     private func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =
             switch self.options.linger {

@@ -40,6 +40,9 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return waiter
     }
 
+    /// The tickets of those who wait, in order of arrival.
+    package var tickets: [UInt64] { self.places.lazy.filter { $0.waiter != nil }.map(\.ticket) }
+
     /// Lets those of `others` wait before the ones here, each under the ticket that it has.
     package mutating func putFirst(_ others: Parking) {
         self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }

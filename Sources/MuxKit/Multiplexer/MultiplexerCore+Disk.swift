@@ -186,7 +186,6 @@ extension MultiplexerCore: SessionParticipant {
             state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
-            state.strictKeys = []
             state.newerOnDisk = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }

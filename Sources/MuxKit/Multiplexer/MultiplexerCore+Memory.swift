@@ -1,14 +1,24 @@
 extension MultiplexerCore {
+    /// What a caller wants that waits, other than what the policy says.
+    struct Wish: Sendable {
+        let limits: Freshness.Limits
+        /// From when on it takes what there is.
+        let patienceEnds: Moment?
+        /// What was found on disk, for which there may have been no room in memory.
+        var loaded: Slot<Value>?
+    }
+
     /// What the flight engine's lock guards for us.
-    struct State: SelfChecking, Sendable {
-        var slots: Slots
-        var statistics = MuxStatistics()
+    @usableFromInline
+    struct State: Sendable {
+        @usableFromInline var slots: Slots
+        @usableFromInline var statistics = MuxStatistics()
         /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
         var refreshedOnDisk: Moment?
         /// Counts the sessions.
         var session: UInt64 = 0
-        /// Keys in flight for which somebody waits who does not take what others take.
-        var strictKeys: Set<Key> = []
+        /// What those want who wait with options, by their tickets; they take it back themselves.
+        var wishes: [Ticket: Wish] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
         var newerOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
@@ -132,3 +142,5 @@ extension MultiplexerCore {
         }
     }
 }
+
+extension MultiplexerCore.State: SelfChecking {}

@@ -23,8 +23,10 @@ public struct MuxPolicy: Sendable {
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
-    /// For how long a failure is remembered, during which requests that have no value get it without a fetch; `nil` for not.
+    /// For how long a failure is remembered, during which only ``RequestOptions/reload`` fetches; `nil` for not.
     ///
+    /// Other requests are served from memory where the value is good enough, or stale and the failure is one that permits it;
+    /// otherwise they get the failure.
     /// For example 60 seconds for the HTTP status 404. Cancellations and decoding failures are never remembered, and a
     /// refresh, a clear or a stored value ends it.
     public var remembersFailure: @Sendable (any Error) -> Duration?

@@ -4,6 +4,7 @@ import Darwin
 import Musl
 #else
 import Glibc
+import struct SwiftOverlayShims.timespec  // an optimised build looks for the members of timespec there (Swift 6.3.1)
 #endif
 
 /// The file system of the machine.

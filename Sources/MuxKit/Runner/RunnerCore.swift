@@ -161,7 +161,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 case .update: canUpdate ? .fly : .fail(RunnerError.noUpdate)
                 }
             },
-            joined: { _, _ in waits = true },
+            joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }

@@ -17,7 +17,8 @@ import MuxKit
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
 ///
-/// **After a failure.** Nothing is remembered; the next call stands for itself.
+/// **After a failure.** With ``HTTPConfiguration/retry`` the request is sent again, as that says; then nothing is remembered,
+/// and the next call stands for itself.
 public struct HTTPClient: Sendable {
     /// What all requests have in common.
     public let configuration: HTTPConfiguration
@@ -94,9 +95,10 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
         let draft = try self.draft(of: request, path: values, headers: headers)
-        guard !request.usesPrivateHeaders else { return try await self.send(try draft.call()) }
+        let call = try draft.call()  // what is wrong with it is said before anyone is asked for a token
+        guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
         guard let authenticator, token == nil else {
-            return try await self.send(try draft.call(with: token?.headers ?? [:]))
+            return try await self.exchange(try draft.call(with: token?.headers ?? [:]))
         }
         return try await self.send(draft, with: authenticator)
     }
@@ -136,7 +138,7 @@ public struct HTTPClient: Sendable {
                 }
                 // An error of the exchange is not one of the authenticator's, and none of its business.
                 do {
-                    let response = try await self.send(try draft.call(with: token.headers))
+                    let response = try await self.exchange(try draft.call(with: token.headers))
                     guard response.status == .unauthorized, !wasRefused else { return .output(.success(response)) }
                     wasRefused = true
                     return .badDependency
@@ -153,6 +155,27 @@ public struct HTTPClient: Sendable {
     private func isEnding(_ token: any HTTPToken) -> Bool {
         guard let expiry = token.expiry else { return false }
         return expiry.timeIntervalSince(self.configuration.wallTime()) <= self.configuration.tokenLeeway.secondsValue
+    }
+
+    /// Sends a request, as often as the configuration says.
+    private func exchange(_ call: HTTPCall) async throws -> HTTPResponse {
+        guard let policy = self.configuration.retry,
+            policy.repeatsUnsafeWork || HTTPMethod(rawValue: call.method)?.isIdempotent == true
+        else { return try await self.send(call) }
+        let host = RetryHost(call.url.host() ?? "", budget: self.configuration.retryBudget)
+        do {
+            return try await retry(policy, on: host, clock: self.configuration.clock) { _ in
+                let response = try await self.send(call)
+                guard policy.retriedStatuses.contains(response.status.code) else { return response }
+                throw HTTPError.status(HTTPStatusError(response))
+            }
+        } catch let error as RetryError {
+            switch error.lastError as? HTTPError {
+            case .status(let failure)?: return failure.response
+            case let last?: throw last
+            case nil: throw HTTPError.transport(.unreachable(error))  // the host is left alone
+            }
+        }
     }
 
     private func send(_ call: HTTPCall) async throws -> HTTPResponse {

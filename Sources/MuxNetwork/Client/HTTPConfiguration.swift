@@ -1,4 +1,5 @@
 public import Foundation
+public import MuxKit
 
 /// What all requests of an ``HTTPClient`` have in common.
 public struct HTTPConfiguration: Sendable {
@@ -17,6 +18,18 @@ public struct HTTPConfiguration: Sendable {
 
     /// How long before its end a token is renewed, so that it does not end on the way.
     public var tokenLeeway: Duration = .seconds(30)
+
+    /// How often a request is sent again that met trouble which may pass; `nil`, the default, for never.
+    ///
+    /// Only requests of idempotent methods are (``HTTPMethod/isIdempotent``), unless the policy says otherwise. A server that
+    /// wants to be left alone (`Retry-After`) is. In the end the caller gets what the last attempt met.
+    public var retry: RetryPolicy?
+
+    /// Bounds the retries of all requests to a host, if there are any.
+    public var retryBudget = RetryBudget.shared
+
+    /// Measures the waits between attempts.
+    public var clock: any Clock<Duration> = ContinuousClock()
 
     /// The time of day, by which tokens end.
     public var wallTime: @Sendable () -> Date = { Date() }

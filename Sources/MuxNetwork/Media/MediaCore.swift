@@ -58,7 +58,7 @@ final class MediaCore: Sendable {
             name,
             launch: .spawned(name: "mux.media") { [weak self] flight in await self?.fly(url, name, flight) },
             decide: { _ in .fly },
-            joined: { state, isRunning in
+            joined: { state, _, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                 if isUrgent { state.urgent.insert(name) }
                 if let digest { state.digests[name, default: []].insert(digest) }

@@ -99,6 +99,9 @@ public final class URLSessionTransport: HTTPTransport {
         )
     }
 
+    /// How many connections to one host the session opens.
+    package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
+
     /// How many calls wait for an answer.
     package var pendingCount: Int { self.bridge.pendingCount }
 }

@@ -9,7 +9,9 @@
 ///
 /// Whether it can be one is found when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be
 /// given in Punycode; an IPv6 address stands in brackets.
-public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomStringConvertible {
+public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomStringConvertible,
+    CustomReflectable
+{
     /// The host as it was written.
     private let text: String
 
@@ -39,7 +41,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomSt
         guard end < bytes.count else { return self.text }
         guard bytes[end] == UInt8(ascii: ":") else { throw .invalidHost }
         let digits = bytes[(end + 1)...]
-        guard digits.count <= 5, digits.allSatisfy({ (48...57).contains($0) }),
+        guard digits.count <= 5, digits.first != UInt8(ascii: "0"), digits.allSatisfy({ (48...57).contains($0) }),
             (1...65_535).contains(digits.reduce(0) { $0 * 10 + Int($1 - 48) })
         else { throw .invalidPort }
         return self.text
@@ -73,4 +75,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomSt
 
     /// The host as it was written; nothing of it that is not valid.
     public var description: String { (try? self.authority()) ?? "invalid host" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

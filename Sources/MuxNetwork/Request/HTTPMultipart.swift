@@ -145,14 +145,21 @@ public struct HTTPMultipart: Sendable, Hashable {
             }
     }
 
+    /// Whether `bytes` occur in `data`: Horspool, "Practical fast searching in strings", 1980.
     private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
-        guard let first = bytes.first else { return true }
-        var rest = data[...]
-        while let start = rest.firstIndex(of: first) {
-            if rest[start...].starts(with: bytes) { return true }
-            rest = rest[(start + 1)...]
+        guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
+        // How far to go on after the place where a byte stands under the end of `bytes`.
+        var steps = Array(repeating: bytes.count, count: 256)
+        for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
+        return data.withUnsafeBytes { data in
+            var end = bytes.count - 1
+            while end < data.count {
+                let byte = data[end]
+                if byte == last, data[(end + 1 - bytes.count)...end].elementsEqual(bytes) { return true }
+                end += steps[Int(byte)]
+            }
+            return false
         }
-        return false
     }
 }
 

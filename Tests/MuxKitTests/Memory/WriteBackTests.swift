@@ -95,4 +95,26 @@ struct WriteBackTests {
         let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }
         #expect(try await again.request() == 2)
     }
+
+    @Test func `MX-25 a value that was refreshed, saved and dropped does not answer at once`() async throws {
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
+        let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: self.world.repository) {
+            try await fetch()
+        }
+        _ = try await number.request()
+        number.refresh()
+        await number.save()
+        number.clearMemory()
+        #expect(number.cachedValue == nil)
+        #expect(try await number.request() == 2)
+    }
+
+    @Test func `MX-24 a clear takes the mark of a refresh with it`() async throws {
+        let map = self.map(10)
+        map.refresh(key: 1)
+        #expect(map.markCount == 1)
+        await map.clear(key: 1)
+        #expect(map.markCount == 0)
+    }
 }

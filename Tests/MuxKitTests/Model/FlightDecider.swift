@@ -19,4 +19,9 @@ protocol FlightDecider: Hashable, Sendable {
     func violation() -> String?
 }
 
-extension FlightStateMachine<Int>: FlightDecider {}
+extension FlightStateMachine<Int>: FlightDecider {
+    /// All who wait are answered, and the flight runs to its end.
+    mutating func answeredEarly(_ id: FlightID) -> [Int] {
+        self.answeredEarly(id, self.currentTickets, isOver: false).waiters
+    }
+}

@@ -62,6 +62,7 @@ extension Multiplexer {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 
@@ -72,6 +73,7 @@ extension MultiplexerMap {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 

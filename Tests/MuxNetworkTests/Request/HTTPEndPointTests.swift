@@ -109,6 +109,7 @@ struct HTTPEndPointTests {
     @Test(
         arguments: [
             ("", .missingHost), (":80", .missingHost), ("h:", .invalidPort), ("h:0", .invalidPort),
+            ("h:080", .invalidPort),
             ("h:65536", .invalidPort),
             ("h:99999999999999999999", .invalidPort), ("h:-1", .invalidPort), ("h:8o", .invalidPort),
             ("::1", .missingHost),

@@ -92,8 +92,14 @@ struct HTTPMultipartTests {
         #expect(throws: HTTPPreparationError.boundaryInData) { try form.encoded() }
         form.boundary = "mux-\r"
         #expect(throws: HTTPPreparationError.invalidBoundary) { try form.encoded() }
-        let edges = HTTPMultipart(files: [.init(name: "f", fileName: "g", data: Data("aab".utf8))], boundary: "ab")
-        #expect(throws: HTTPPreparationError.boundaryInData) { try edges.encoded() }
+        for text in ["aab", "ab", "abc", "xxabaab", "aaaab", "bab"] {
+            let file = HTTPMultipart.File(name: "f", fileName: "g", data: Data("-\(text)".utf8).dropFirst())
+            #expect(throws: HTTPPreparationError.boundaryInData, "\(text)") {
+                try HTTPMultipart(files: [file], boundary: "ab").encoded()
+            }
+        }
+        let clean = HTTPMultipart.File(name: "f", fileName: "g", data: Data("aa_b_ba".utf8))
+        #expect(throws: Never.self) { try HTTPMultipart(files: [clean], boundary: "ab").encoded() }
     }
 
     @Test(arguments: ["", "a b", "ü", "a\n", "a\"", "a;b", String(repeating: "b", count: 71)])
