@@ -36,7 +36,12 @@ let package = Package(
             path: "Demo/Benchmarks",
             swiftSettings: settings
         ),
-        .testTarget(name: "MuxKitTests", dependencies: ["MuxKit", "MuxTesting"], swiftSettings: settings),
+        .testTarget(
+            name: "MuxKitTests",
+            dependencies: ["MuxKit", "MuxTesting"],
+            resources: [.copy("Corpus")],
+            swiftSettings: settings
+        ),
         .testTarget(
             name: "MuxNetworkTests",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],

@@ -123,6 +123,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     let spawn: Spawn
     @usableFromInline let time: TimeSource
     let options: Options
+    private let inspector = Inspection.inspector
 
     /// Makes an engine around the owner's `state`, which its lock guards.
     package init(_ state: State, _ options: Options, time: TimeSource, spawn: Spawn) {
@@ -130,9 +131,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         self.options = options
         self.time = time
         self.spawn = spawn
+        self.inspector?.note(self)
     }
 
     deinit {
+        if let inspector { inspector.note(faults: self.faultsNow) }
         // No caller can wait any more: each of them holds the engine. Work that is never abandoned finishes nevertheless.
         let (running, watch) = self.board.withLock { ($0.running, $0.watch) }
         watch?.cancel()

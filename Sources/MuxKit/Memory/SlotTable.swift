@@ -198,3 +198,5 @@ extension Slot {
         Slot(entry: nil, isRefreshed: self.isRefreshed, trouble: nil, isRemovalPending: self.isRemovalPending)
     }
 }
+
+extension SlotTable: SelfChecking {}

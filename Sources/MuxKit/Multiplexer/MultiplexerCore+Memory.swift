@@ -97,6 +97,12 @@ extension MultiplexerCore {
             self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
         }
 
+        package func violation() -> String? {
+            if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
+            if !self.evicted.isEmpty { return "what was evicted is held" }
+            return (self.slots as? any SelfChecking)?.violation()
+        }
+
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
             return self.lastRevision
@@ -136,3 +142,5 @@ extension MultiplexerCore {
         }
     }
 }
+
+extension MultiplexerCore.State: SelfChecking {}

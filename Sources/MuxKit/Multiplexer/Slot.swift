@@ -226,3 +226,19 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry?.isDirty = false
     }
 }
+
+extension Slot.Entry {
+    /// A persistent entry without the facts that only matter to others than the slot.
+    package init(value: Value, fetchedAt: Moment, timeToLive: Duration, revision: UInt64, isDirty: Bool) {
+        self.init(
+            value: value,
+            fetchedAt: fetchedAt,
+            timeToLive: timeToLive,
+            renewalAge: nil,
+            validator: nil,
+            revision: revision,
+            isDirty: isDirty,
+            isPersistent: true
+        )
+    }
+}

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct JSONTextTests {
     private let format = EntryFormat(store: 5)
 

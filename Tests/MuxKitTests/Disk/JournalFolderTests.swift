@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct JournalFolderTests {
     @Test func `DK-04 no name of a file comes from a key`() async throws {
         let scratch = Scratch()
@@ -80,7 +80,7 @@ struct JournalFolderTests {
     }
 
     @Test func `DK-11 what a killed process left is removed at the next opening, and nothing else`() async throws {
-        let scratch = Scratch()
+        let scratch = Scratch(isInspected: false)
         try await scratch.store().save([sample("a")], durability: .full)
         let files = FileManager.default
         let trash = scratch.root.appending(path: "trash-1/deep")

@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct JournalWalkerTests {
     private let format = EntryFormat(store: 1)
 

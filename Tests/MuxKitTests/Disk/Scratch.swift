@@ -3,17 +3,18 @@ import MuxKit
 import MuxTesting
 
 /// A folder for one test, removed when the last reference to it goes.
-final class Scratch: Sendable {
+final class Scratch: Inspectable {
     let folder: URL
     private let isOwner: Bool
 
-    init() {
+    init(isInspected: Bool = true) {
         // In memory where the system has such a place: thousands of waits for a disk would be most of the tests' time.
         let memory = URL(filePath: "/dev/shm", directoryHint: .isDirectory)
         let hasMemory = FileManager.default.isWritableFile(atPath: memory.path)
         self.folder = (hasMemory ? memory : FileManager.default.temporaryDirectory)
             .appending(component: "MuxKit-" + UUID().uuidString)
         self.isOwner = true
+        if isInspected { Inspection.inspector?.note(self) }
     }
 
     /// The folder of a test in another process, which removes it.
@@ -24,7 +25,7 @@ final class Scratch: Sendable {
 
     /// A copy of the folder of another test.
     convenience init(copyOf other: Scratch) throws {
-        self.init()
+        self.init(isInspected: false)
         guard FileManager.default.fileExists(atPath: other.folder.path) else { return }
         try FileManager.default.copyItem(at: other.folder, to: self.folder)
     }
@@ -54,6 +55,18 @@ final class Scratch: Sendable {
     func beginning() throws -> Int {
         let ends = try Data(contentsOf: self.segment).indices(of: 0x0a).ranges.flatMap { $0 }
         return ends.count < 2 ? 0 : ends[1] + 1
+    }
+
+    /// What is wrong with the folder, with fresh eyes.
+    func faults() async -> [String] {
+        guard FileManager.default.fileExists(atPath: self.root.path) else { return [] }
+        do {
+            return try await JournalStore(directory: self.root, byteLimit: nil).brokenInvariants()
+        } catch MuxStoreError.newerFormat {
+            return []  // not for this version to judge
+        } catch {
+            return ["\(error)"]
+        }
     }
 
     /// All paths under the store's folder, in order.

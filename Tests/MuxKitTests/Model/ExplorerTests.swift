@@ -2,7 +2,7 @@ import MuxKit
 import Testing
 
 /// Every sequence of events up to a length, against models that were written from the promises; `MUX_DEPTH=2` makes them longer by two.
-@Suite(.timeLimit(.minutes(60)))
+@Suite(.timeLimit(.minutes(60)), .endsAtRest)
 struct ExplorerTests {
     private func explore<Decider: FlightDecider>(
         _ decider: Decider,
@@ -47,5 +47,45 @@ struct ExplorerTests {
 
         #expect((outcome.story == nil) == (bug == .none))
         if let story = outcome.story { print("Q-02: \(bug.rawValue): \(story)") }
+    }
+
+    private func explore(_ bug: DependencyDecider.Bug, depth: Int)
+        -> Explorer<DependencyBoard, DependencyBoard.Event>.Outcome
+    {
+        Explorer<DependencyBoard, DependencyBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
+            .explore(from: DependencyBoard(bug), depth: depth)
+    }
+
+    @Test func `Q-02 every order of calls refusals updates and parents is answered as promised`() {
+        let outcome = self.explore(DependencyDecider.Bug.none, depth: ProofEnvironment.depth(8))
+
+        #expect(outcome.story == nil)
+        ProofEnvironment.report("Q-02", "a runner's layer", outcome)
+    }
+
+    @Test(arguments: DependencyDecider.Bug.allCases.dropFirst())
+    func `Q-02 a bug planted in a runner is found by the shortest history`(bug: DependencyDecider.Bug) throws {
+        let story = try #require(self.explore(bug, depth: 8).story)
+
+        print("Q-02: \(bug.rawValue): \(story)")
+    }
+
+    private func explore(_ bug: SlotBoard.Bug, depth: Int) -> Explorer<SlotBoard, SlotBoard.Event>.Outcome {
+        Explorer<SlotBoard, SlotBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
+            .explore(from: SlotBoard(bug), depth: depth)
+    }
+
+    @Test func `Q-02 every life of an entry is judged as promised`() {
+        let outcome = self.explore(SlotBoard.Bug.none, depth: ProofEnvironment.depth(8))
+
+        #expect(outcome.story == nil)
+        ProofEnvironment.report("Q-02", "an entry in memory and on disk", outcome)
+    }
+
+    @Test(arguments: SlotBoard.Bug.allCases.dropFirst())
+    func `Q-02 a bug planted in a slot is found by the shortest history`(bug: SlotBoard.Bug) throws {
+        let story = try #require(self.explore(bug, depth: 8).story)
+
+        print("Q-02: \(bug.rawValue): \(story)")
     }
 }

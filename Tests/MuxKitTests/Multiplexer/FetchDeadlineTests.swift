@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct FetchDeadlineTests {
     private let world = World()
     private let policy = MuxPolicy(timeToLive: .zero, fetchTimeout: .seconds(5))

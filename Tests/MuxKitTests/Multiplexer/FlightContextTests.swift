@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct FlightContextTests {
     private enum Trace {
         @TaskLocal static var name = "none"

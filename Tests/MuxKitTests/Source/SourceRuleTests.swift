@@ -2,44 +2,32 @@ import Foundation
 import Testing
 
 /// Rules that the sources keep, so that they need not be believed.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
 struct SourceRuleTests {
-    private struct Line: Sendable {
-        let file: String
-        let number: Int
-        let text: String
-        var place: String { "\(self.file):\(self.number)" }
-    }
-
-    /// The lines of code of all Swift files under `Sources`, without comments.
-    private static let lines: [Line] = {
-        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().appending(component: "Sources")
-        let files = FileManager.default.enumerator(atPath: root.path)?.compactMap { $0 as? String } ?? []
-        return files.filter { $0.hasSuffix(".swift") }.sorted().flatMap { file in
-            let text = (try? String(contentsOf: root.appending(path: file), encoding: .utf8)) ?? ""
-            return text.split(separator: "\n", omittingEmptySubsequences: false).enumerated().map { number, line in
-                let code = line.range(of: "//").map { String(line[..<$0.lowerBound]) } ?? String(line)
-                return Line(file: file, number: number + 1, text: code)
-            }
-        }
-    }()
-
     private func expectNone(
         of words: [String],
+        in lines: [SourceLines.Line] = SourceLines.sources,
         where isConcerned: (String) -> Bool,
         _ why: Comment,
         _ location: SourceLocation = #_sourceLocation
     ) {
-        #expect(Self.lines.count > 1_000, "the sources were not found", sourceLocation: location)
-        let found = Self.lines.filter { line in isConcerned(line.file) && words.contains { line.text.contains($0) } }
-        #expect(found.map(\.place) == [], why, sourceLocation: location)
+        let found = lines.filter { line in isConcerned(line.file) && words.contains { line.code.contains($0) } }
+        #expect(lines.count > 1_000 && found.map(\.place) == [], why, sourceLocation: location)
     }
 
     @Test func `Q-01 machines are pure`() {
-        let machines = ["StateMachine.swift", "Freshness.swift", "Parking.swift", "Slot.swift", "Deadlines.swift"]
+        let machines = [
+            "StateMachine.swift", "/Freshness.swift", "/Parking.swift", "/Slot.swift", "/Deadlines.swift",
+            "/BoundedTable.swift", "/EvictionOrder.swift", "/GhostQueue.swift", "/FlatIndex.swift", "/SlotTable.swift",
+        ]
+        for machine in machines {
+            #expect(SourceLines.sources.contains { $0.file.hasSuffix(machine) }, "\(machine) was not found")
+        }
         self.expectNone(
-            of: ["import ", "async", "await", "Task", "Mutex", "Guarded", "Date(", "Continuation"],
+            of: [
+                "import ", "async", "await", "Task", "Mutex", "Guarded", "Date(", "Continuation", "Clock", "Lock",
+                ".random()", "SystemRandomNumberGenerator",
+            ],
             where: { file in machines.contains { file.hasSuffix($0) } },
             "a decision depends on nothing but its arguments"
         )
@@ -76,11 +64,39 @@ struct SourceRuleTests {
         )
     }
 
-    @Test func `Q-01 platforms are told apart in their own folders`() {
+    @Test func `Q-09 nothing is unwrapped by force`() throws {
+        let force = try Regex("[A-Za-z0-9_)\\]]!(?![=A-Za-z(])")
+        let found = SourceLines.sources.filter { $0.code.contains(force) }
+
+        #expect(found.map(\.place) == [], "absence is an answer")
+    }
+
+    @Test func `Q-01 conditional code stands in the platform folders and in the lock`() {
         self.expectNone(
-            of: ["#if os", "#if canImport", "#if !canImport"],
-            where: { !$0.contains("/Platform/") },
+            of: ["#if", "#elseif"],
+            where: { !$0.contains("/Platform/") && !$0.hasSuffix("Guarded.swift") },
             "one platform folder per wing"
         )
+    }
+
+    @Test func `Q-10 no test sleeps`() {
+        self.expectNone(
+            of: ["Task.sleep", "usleep(", "Thread.sleep", "nanosleep(", "asyncAfter("],
+            in: SourceLines.tests,
+            where: { !$0.hasSuffix("SourceRuleTests.swift") },
+            "time is virtual, and events are waited for"
+        )
+    }
+
+    @Test func `Q-11 every suite ends its tests at rest`() {
+        let suites = SourceLines.tests.filter { $0.file.hasPrefix("MuxKitTests/") && $0.code.contains("@Suite") }
+        let without = suites.filter { !$0.code.contains(".endsAtRest") }
+        #expect(suites.count > 40 && without.count < 10, "write @Suite(.timeLimit(.minutes(1)), .endsAtRest)")
+        // A suite that was written at the same time as this rule is no reason to refuse the change.
+        for suite in without { Issue.record("\(suite.place) lacks .endsAtRest", severity: .warning) }
+
+        let files = Set(SourceLines.tests.filter { $0.code.contains("@Test") }.map(\.file))
+        let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))
+        #expect(bare.sorted() == [], "tests belong to a suite with .endsAtRest")
     }
 }

@@ -1,0 +1,114 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Every decoder of what comes from disk, on mutations of a corpus of hostile inputs and of what the encoders write.
+///
+/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+@Suite(.timeLimit(.minutes(60)), .endsAtRest)
+struct DecoderFuzzTests {
+    private let first: UInt64
+    private let corpus: [[UInt8]]
+
+    init() throws {
+        self.first = ProofEnvironment.number("MUX_SEED").map(UInt64.init) ?? .random(in: 0..<1_000_000_000)
+        let folder = try #require(Bundle.module.url(forResource: "Corpus", withExtension: nil))
+        let files = try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
+        self.corpus = try files.sorted { $0.path < $1.path }.map { [UInt8](try Data(contentsOf: $0)) }
+        // Beforehand, because a trap leaves no time for it.
+        print("Q-06: MUX_SEED=\(self.first)")
+    }
+
+    private func run(
+        _ count: Int,
+        _ what: String,
+        _ written: [[UInt8]],
+        _ body: ([UInt8], Comment) async throws -> Void
+    ) async rethrows {
+        let inputs = self.corpus + written + written + written
+        let count = ProofEnvironment.count(count, "MUX_FUZZ")
+        for number in 0..<UInt64(count) {
+            let seed = self.first &+ number
+            var mutator = Mutator(seed: seed)
+            let input = inputs.randomElement(using: &mutator) ?? []
+            try await body(number < inputs.count ? inputs[Int(number)] : mutator.mutated(input), "MUX_SEED=\(seed)")
+        }
+        print("Q-06: \(count) inputs for \(what)")
+    }
+
+    @Test func `Q-06 the corpus is there`() {
+        #expect(self.corpus.count >= 20)
+    }
+
+    @Test func `Q-06 records and their parts neither trap nor hang`() async throws {
+        let format = EntryFormat(store: 9)
+        let record = try format.record(of: sample("a\n\"é", 5))
+        let end = try #require(record.firstIndex(of: 0x0a))
+        let rest = Array(record[CheckedLine.restOffset..<end])
+
+        await self.run(4_000, "records", [record, Array(record[..<end]), rest]) { bytes, seed in
+            _ = EntryFormat.frame(bytes[...])
+            _ = CheckedLine.open(bytes[...])
+            _ = Hex.value(of: bytes)
+            // Under a right check the same bytes get further.
+            for input in [bytes, CheckedLine.sealed(bytes) + record[end...], bytes + record] {
+                guard let entry = format.entry(in: input) else { continue }
+                #expect((try? format.record(of: entry)) != nil, seed)
+            }
+        }
+    }
+
+    @Test func `Q-06 session files and kept indexes neither trap nor hang`() async {
+        let session = [UInt8](SessionFile(epoch: 5, store: 7).encoded)
+        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 900, lastOffset: 850, lastStamp: 7)
+        let row = KeptIndex.Row(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
+        let index = KeptIndex(anchor: anchor, rows: [row, row]).encoded
+
+        await self.run(4_000, "session files and indexes", [session, index]) { bytes, seed in
+            _ = SessionFile.decode(Data(bytes))
+            _ = SessionFile.decode(Data(CheckedLine.sealed(bytes)))
+            for input in [bytes, CheckedLine.sealed(bytes) + index] {
+                guard let found = KeptIndex(input) else { continue }
+                #expect(found.rows.allSatisfy { $0.offset >= 0 && $0.count > 0 }, seed)
+            }
+        }
+    }
+
+    @Test func `Q-06 whatever a token store holds a runner has a session in the end`() async throws {
+        let tokens = Array(Data(#"{"session":0,"refresh":"r","access":"a"}"#.utf8))
+        try await self.run(400, "stored tokens", [tokens]) { bytes, seed in
+            let store = InMemoryTokenStore()
+            await store.save(Data(bytes))
+            let world = World()
+            let runner = OAuthDependentRunner<String, String>(
+                store: store,
+                repository: world.repository,
+                refreshAccess: { _ in OAuthRenewal(access: "new") },
+                signIn: { OAuthSignIn(refresh: "new", access: "new") }
+            )
+            let access = try await runner.run { .output($0) }
+            #expect(!access.isEmpty || bytes.count > 2, seed)
+        }
+    }
+
+    @Test func `Q-06 a store on hostile files is a store`() async throws {
+        try await self.run(60, "folders", []) { bytes, seed in
+            let scratch = Scratch(isInspected: false)
+            let first = scratch.store()
+            try await first.save([sample("kept", 1)], durability: .relaxed)
+            var segment = [UInt8](try Data(contentsOf: scratch.segment))
+            segment += bytes
+            try Data(segment).write(to: scratch.segment)
+            let store = scratch.store(indexFloor: 2)
+            do {
+                let kept = try await store.load(name("kept"))
+                #expect(kept == sample("kept", 1), seed)
+                try await store.save([sample("new", 2)], durability: .relaxed)
+                #expect(try await scratch.store(indexFloor: 2).load(name("new")) == sample("new", 2), seed)
+            } catch MuxStoreError.newerFormat {
+                // Bytes that say that a later version wrote them are left alone.
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+import MuxKit
+
+/// What decides what a call of a runner gets: the machine, or the machine with a bug planted in it.
+struct DependencyDecider: Sendable {
+    typealias Machine = DependencyStateMachine<Int>
+
+    /// Bugs: what the machine hears and says is distorted, its code is not copied.
+    enum Bug: String, CaseIterable, Sendable {
+        case none = "no bug"
+        case epochRestarts = "epoch restarted at 0"
+        case lateRefusalRefreshes = "late refusal refreshes again"
+        case childKept = "child kept across a parent change"
+        case signOutUndone = "sign-out undone by a late success"
+        case refusedHandedOutAgain = "a refused value is handed out again"
+        case callOutlivesItsSession = "a call outlives its session"
+        case updatesUncounted = "updates are not counted"
+        case refusalForgotten = "a refused update is tried again"
+        case endKeepsTheValue = "a reset keeps the value"
+    }
+
+    /// What a call gets, without its wrapping.
+    enum Answer: Equatable, Sendable {
+        case use(Int)
+        case fail(String)
+        case update
+    }
+
+    let bug: Bug
+    private var base = Machine(nil)
+
+    init(_ bug: Bug) { self.bug = bug }
+
+    var epoch: UInt64 { self.base.epoch }
+
+    func call() -> Machine.Call { self.base.call(at: .init(nanoseconds: 0)) }
+
+    func held(_ parent: UInt64) -> Machine.Held? { self.base.current(parentEpoch: self.bug == .childKept ? 0 : parent) }
+
+    func answer(to call: inout Machine.Call, parent: UInt64) -> (Answer, epoch: UInt64?) {
+        let now = Moment(nanoseconds: 0)
+        let policy = RunnerPolicy(maximumUpdatesPerCall: 1)
+        let parent = self.bug == .childKept ? 0 : parent
+        let wasRefused = call.badEpoch != nil
+        var asked = call
+        if self.bug == .refusedHandedOutAgain { asked.badEpoch = nil }
+        if self.bug == .updatesUncounted || self.bug == .callOutlivesItsSession && call.session != self.call().session {
+            asked = self.call()
+            asked.badEpoch = call.badEpoch
+        }
+        let answer = self.base.answer(to: &asked, parentEpoch: parent, policy: policy, at: now)
+        if self.bug != .updatesUncounted, self.bug != .callOutlivesItsSession { call = asked }
+        switch answer {
+        case .use where self.bug == .lateRefusalRefreshes && wasRefused: return (.update, nil)
+        case .use(let held): return (.use(held.value), held.epoch)
+        case .update: return (.update, nil)
+        case .fail(let error):
+            switch error {
+            case .reset: return (.fail("reset"), nil)
+            case .signedOut: return (.fail("signed out"), nil)
+            case .tooManyUpdates: return (.fail("too many updates"), nil)
+            case .updateFailed: return self.bug == .refusalForgotten ? (.update, nil) : (.fail("refused"), nil)
+            default: return (.fail("something else"), nil)
+            }
+        }
+    }
+
+    mutating func changed(to value: Int, parent: UInt64) -> UInt64 {
+        self.base.changed(to: value, parentEpoch: parent).epoch
+    }
+
+    mutating func refused() { self.base.refused(.updateFailed(underlying: nil)) }
+
+    mutating func ended(_ end: Machine.End) {
+        switch self.bug {
+        case .epochRestarts: self.base = Machine(nil)
+        case .endKeepsTheValue:
+            let held = self.base.current(parentEpoch: 0)
+            self.base.ended(end)
+            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch) }
+        default: self.base.ended(end)
+        }
+    }
+
+    /// An update that a set or an end had dismissed brings a value after all.
+    mutating func cameLate(_ value: Int, parent: UInt64) {
+        if self.bug == .signOutUndone {
+            _ = self.base.changed(to: value, parentEpoch: parent)
+        } else {
+            self.base.parentContinued(epoch: parent)
+        }
+    }
+}

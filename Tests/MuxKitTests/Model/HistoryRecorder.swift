@@ -1,0 +1,44 @@
+import MuxKit
+
+/// Writes down what happens to each key, with moments that are the same for everybody.
+final class HistoryRecorder: Sendable {
+    private struct State: Sendable {
+        var time = 0
+        var histories: [Int: [Linearizability.Operation]] = [:]
+    }
+
+    private let state = Guarded(State())
+
+    /// A moment that lies after all before it.
+    private func tick() -> Int {
+        self.state.withLock { state in
+            state.time += 1
+            return state.time
+        }
+    }
+
+    /// A number higher than all before it, for a value.
+    func number() -> Int { self.tick() }
+
+    /// Runs `operation`, and writes down what it says that it did; `nil` says that it did nothing.
+    func record(
+        _ keys: [Int],
+        _ operation: () async -> Linearizability.Action?
+    ) async {
+        let called = self.tick()
+        guard let action = await operation() else { return }
+        let returned = self.tick()
+        self.state.withLock { state in
+            for key in keys {
+                state.histories[key, default: []].append(.init(action: action, called: called, returned: returned))
+            }
+        }
+    }
+
+    /// The histories whose answers nothing explains.
+    func violations() -> [String] {
+        self.state.withLock { $0.histories }.filter { !Linearizability.holds($0.value) }.map { key, history in
+            "key \(key): " + history.sorted { $0.called < $1.called }.map(\.description).joined(separator: ", ")
+        }
+    }
+}

@@ -1,0 +1,60 @@
+import MuxKit
+import Testing
+
+/// Every test ends with the invariants of all that it made: multiplexers, maps, runners, stores.
+///
+/// What goes during the test is checked as it goes, the rest when the test has ended: no caller waits, no idle key is kept,
+/// tables and machines agree with their own rules. Of a ``Scratch`` folder: the index is what a rescan gives, and no temporary
+/// file is left.
+struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
+    /// It is about each test of a suite.
+    var isRecursive: Bool { true }
+
+    /// What a test made.
+    private final class Book: Inspector {
+        private struct Thing: Sendable {
+            weak let object: (any Inspectable)?
+        }
+
+        private struct State: Sendable {
+            var things: [Thing] = []
+            var kept: [any Inspectable] = []
+            var faults: [String] = []
+        }
+
+        private let state = Guarded(State())
+
+        func note(_ object: any Inspectable) {
+            self.state.withLock { state in
+                state.things.append(Thing(object: object))
+                if object is Scratch { state.kept.append(object) }
+                if state.things.count > 1_000 { state.things.removeAll { $0.object == nil } }
+            }
+        }
+
+        func note(faults: [String]) {
+            if !faults.isEmpty { self.state.withLock { $0.faults += faults } }
+        }
+
+        func faults() async -> [String] {
+            var faults: [String] = []
+            for object in self.state.withLock({ $0.things.compactMap(\.object) }) { faults += await object.faults() }
+            return self.state.withLock { $0.faults } + faults
+        }
+    }
+
+    @concurrent func provideScope(
+        for test: Test,
+        testCase: Test.Case?,
+        performing function: @Sendable @concurrent () async throws -> Void
+    ) async throws {
+        let book = Book()
+        try await Inspection.$inspector.withValue(book) { try await function() }
+        for fault in await book.faults() { Issue.record("not at rest: \(fault)", sourceLocation: test.sourceLocation) }
+    }
+}
+
+extension Trait where Self == EndsAtRest {
+    /// Checks the invariants of all that a test made when it has ended.
+    static var endsAtRest: EndsAtRest { EndsAtRest() }
+}
