@@ -27,7 +27,7 @@ public import MuxKit
 /// The system, or another ``AsyncMedia`` with the same folder, may remove files at any time; use ``withFile(url:_:)`` to keep
 /// this one from removing a file that is being used.
 ///
-/// **At sign-out.** ``MuxRepository/clearAll()`` ends requests with ``MuxError/sessionEnded`` and removes all files, complete or
+/// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all files, complete or
 /// not.
 public final actor AsyncMedia {
     /// The media of an app with one account, in the caches folder.
@@ -46,7 +46,7 @@ public final actor AsyncMedia {
     ///   - sha256: The SHA-256 that the file must have, as 64 hexadecimal digits; `nil` if any file will do. A file on disk
     ///     that has another is fetched once more.
     /// - Returns: The URL of a complete file.
-    /// - Throws: ``MediaError``, ``HTTPError``, ``MuxError/sessionEnded``, what the runner of the dependency threw, or
+    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, what the runner of the dependency threw, or
     ///   `CancellationError`.
     public nonisolated(nonsending) func request(url: URL, sha256: String? = nil) async throws -> URL {
         try await self.core.request(url, sha256: sha256)
@@ -111,7 +111,7 @@ public final actor AsyncMedia {
     /// - Returns: A sequence for any number of watchers.
     public nonisolated func progress(of url: URL) -> MediaProgressSequence { self.core.progress(url) }
 
-    /// What this object counted since it was made; a file that was on disk is a ``MuxStatistics/diskHits``.
+    /// What this object counted since it was made; a file that was on disk is a `MuxStatistics/diskHits`.
     public nonisolated var statistics: MuxStatistics { self.core.statistics }
 
     // MARK: - Removing

@@ -69,6 +69,13 @@ struct ClientRetryTests {
         #expect(transport.calls.count == count)
     }
 
+    @Test func `K14 a POST whose answer was lost is not sent again`() async {
+        let transport = ScriptedTransport([.failure(Self.late)], thereafter: HTTPReply(status: 200))
+
+        await #expect(throws: Self.late) { try await self.client(transport).execute(Ask { $0.method = .post }) }
+        #expect(transport.calls.count == 1)
+    }
+
     @Test func `K14 a POST is sent again if the policy says so`() async throws {
         var policy = RetryPolicy.immediate(maxAttempts: 3)
         policy.repeatsUnsafeWork = true

@@ -116,7 +116,7 @@ struct HTTPMultipartTests {
             )
         )
 
-        #expect(parts.count == 3)
+        try #require(parts.count == 3)
         #expect(parts[0].parameter("name") == "a%22b%0D%0A.txt")
         let line = parts[1].headers["content-disposition"]
         #expect(line == #"form-data; name="x%22; filename=%22y""#)
