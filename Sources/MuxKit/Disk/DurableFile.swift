@@ -26,8 +26,18 @@ package struct DurableFile: Sendable {
         try self.open()?.content
     }
 
+    /// The file's content as an array, which spares copies of a large one; `nil` if there is no file.
+    package func bytes() throws(MuxStoreError) -> [UInt8]? {
+        try self.openBytes()?.content
+    }
+
     /// The file's content together with the open file it came from, whose link count tells later whether it still holds.
     package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
+        guard let (file, bytes) = try self.openBytes() else { return nil }
+        return (file, Data(bytes))
+    }
+
+    private func openBytes() throws(MuxStoreError) -> (file: OpenFile, content: [UInt8])? {
         let file: OpenFile
         do {
             file = try self.fileSystem.openFile(self.path, for: .read)
@@ -36,7 +46,7 @@ package struct DurableFile: Sendable {
         }
         let size = try self.fileSystem.status(of: file).size
         guard size <= Self.maximumSize else { throw .fileSystem(.read, code: POSIXFileSystem.tooLarge) }
-        return (file, Data(try self.fileSystem.readAll(file, at: 0, count: Int(size))))
+        return (file, try self.fileSystem.readAll(file, at: 0, count: Int(size)))
     }
 
     /// Replaces the file's content, making the folder (mode 0700) if need be; the file's mode is 0600.

@@ -51,7 +51,7 @@ struct EntryFacts: Sendable {
 
     /// Appends what is to be known of an entry, in the order of the alphabet, to the end of the object.
     static func append(_ entry: MuxStoredEntry, digest: UInt64, to bytes: inout [UInt8]) {
-        bytes += "\"digest\":\"fnv1a64:".utf8
+        bytes += "\"digest\":\"\(PayloadDigest.name)".utf8
         bytes += Hex.bytes(of: digest)
         bytes += "\",\"domain\":".utf8
         JSONText.append(entry.name.domain, to: &bytes)
@@ -101,7 +101,7 @@ struct EntryFacts: Sendable {
         while let (name, value) = reader.next() {
             if reader.matches(name, "digest") {
                 guard case .text(let range, hasEscapes: false) = value, range.count == 24,
-                    reader.matches(range.lowerBound..<(range.lowerBound + 8), "fnv1a64:")
+                    reader.matches(range.lowerBound..<(range.lowerBound + 8), PayloadDigest.name)
                 else { return nil }
                 digest = Hex.value(of: bytes[(range.lowerBound + 8)..<range.upperBound])
             } else if reader.matches(name, "domain") {

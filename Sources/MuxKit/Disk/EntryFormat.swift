@@ -4,7 +4,7 @@ import Foundation
 ///
 /// ```json
 /// {"mux":1,"check":"…","kind":"entry","store":"…","domain_id":"…","key_id":"…","epoch":   0,"bytes":  13,
-///  "digest":"fnv1a64:…","domain":"users","fetched":1767225600.5,"key":"alice","schema":1,"ttl":1800,"validator":null}
+///  "digest":"fnv64x8:…","domain":"users","fetched":1767225600.5,"key":"alice","schema":1,"ttl":1800,"validator":null}
 /// {"name":"Al"}
 /// ```
 ///
@@ -37,7 +37,7 @@ package struct EntryFormat: Sendable {
         let frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
         CheckedLine.begin(&bytes)
         frame.append(to: &bytes)
-        EntryFacts.append(entry, digest: FNV.hash(payload), to: &bytes)
+        EntryFacts.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
         try self.endHeader(&bytes, from: start)
         bytes += payload
         bytes.append(Self.lineBreak)
@@ -148,7 +148,7 @@ package struct EntryFormat: Sendable {
             let facts = EntryFacts(record, from: CheckedLine.restOffset + 1 + EntryFrame.count, to: end)
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
-        guard facts.digest == FNV.hash(payload) else { return nil }
+        guard facts.digest == PayloadDigest.hash(payload) else { return nil }
         return facts.entry(epoch: frame.epoch, payload: Data(payload))
     }
 }

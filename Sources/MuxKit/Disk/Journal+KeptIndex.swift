@@ -38,12 +38,13 @@ extension Journal {
 
     /// Takes over what the copy says, if it is one of this very journal; the rest of the journal is then still to be read.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
-        guard let content = try? self.indexFile.read() else { return }
+        guard let content = try? self.indexFile.bytes() else { return }
         segment.keptBytes = Int64(content.count)
-        guard let kept = KeptIndex([UInt8](content)), self.isOf(segment, size, session, kept.anchor) else {
+        guard let kept = KeptIndex(content), self.isOf(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1
             return
         }
+        segment.index.reserve(kept.rows.count)
         for row in kept.rows {
             guard row.epoch >= session.content.epoch else {
                 segment.holdsRefuse = true

@@ -1,4 +1,6 @@
 /// Where in a journal the live entries are.
+///
+/// One flat table: a large repository's first hit is little more than filling it.
 package struct JournalIndex: Sendable {
     /// The place of one record.
     package struct Location: Sendable, Equatable {
@@ -17,18 +19,42 @@ package struct JournalIndex: Sendable {
         }
     }
 
-    private var domains: [UInt64: [UInt64: Location]] = [:]
+    private struct Row: Sendable {
+        var digest: EntryDigest
+        var location: Location
+    }
+
+    /// In no order, and without gaps.
+    private var rows: ContiguousArray<Row> = []
+    private var places = FlatIndex()
     private var uses: UInt64 = 0
 
-    /// The number of live records.
-    package private(set) var count = 0
+    /// Drawn anew in each process, so that nobody can choose keys that lie in one place.
+    private let multiplier = UInt64.random(in: .min ... .max) | 1
 
     /// The bytes of all live records.
     package private(set) var liveBytes: Int64 = 0
 
     package init() {}
 
-    package subscript(digest: EntryDigest) -> Location? { self.domains[digest.domain]?[digest.key] }
+    /// The number of live records.
+    package var count: Int { self.rows.count }
+
+    package subscript(digest: EntryDigest) -> Location? {
+        self.find(digest).map { self.rows[$0.number].location }
+    }
+
+    /// Makes room for so many records in all.
+    package mutating func reserve(_ count: Int) {
+        guard !self.places.hasRoom(for: count) else { return }
+        self.rows.reserveCapacity(count)
+        self.rebuild(room: count)
+    }
+
+    private mutating func rebuild(room: Int) {
+        let (rows, multiplier) = (self.rows, self.multiplier)
+        self.places.rebuild(room: room, count: rows.count) { Self.hash(rows[$0].digest, multiplier) }
+    }
 
     /// Takes in a record that stands behind all that were taken in before.
     package mutating func apply(_ frame: EntryFrame, offset: Int64, count: Int64) {
@@ -39,17 +65,28 @@ package struct JournalIndex: Sendable {
         case .erase:
             self.remove(frame.digest)
         case .purge:
-            for location in (self.domains.removeValue(forKey: frame.digest.domain) ?? [:]).values {
-                self.liveBytes -= location.count
-                self.count -= 1
-            }
+            self.rows.removeAll { $0.digest.domain == frame.digest.domain }
+            self.liveBytes = self.rows.reduce(0) { $0 + $1.location.count }
+            self.rebuild(room: self.rows.count)
         }
     }
 
     package mutating func remove(_ digest: EntryDigest) {
-        guard let former = self.domains[digest.domain]?.removeValue(forKey: digest.key) else { return }
-        self.liveBytes -= former.count
-        self.count -= 1
+        guard let hit = self.find(digest) else { return }
+        self.liveBytes -= self.rows[hit.number].location.count
+        let last = self.rows.count - 1
+        // The last row takes the place of this one; first it has to be found, while all rows are where they were.
+        let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
+        if let moved { self.places.renumber(at: moved.position, to: hit.number) }
+        self.rows.swapAt(hit.number, last)
+        self.removePlace(at: hit.position)
+        self.rows.removeLast()
+    }
+
+    /// By itself, so that its copy of the rows is gone before they change.
+    private mutating func removePlace(at position: Int) {
+        let (rows, multiplier) = (self.rows, self.multiplier)
+        self.places.remove(at: position) { Self.hash(rows[$0].digest, multiplier) }
     }
 
     /// Takes in a live record as the one last used.
@@ -57,24 +94,36 @@ package struct JournalIndex: Sendable {
         self.uses += 1
         var location = location
         location.lastUse = self.uses
-        if let former = self.domains[digest.domain, default: [:]].updateValue(location, forKey: digest.key) {
-            self.liveBytes -= former.count
-            self.count -= 1
-        }
         self.liveBytes += location.count
-        self.count += 1
+        if let hit = self.find(digest) {
+            self.liveBytes -= self.rows[hit.number].location.count
+            self.rows[hit.number].location = location
+            return
+        }
+        if !self.places.hasRoom(for: self.rows.count + 1) { self.reserve(self.rows.count * 2 + 1) }
+        self.places.insert(self.rows.count, hash: Self.hash(digest, self.multiplier))
+        self.rows.append(Row(digest: digest, location: location))
     }
 
     /// Notes that the record was used.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
-        self.domains[digest.domain]?[digest.key]?.lastUse = self.uses
+        guard let hit = self.find(digest) else { return }
+        self.rows[hit.number].location.lastUse = self.uses
     }
 
     /// All live records, the least recently used first.
     package var locations: [(digest: EntryDigest, location: Location)] {
-        self.domains
-            .flatMap { domain, keys in keys.map { (EntryDigest(domain: domain, key: $0.key), $0.value) } }
-            .sorted { $0.1.lastUse < $1.1.lastUse }
+        self.rows.map { ($0.digest, $0.location) }.sorted { $0.1.lastUse < $1.1.lastUse }
+    }
+
+    private func find(_ digest: EntryDigest) -> FlatIndex.Hit? {
+        self.places.find(hash: Self.hash(digest, self.multiplier)) { self.rows[$0].digest == digest }
+    }
+
+    /// As many bits as the table uses: the highest ones of a product, which all bits of both factors went into.
+    private static func hash(_ digest: EntryDigest, _ multiplier: UInt64) -> UInt32 {
+        let word = digest.key &+ (digest.domain << 32 | digest.domain >> 32)
+        return UInt32(truncatingIfNeeded: (word &* multiplier) >> (64 - FlatIndex.hashBits))
     }
 }

@@ -64,14 +64,16 @@ package struct KeptIndex: Sendable, Equatable {
         var hash = FNV()
         var body: [UInt8] = []
         body.reserveCapacity(self.rows.count * Self.rowSize)
+        func append(_ word: UInt64) {
+            hash.combine(word: word)
+            unsafe withUnsafeBytes(of: word.littleEndian) { unsafe body.append(contentsOf: $0) }
+        }
         for row in self.rows {
-            for word in [
-                row.digest.domain, row.digest.key, UInt64(bitPattern: row.offset), UInt64(bitPattern: row.count),
-                row.epoch,
-            ] {
-                hash.combine(word: word)
-                for shift in stride(from: 0, to: 64, by: 8) { body.append(UInt8(truncatingIfNeeded: word >> shift)) }
-            }
+            append(row.digest.domain)
+            append(row.digest.key)
+            append(UInt64(bitPattern: row.offset))
+            append(UInt64(bitPattern: row.count))
+            append(row.epoch)
         }
         var line: [UInt8] = []
         CheckedLine.begin(&line)
@@ -124,25 +126,28 @@ package struct KeptIndex: Sendable, Equatable {
         covered: Int64,
         digest: UInt64
     ) -> [Row]? {
-        var hash = FNV()
-        var rows: [Row] = []
-        rows.reserveCapacity(count)
-        var position = start
-        func word() -> UInt64 {
-            var word: UInt64 = 0
-            for place in 0..<8 { word |= UInt64(bytes[position + place]) << (place * 8) }
-            position += 8
-            hash.combine(word: word)
-            return word
+        // A million words in a large index, so they are read as words; the caller made sure that they are all there.
+        unsafe bytes[start...].withUnsafeBytes { buffer -> [Row]? in
+            guard count * Self.rowSize <= buffer.count else { return nil }
+            var hash = FNV()
+            var rows: [Row] = []
+            rows.reserveCapacity(count)
+            var position = 0
+            func word() -> UInt64 {
+                let word = unsafe buffer.loadUnaligned(fromByteOffset: position, as: UInt64.self)
+                position += 8
+                hash.combine(word: UInt64(littleEndian: word))
+                return UInt64(littleEndian: word)
+            }
+            for _ in 0..<count {
+                let (domain, key) = (word(), word())
+                let offset = Int64(bitPattern: word())
+                let length = Int64(bitPattern: word())
+                guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
+                let digest = EntryDigest(domain: domain, key: key)
+                rows.append(Row(digest: digest, offset: offset, count: length, epoch: word()))
+            }
+            return hash.value == digest ? rows : nil
         }
-        for _ in 0..<count {
-            let (domain, key) = (word(), word())
-            let offset = Int64(bitPattern: word())
-            let length = Int64(bitPattern: word())
-            guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
-            let digest = EntryDigest(domain: domain, key: key)
-            rows.append(Row(digest: digest, offset: offset, count: length, epoch: word()))
-        }
-        return hash.value == digest ? rows : nil
     }
 }

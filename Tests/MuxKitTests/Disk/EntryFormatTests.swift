@@ -25,7 +25,7 @@ struct EntryFormatTests {
         #expect(header["ttl"] as? Int == 1800)
         #expect(header["validator"] as? String == "\"v1\"")
         #expect(header["bytes"] as? Int == entry.payload.count)
-        #expect((header["digest"] as? String)?.hasPrefix("fnv1a64:") == true)
+        #expect((header["digest"] as? String)?.hasPrefix("fnv64x8:") == true)
         #expect(Data(lines[1]) == entry.payload)
     }
 
@@ -81,7 +81,8 @@ struct EntryFormatTests {
             payloadCount: 4
         )
         func record(_ facts: String) -> [UInt8] {
-            let digest = "\"digest\":\"fnv1a64:\(Hex.text(of: FNV.hash(payload)))\",\"domain\":\"users\",\"key\":\"a\","
+            let digest =
+                "\"digest\":\"fnv64x8:\(Hex.text(of: PayloadDigest.hash(payload)))\",\"domain\":\"users\",\"key\":\"a\","
             return CheckedLine.sealed(frame.bytes + Array((digest + facts + "}").utf8)) + [0x0a] + payload + [0x0a]
         }
 

@@ -31,7 +31,7 @@ struct JSONTextTests {
             entry.fetchedAt = Date(timeIntervalSince1970: Double(number) * 1_000_003.0625)
             let record = try self.format.record(of: entry)
             let facts = Facts(
-                digest: "fnv1a64:" + Hex.text(of: FNV.hash(entry.payload)),
+                digest: "fnv64x8:" + Hex.text(of: PayloadDigest.hash(entry.payload)),
                 domain: entry.name.domain,
                 fetched: entry.fetchedAt.timeIntervalSince1970,
                 key: text,

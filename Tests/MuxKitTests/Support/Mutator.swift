@@ -19,7 +19,7 @@ struct Mutator: RandomNumberGenerator, Sendable {
             "\r\n",
             "9223372036854775807", "9223372036854775808", "-9223372036854775808", "18446744073709551616", " ", "\u{0}",
             "é",
-            "{\"mux\":1,\"check\":\"", "\"kind\":\"entry\"", "\"bytes\":", "\"ttl\":", "true", "1.5", "fnv1a64:",
+            "{\"mux\":1,\"check\":\"", "\"kind\":\"entry\"", "\"bytes\":", "\"ttl\":", "true", "1.5", "fnv64x8:",
         ].map { Array($0.utf8) } + [[0xff], [0xc3], [0xed, 0xa0, 0x80]]
 
     /// `bytes` with one to four changes.
