@@ -57,6 +57,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         _ task: (Held) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.loop(task) { call in
+            // First of all, for what an update needs is made in vain if there is none to be made.
+            if let held = self.usable(in: call) { return held }
             let update = self.storedUpdate
             let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
                 guard let update else { return }  // no flight starts without one
@@ -90,6 +92,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(task) { call in
+            if let held = self.usable(in: call) { return held }
             let flight: FlightID
             switch try await self.enter(&call, .byCaller, canUpdate: true) {
             case .output(let held): return held
@@ -142,6 +145,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
+    /// The value, if the call can use it as it is.
+    private func usable(in call: Machine.Call) -> Held? {
+        let parentEpoch = self.parentEpoch()
+        return self.engine.withState { $0.usable(in: call, parentEpoch: parentEpoch) }
+    }
+
     private nonisolated(nonsending) func enter(
         _ call: inout Machine.Call,
         _ launch: FlightEngine<SoleKey, Held, Machine>.Launch,
@@ -149,7 +158,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ) async throws -> FlightEngine<SoleKey, Held, Machine>.Landing {
         let parentEpoch = self.parentEpoch()
         let now = self.time.now
-        if let held = self.engine.withState({ $0.usable(in: call, parentEpoch: parentEpoch) }) { return .output(held) }
         var waits = false
         return try await self.engine.enter(
             .sole,
