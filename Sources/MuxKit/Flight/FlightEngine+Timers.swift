@@ -25,24 +25,29 @@ extension FlightEngine {
 
     // MARK: - Patience
 
-    /// Gives the caller `output` if it still waits after `duration`; the flight goes on.
-    func startPatience(of ticket: Ticket, _ key: Key, _ duration: Duration, _ output: Output) -> Task<Void, Never> {
+    /// Gives the caller `result` if it still waits after `duration`; the flight goes on.
+    func startPatience(
+        of ticket: Ticket,
+        _ key: Key,
+        _ duration: Duration,
+        _ result: Result<Output, any Error>
+    ) -> Task<Void, Never> {
         let time = self.time
         return self.spawn(name: "mux.patience") { [weak self] in
             guard (try? await time.sleep(for: duration)) != nil else { return }
-            self?.patienceEnded(of: ticket, key, output)
+            self?.patienceEnded(of: ticket, key, result)
         }
     }
 
-    private func patienceEnded(of ticket: Ticket, _ key: Key, _ output: Output) {
+    private func patienceEnded(of ticket: Ticket, _ key: Key, _ result: Result<Output, any Error>) {
         let action = self.board.withLock { board in
             board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }
         }
         switch action {
         case .ignore: break
-        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(returning: .output(output))
+        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(with: result.map(Landing.output))
         case .resumeAndCancel(let waiter, let flight):
-            waiter.resume(returning: .output(output))
+            waiter.resume(with: result.map(Landing.output))
             self.cancel([flight])
         }
     }

@@ -24,6 +24,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answerAndFly(Output)
         /// A flight is needed, but if it takes longer, the caller gets this.
         case flyNoLonger(than: Duration, Output)
+        /// A flight is needed, but if it takes longer, the caller fails with this.
+        case flyNoLongerOrFail(after: Duration, any Error)
         /// No flight can help.
         case fail(any Error)
         /// A flight is needed.
@@ -189,8 +191,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                         linger?.cancel()
                     }
                     arrived()
-                    if let (duration, output) = patience {
-                        timer = self.startPatience(of: ticket, key, duration, output)
+                    if let (duration, result) = patience {
+                        timer = self.startPatience(of: ticket, key, duration, result)
                     }
                     if case .launch = effect {
                         self.launch(ticket, of: key)
@@ -214,7 +216,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     private enum Arrival {
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, FlightID)
-        case wait(Ticket, Effect, (Duration, Output)?)
+        case wait(Ticket, Effect, (Duration, Result<Output, any Error>)?)
     }
 
     private func arrive(
@@ -230,7 +232,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let caller = FlightNode.current
         return self.board.withLock { board -> Arrival in
-            var patience: (Duration, Output)?
+            var patience: (Duration, Result<Output, any Error>)?
             switch decide(&board.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
@@ -242,7 +244,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
-            case .flyNoLonger(let duration, let output): patience = (duration, output)
+            case .flyNoLonger(let duration, let output): patience = (duration, .success(output))
+            case .flyNoLongerOrFail(let duration, let error): patience = (duration, .failure(error))
             case .fly: break
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }

@@ -78,7 +78,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             case .fail(let error):
                 state.statistics.hit(isStale: false)
                 return .failure(error)
-            case .answerAndFly, .fly, .flyNoLonger:
+            case .answerAndFly, .fly, .flyNoLonger, .flyNoLongerOrFail:
                 return nil
             }
         }
@@ -100,7 +100,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 case .fail:
                     state.statistics.hit(isStale: false)
                     met = .hit
-                case .fly, .flyNoLonger:
+                case .fly, .flyNoLonger, .flyNoLongerOrFail:
                     break
                 }
                 return decision

@@ -24,10 +24,12 @@ package struct Spawn: Sendable {
 ///
 /// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
 ///
-/// If a flight is named, the operation is the work of that flight.
+/// If a flight is named, the operation is the work of that flight. If a limit is given, the operation is cancelled when it
+/// takes longer.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: FlightNode? = nil,
+    limit: (time: TimeSource, duration: Duration)? = nil,
     _ operation: () async throws -> Success
 ) async throws -> Success {
     try await withoutActuallyEscaping(operation) { operation in
@@ -38,6 +40,13 @@ package func shieldedFromCancellation<Success: Sendable>(
                 return try await operation()
             }
         }
+        let timer = limit.map { limit in
+            Task<Void, Never> {
+                guard (try? await limit.time.sleep(for: limit.duration)) != nil else { return }
+                task.cancel()
+            }
+        }
+        defer { timer?.cancel() }
         return try await task.value
     }
 }
