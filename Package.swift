@@ -47,6 +47,11 @@ let package = Package(
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
             swiftSettings: settings
         ),
+        .testTarget(
+            name: "DocumentationTests",
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            swiftSettings: settings
+        ),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -2,15 +2,90 @@ import Foundation
 
 /// What things cost, beside the cheapest code that could do them and what a user would write instead.
 ///
-/// `swift run -c release benchmarks`, or with the names of groups as arguments: `hit`, `memory`. Contestants take turns in one process; figures are medians, and the ratios are what counts.
+/// ```
+/// swift run -c release benchmarks [group …] [--json] [--check] [--long]
+/// ```
+///
+/// Contestants take turns in one process; figures are medians, ratios the medians of the rounds' ratios, and the ratios are
+/// what counts. `--check` fails if a count is off: allocations, executor jobs, fetches; never a time.
 @main
 struct Benchmarks {
+    /// The groups in the order of the table; one file each.
+    static let groups = [
+        BenchmarkGroup("hit", "A fresh value of a Multiplexer", HitGroup.rows),
+        BenchmarkGroup("map", "A fresh value of a MultiplexerMap of 1,000 keys, bounded and counted", MapHitGroup.rows),
+        BenchmarkGroup("events", "A hit without and with an observer", EventsGroup.rows),
+        BenchmarkGroup("runner", "A call with a good dependency", RunnerGroup.rows),
+        BenchmarkGroup("storm", "10,000 callers of one cold key", StormGroup.rows),
+        BenchmarkGroup("keys", "10,000 cold keys at once", ManyKeysGroup.rows),
+        BenchmarkGroup("cold", "A cold request of a new key, one after another", ColdRequestGroup.rows),
+        BenchmarkGroup("memory", "What a map takes in memory", MemoryGroup.rows),
+        BenchmarkGroup("eviction", "Hit ratio, 10,000 of 1,000,000 keys", EvictionGroup.rows),
+        BenchmarkGroup("save", "Saving 10,000 entries of 1 KB, safe from a power cut", SaveGroup.rows),
+        BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
+        BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
+        BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
+        BenchmarkGroup(
+            "growth",
+            "Cost of one at 100 times as many, beside the cost of one at 1 time",
+            GrowthGroup.rows
+        ),
+    ]
+
     static func main() async throws {
-        #if DEBUG
-        print("This is a debug build; for figures that mean something: swift run -c release benchmarks\n")
-        #endif
-        let groups = CommandLine.arguments.dropFirst().filter { !$0.hasPrefix("-") }
-        if groups.isEmpty || groups.contains("hit") { try await HitBenchmark.run() }
-        if groups.isEmpty || groups.contains("memory") { try await MemoryBenchmark.run() }
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        let options = Set(arguments.filter { $0.hasPrefix("-") })
+        let names = arguments.filter { !$0.hasPrefix("-") }
+        let known: Set = ["--json", "--check", "--long"]
+        let isUnknown = !options.isSubset(of: known) || !Set(names).isSubset(of: self.groups.map(\.name))
+        guard !isUnknown else {
+            print("benchmarks [group …] [--json] [--check] [--long]")
+            print("groups: " + self.groups.map(\.name).joined(separator: " "))
+            exit(2)
+        }
+        try await self.run(names, options)
     }
+
+    /// Runs on the pool, where most callers are; what is measured on the main actor says so.
+    @concurrent private static func run(_ names: [String], _ options: Set<String>) async throws {
+        let report = Report(isJSON: options.contains("--json"))
+        report.begin()
+        let effort = Effort(isLong: options.contains("--long"))
+        var rows = try await SelfCheck.rows()
+        report.show("The counters themselves", rows)
+        for group in self.groups where names.isEmpty || names.contains(group.name) {
+            let more = try await group.rows(effort)
+            report.show(group.title, more)
+            rows += more
+        }
+        let wrong = rows.filter(\.isWrongCount)
+        try report.end(rows)
+        if options.contains("--check"), !wrong.isEmpty {
+            for row in wrong { FileHandle.standardError.write(Data("count off: \(row.group), \(row.name)\n".utf8)) }
+            exit(1)
+        }
+    }
+}
+
+/// Rows of the table that belong together, and are made together.
+struct BenchmarkGroup: Sendable {
+    let name: String
+    let title: String
+    private let make: @Sendable (String, Effort) async throws -> [Row]
+
+    init(_ name: String, _ title: String, _ make: @escaping @Sendable (String, Effort) async throws -> [Row]) {
+        self.name = name
+        self.title = title
+        self.make = make
+    }
+
+    func rows(_ effort: Effort) async throws -> [Row] { try await self.make(self.name, effort) }
+}
+
+/// How much trouble is taken.
+struct Effort: Sendable {
+    let isLong: Bool
+
+    /// So many rounds, or four times as many.
+    func rounds(_ count: Int) -> Int { self.isLong ? count * 4 : count }
 }

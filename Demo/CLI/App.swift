@@ -18,8 +18,8 @@ struct App: Sendable {
     let batchedPlaces: MultiplexerMap<Int, Place>
 
     /// Launches the app; `user` is asked for name and password when a sign-in is needed.
-    init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) {
-        let api = API(backend)
+    init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) throws {
+        let api = try API(backend)
         let repository = MuxRepository(directory: folder.appending(component: "caches"))
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session", directory: folder.appending(component: "tokens")),
@@ -31,14 +31,14 @@ struct App: Sendable {
         self.repository = repository
         self.oauth = oauth
         self.profile = Multiplexer(cacheKey: "Me", dependency: oauth, policy: policy, repository: repository) { token in
-            try await api.me(token)
+            try await api.fetchUserInfo(token)
         }
         self.places = MultiplexerMap(cacheKey: "Places", dependency: oauth, policy: policy, repository: repository) {
             id,
-            token in try await api.place(id, token)
+            token in try await api.fetchPlace(id, token)
         }
         self.batchedPlaces = MultiplexerMap(policy: policy, repository: repository) { ids in
-            let places = try await oauth.run { .output(try await api.places(ids, $0)) }
+            let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }
             return Dictionary(places.map { ($0.id, $0) }) { $1 }
         }
     }

@@ -30,7 +30,7 @@ final class Stage: Sendable {
         let url = try self.backend.goOnline()
         self.folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-demo-\(UUID().uuidString)")
         self.placeIDs = places.prefix(50).map(\.id)
-        self.app = App(backend: url, folder: self.folder) { Self.credentials(user.withLock { $0 }) }
+        self.app = try App(backend: url, folder: self.folder) { Self.credentials(user.withLock { $0 }) }
     }
 
     static func credentials(_ name: String) -> (name: String, password: String) {

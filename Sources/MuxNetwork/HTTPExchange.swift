@@ -1,15 +1,19 @@
-package import Foundation
-
 /// What is known of an answer while it arrives: the pure part of the bridge to `URLSession`.
 package struct HTTPExchange: Sendable {
     private let method: String
-    private let limit: Int
+    /// The largest body that is of use, if there is a limit.
+    private let limit: Int?
     package var redirects: HTTPRedirects
     /// A challenge was turned down, so the cancellation that follows is none: the refusal itself is the answer.
     private var isChallenged = false
+    /// The head of the answer.
     private var reply: HTTPReply?
+    /// How much of the body has arrived.
+    private var received = 0
+    /// Whether the head has arrived by itself, and not only with a challenge.
+    package private(set) var isHeadReceived = false
 
-    package init(method: String, limit: Int, redirects: HTTPRedirects) {
+    package init(method: String, limit: Int?, redirects: HTTPRedirects) {
         self.method = method
         self.limit = limit
         self.redirects = redirects
@@ -20,18 +24,13 @@ package struct HTTPExchange: Sendable {
     /// - Returns: Why to give up, if the answer is already known to be too large.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         self.reply = reply
-        guard let expected = self.expectedLength, expected > self.limit else { return nil }
-        return .bodyTooLarge(limit: self.limit)
+        self.isHeadReceived = true
+        guard let limit, let expected = self.expectedLength, expected > limit else { return nil }
+        return .bodyTooLarge(limit: limit)
     }
 
     /// A part of the body has arrived.
-    ///
-    /// - Returns: Why to give up, if that is too much.
-    package mutating func received(_ data: Data) -> HTTPError? {
-        guard (self.reply?.body.count ?? 0) + data.count <= self.limit else { return .bodyTooLarge(limit: self.limit) }
-        self.reply?.body.append(data)
-        return nil
-    }
+    package mutating func received(count: Int) { self.received += count }
 
     /// The server asked for credentials and gets none.
     ///
@@ -44,19 +43,20 @@ package struct HTTPExchange: Sendable {
     /// The exchange has ended, with an error or without.
     package func ended(_ failure: HTTPFailure?) -> Result<HTTPReply, any Error> {
         switch failure {
-        case .cancelled? where self.isChallenged, nil: break
+        case .cancelled? where self.isChallenged: return self.reply.map { .success($0) } ?? .failure(HTTPError.notHTTP)
+        case nil: break
         case .cancelled?: return .failure(CancellationError())
         case .timedOut(let time)?: return .failure(HTTPError.timedOut(after: time))
         case .other(let error)?:
             // Linux reports a short body as an unknown error; the lengths say what it was.
-            if let reply, let expected = self.expectedLength, reply.body.count < expected {
-                return .failure(HTTPError.truncated(expected: expected, received: reply.body.count))
+            if let expected = self.expectedLength, self.received < expected {
+                return .failure(HTTPError.truncated(expected: expected, received: self.received))
             }
             return .failure(HTTPError.unreachable(error))
         }
         guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
-        if failure == nil, let expected = self.expectedLength, reply.body.count < expected {
-            return .failure(HTTPError.truncated(expected: expected, received: reply.body.count))
+        if let expected = self.expectedLength, self.received < expected {
+            return .failure(HTTPError.truncated(expected: expected, received: self.received))
         }
         return .success(reply)
     }

@@ -4,6 +4,8 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     public var timeout: Duration = .seconds(20)
 
     /// How long a request may take in all, redirections included; `nil` for as long as it likes.
+    ///
+    /// It does not count for ``URLSessionTransport/stream(_:into:)``, which ends when the server is silent.
     public var deadline: Duration? = .seconds(40)
 
     /// The largest body that is accepted, in bytes, counted after decoding.

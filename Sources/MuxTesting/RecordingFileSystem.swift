@@ -135,4 +135,19 @@ package final class RecordingFileSystem: FileSystem {
         try self.note(.unlock, file.path)
         try self.base.unlock(file)
     }
+
+    package func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool {
+        try self.note(.lock, file.path)
+        return try self.base.tryLock(file)
+    }
+
+    package func setModified(_ path: String, to nanoseconds: Int64) throws(MuxStoreError) {
+        try self.note(.setTime, path)
+        try self.base.setModified(path, to: nanoseconds)
+    }
+
+    package func freeSpace(at path: String) throws(MuxStoreError) -> Int64 {
+        try self.note(.freeSpace, path)
+        return try self.base.freeSpace(at: path)
+    }
 }

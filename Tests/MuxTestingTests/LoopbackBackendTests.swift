@@ -26,6 +26,23 @@ struct LoopbackBackendTests {
         var lifetime: Int
     }
 
+    private struct Ask<Output: Decodable & Sendable>: HTTPRequest {
+        var endPoint: HTTPEndPoint
+        var method = HTTPMethod.get
+        var body: HTTPBody?
+
+        init(_ base: URL, _ path: HTTPPath, as type: Output.Type = Output.self) throws {
+            self.endPoint = try HTTPEndPoint(base).appending(path)
+        }
+
+        init(_ base: URL, _ path: HTTPPath, json fields: [String: String], as type: Output.Type = Output.self) throws {
+            try self.init(base, path)
+            self.method = .post
+            self.body = .json(fields)
+        }
+    }
+
+    private let client = HTTPClient()
     private let places = [Place(id: "1", name: "Oslo"), Place(id: "a/b?c", name: "Nowhere")]
 
     private func backend() throws -> LoopbackBackend {
@@ -34,11 +51,15 @@ struct LoopbackBackendTests {
 
     @Test func `P-04 the backend signs in and serves the resources of the token's user`() async throws {
         let backend = try self.backend()
-        let client = HTTPClient(baseURL: try backend.goOnline())
+        let url = try backend.goOnline()
 
-        let tokens = try await client.post("sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
-        let profile = try await client.get("/me", bearer: tokens.access, as: Profile.self)
-        let place = try await client.get("places/\("a/b?c")", bearer: tokens.access, as: Place.self)
+        let signIn = try Ask(url, "/sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
+        let tokens = try await self.client.output(of: signIn)
+        let profile = try await self.client.output(of: try Ask(url, "/me", as: Profile.self), token: tokens.access)
+        let place = try await self.client.output(
+            of: try Ask(url, "/places/\("a/b?c")", as: Place.self),
+            token: tokens.access
+        )
 
         #expect(profile.user == "alice")
         #expect(place == self.places[1])
@@ -47,18 +68,18 @@ struct LoopbackBackendTests {
         #expect(backend.server.requestCount("GET /places/a%2Fb%3Fc") == 1)
         #expect(backend.server.connectionCount == 1)
         await #expect(throws: HTTPError.self) {
-            try await client.get("places/2", bearer: tokens.access, as: Place.self)
+            try await self.client.output(of: try Ask(url, "/places/2", as: Place.self), token: tokens.access)
         }
         await backend.goOffline()
     }
 
     @Test func `P-04 the backend refuses a bad token in a way that names the dependency`() async throws {
         let backend = try self.backend()
-        let client = HTTPClient(baseURL: try backend.goOnline())
+        let url = try backend.goOnline()
 
         for token in [nil, "bad"] {
             let error = await #expect(throws: HTTPError.self) {
-                try await client.get("me", bearer: token, as: Profile.self)
+                try await self.client.output(of: try Ask(url, "/me", as: Profile.self), token: token)
             }
             #expect(error?.isBadDependency == true)
         }
@@ -70,14 +91,11 @@ struct LoopbackBackendTests {
         let backend = try self.backend()
         let transport = URLSessionTransport()
         let url = try backend.goOnline()
-        let client = HTTPClient(baseURL: url, transport: transport)
-        let first = try await client.post("sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
+        let signIn = try Ask(url, "/sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
+        let first = try await self.client.output(of: signIn)
 
-        let second = try await client.post(
-            "token",
-            json: ["grant_type": "refresh_token", "refresh_token": first.refresh],
-            as: Tokens.self
-        )
+        let fields = ["grant_type": "refresh_token", "refresh_token": first.refresh]
+        let second = try await self.client.output(of: try Ask(url, "/token", json: fields, as: Tokens.self))
         var form = HTTPCall(method: "POST", url: url.appending(path: "token"))
         form.headers["Content-Type"] = "application/x-www-form-urlencoded"
         form.body = Data("grant_type=refresh_token&refresh_token=\(second.refresh)".utf8)
@@ -97,8 +115,7 @@ struct LoopbackBackendTests {
     @Test func `P-04 the backend goes offline and comes back at the same place`() async throws {
         let backend = try self.backend()
         let url = try backend.goOnline()
-        let client = HTTPClient(baseURL: url)
-        let ask = { try await client.get("me", as: Profile.self) }
+        let ask = { try await self.client.output(of: try Ask(url, "/me", as: Profile.self)) }
         #expect((await #expect(throws: HTTPError.self) { try await ask() })?.isBadDependency == true)
 
         await backend.goOffline()

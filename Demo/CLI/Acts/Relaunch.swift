@@ -40,7 +40,7 @@ enum Relaunch {
             throw CocoaError(.featureUnsupported)
         }
         let folder = URL(filePath: arguments[1], directoryHint: .isDirectory)
-        let app = App(backend: backend, folder: folder) { Stage.credentials("alice") }
+        let app = try App(backend: backend, folder: folder) { Stage.credentials("alice") }
         var outcome = Outcome()
         if try await app.profile.request().user == "alice" { outcome.succeeded += 1 }
         for id in arguments[2].split(separator: ",").compactMap({ Int($0) })

@@ -18,12 +18,22 @@ package struct FileStatus: Sendable, Hashable {
     /// The permission bits.
     package var mode: UInt32
     package var isFolder: Bool
+    /// The time of modification, in nanoseconds since 1970.
+    package var modified: Int64
 
-    package init(identity: Identity, size: Int64, linkCount: UInt64, mode: UInt32, isFolder: Bool) {
+    package init(
+        identity: Identity,
+        size: Int64,
+        linkCount: UInt64,
+        mode: UInt32,
+        isFolder: Bool,
+        modified: Int64 = 0
+    ) {
         self.identity = identity
         self.size = size
         self.linkCount = linkCount
         self.mode = mode
         self.isFolder = isFolder
+        self.modified = modified
     }
 }

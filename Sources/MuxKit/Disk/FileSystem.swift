@@ -48,6 +48,17 @@ package protocol FileSystem: Sendable {
     func lock(_ file: OpenFile) throws(MuxStoreError)
 
     func unlock(_ file: OpenFile) throws(MuxStoreError)
+
+    /// Takes the lock of `file` if nobody has it.
+    ///
+    /// - Returns: Whether the caller has it now, until the file is closed.
+    func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool
+
+    /// Makes the file's time of modification `nanoseconds` since 1970.
+    func setModified(_ path: String, to nanoseconds: Int64) throws(MuxStoreError)
+
+    /// How many bytes are free for this user where `path` is.
+    func freeSpace(at path: String) throws(MuxStoreError) -> Int64
 }
 
 extension FileSystem {

@@ -31,4 +31,8 @@ public enum MuxFileOperation: String, Sendable, Hashable {
     case unlock
     /// Telling the system how to treat a folder, such as to leave it out of backups.
     case mark
+    /// Setting a file's time of modification.
+    case setTime
+    /// Asking how much space is free.
+    case freeSpace
 }

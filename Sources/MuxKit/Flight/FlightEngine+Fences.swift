@@ -24,7 +24,7 @@ extension FlightEngine {
     package func fenceAll<R>(_ change: (inout State) -> sending R) -> sending R {
         let (result, flights) = self.board.withLock { board in
             let result = change(&board.state)
-            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.detachedByFence() } }
+            let actions = board.keysInFlight.map { key in board.withMachine(of: key) { $0.detachedByFence() } }
             return (result, actions.flatMap(\.cancel))
         }
         self.cancel(flights)
@@ -43,7 +43,7 @@ extension FlightEngine {
     ) -> sending R {
         let (waiters, flights, (answer, result)) = self.board.withLock { board in
             let answer = change(&board.state)
-            let actions = Array(board.machines.keys).map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
+            let actions = board.keysInFlight.map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
             return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
         }
         Self.wake(waiters, with: answer)

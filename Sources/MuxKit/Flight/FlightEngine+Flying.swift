@@ -47,20 +47,41 @@ extension FlightEngine {
         }
     }
 
-    /// Answers those who wait for a flight, which goes on to its end, if no fence has passed it.
+    /// What there is for those who wait for a flight before its work begins.
+    package struct EarlyAnswers {
+        /// What the callers get who are answered, by their tickets.
+        package var outputs: [Ticket: Output] = [:]
+        /// Whether the work need not begin, if nobody else waits.
+        package var isOver = false
+
+        package init() {}
+    }
+
+    /// Answers some of those who wait for a flight, if no fence has passed it.
+    ///
+    /// - Parameters:
+    ///   - flight: The flight.
+    ///   - key: What it is about.
+    ///   - answers: Called under the lock with the tickets of those who wait.
+    /// - Returns: Whether the flight is over. Then it must not land.
     package func answerEarly(
         _ flight: FlightID,
         of key: Key,
-        _ answer: (inout State) -> Output?
-    ) {
-        let (waiters, output) = self.board.withLock { board -> ([Waiter], Output?) in
-            guard board.machines[key]?.currentFlight == flight, let output = answer(&board.state) else {
-                return ([], nil)
+        _ answers: (inout State, [Ticket]) -> EarlyAnswers
+    ) -> Bool {
+        let (waiters, ended) = self.board.withLock { board -> ([(Waiter, Output)], Running?) in
+            guard let machine = board.machines[key], machine.currentFlight == flight else { return ([], nil) }
+            let early = answers(&board.state, machine.currentTickets)
+            let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
+            let (waiters, isOver) = board.withMachine(of: key) {
+                $0.answeredEarly(flight, answered, isOver: early.isOver)
             }
-            return (board.withMachine(of: key) { $0.answeredEarly(flight) }, output)
+            let outputs = answered.compactMap { early.outputs[$0] }
+            return (Array(zip(waiters, outputs)), isOver ? board.running.removeValue(forKey: flight) : nil)
         }
-        guard let output else { return }
-        Self.wake(waiters, with: .success(output))
+        ended?.linger?.cancel()
+        for (waiter, output) in waiters { waiter.resume(returning: .output(output)) }
+        return ended != nil
     }
 
     /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.

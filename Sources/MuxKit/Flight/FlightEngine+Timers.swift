@@ -25,24 +25,28 @@ extension FlightEngine {
 
     // MARK: - Patience
 
-    /// Gives the caller `result` if it still waits after `duration`; the flight goes on.
+    /// Gives the caller what there is instead if it still waits after `duration`; the flight goes on.
     func startPatience(
         of ticket: Ticket,
         _ key: Key,
         _ duration: Duration,
-        _ result: Result<Output, any Error>
+        _ instead: @escaping Instead
     ) -> Task<Void, Never> {
         let time = self.time
         return self.spawn(name: "mux.patience") { [weak self] in
             guard (try? await time.sleep(for: duration)) != nil else { return }
-            self?.patienceEnded(of: ticket, key, result)
+            self?.patienceEnded(of: ticket, key, instead)
         }
     }
 
-    private func patienceEnded(of ticket: Ticket, _ key: Key, _ result: Result<Output, any Error>) {
-        let action = self.board.withLock { board in
-            board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }
+    private func patienceEnded(of ticket: Ticket, _ key: Key, _ instead: Instead) {
+        let now = self.time.now
+        let (action, result) = self.board.withLock {
+            board -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
+            guard let output = instead(&board.state, ticket, now) else { return (.ignore, nil) }
+            return (board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
         }
+        guard let result else { return }
         switch action {
         case .ignore: break
         case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(with: result.map(Landing.output))

@@ -7,6 +7,7 @@
 /// change, and call nothing.
 ///
 /// **Cancellation.** A caller whose task is cancelled leaves at once; what happens to the flight is the owner's choice.
+@usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// How a call ends that no error ends.
     package enum Landing: Sendable {
@@ -22,15 +23,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answer(Output)
         /// The caller need not wait for the flight that is needed.
         case answerAndFly(Output)
-        /// A flight is needed, but if it takes longer, the caller gets this.
-        case flyNoLonger(than: Duration, Output)
-        /// A flight is needed, but if it takes longer, the caller fails with this.
-        case flyNoLongerOrFail(after: Duration, any Error)
+        /// A flight is needed, but if it takes longer, the caller gets what there is then.
+        case flyNoLonger(than: Duration, Instead)
         /// No flight can help.
         case fail(any Error)
         /// A flight is needed.
         case fly
     }
+
+    /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
+    package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
 
     /// Who does the work of a flight that has to start.
     package enum Launch: Sendable {
@@ -85,8 +87,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    @usableFromInline
     struct Board: Sendable {
-        var state: State
+        @usableFromInline var state: State
         var machines: [Key: FlightStateMachine<Waiter>] = [:]
         var running: [FlightID: Running] = [:]
         var deadlines = Deadlines<Key>()
@@ -103,6 +106,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
         }
 
+        /// The keys that have flights, in the order in which these began: the order of a dictionary is chance.
+        var keysInFlight: [Key] {
+            self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
+        }
+
         /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine<Waiter>) -> R) -> R {
             var machine = self.machines.removeValue(forKey: key) ?? FlightStateMachine()
@@ -111,9 +119,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    let board: Guarded<Board>
+    @usableFromInline let board: Guarded<Board>
     let spawn: Spawn
-    let time: TimeSource
+    @usableFromInline let time: TimeSource
     let options: Options
 
     /// Makes an engine around the owner's `state`, which its lock guards.
@@ -151,7 +159,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - key: What the flight is about.
     ///   - launch: Who does the work if a flight has to start.
     ///   - decide: Called under the lock, once.
-    ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
+    ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
+    ///     already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
     /// - Returns: The answer or the outcome, or that the caller has to do the work.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
@@ -161,7 +170,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ key: Key,
         launch: Launch,
         decide: (inout State) -> Decision,
-        joined: (inout State, Bool) -> Void,
+        joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let place = Guarded<Ticket?>(nil)
@@ -191,8 +200,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                         linger?.cancel()
                     }
                     arrived()
-                    if let (duration, result) = patience {
-                        timer = self.startPatience(of: ticket, key, duration, result)
+                    if let (duration, instead) = patience {
+                        timer = self.startPatience(of: ticket, key, duration, instead)
                     }
                     if case .launch = effect {
                         self.launch(ticket, of: key)
@@ -216,7 +225,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     private enum Arrival {
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, FlightID)
-        case wait(Ticket, Effect, (Duration, Result<Output, any Error>)?)
+        case wait(Ticket, Effect, (Duration, Instead)?)
     }
 
     private func arrive(
@@ -225,14 +234,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ launch: Launch,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
-        joined: (inout State, Bool) -> Void
+        joined: (inout State, Ticket, Bool) -> Void
     ) -> Arrival {
         let isCancelled = Task.isCancelled
         let priority = Task.currentPriority
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let caller = FlightNode.current
         return self.board.withLock { board -> Arrival in
-            var patience: (Duration, Result<Output, any Error>)?
+            var patience: (Duration, Instead)?
             switch decide(&board.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
@@ -244,8 +253,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
-            case .flyNoLonger(let duration, let output): patience = (duration, .success(output))
-            case .flyNoLongerOrFail(let duration, let error): patience = (duration, .failure(error))
+            case .flyNoLonger(let duration, let instead): patience = (duration, instead)
             case .fly: break
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }
@@ -264,17 +272,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .start(let flight):
                 board.running[flight] = Running(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
-                joined(&board.state, false)
+                joined(&board.state, ticket, false)
                 return .wait(ticket, .launch, patience)
             case .join(let flight):
-                joined(&board.state, true)
+                joined(&board.state, ticket, true)
                 return .wait(
                     ticket,
                     .joined(slow: board.running[flight]?.raised(to: priority), linger: nil),
                     patience
                 )
             case .adopt(let flight):
-                joined(&board.state, true)
+                joined(&board.state, ticket, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
                 return .wait(
@@ -285,6 +293,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
         }
     }
+
     private func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =
             switch self.options.linger {

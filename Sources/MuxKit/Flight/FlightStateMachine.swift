@@ -14,7 +14,7 @@ package typealias Ticket = UInt64
 /// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell and only grow.
 package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// Why a flight keeps running.
-    private enum Phase: Sendable, Equatable {
+    fileprivate enum Phase: Sendable, Hashable {
         /// Somebody waits, or the flight runs to its end in any case.
         case wanted
         /// Nobody waits; the flight is cancelled when the linger that began with this ticket has passed.
@@ -24,7 +24,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     }
 
     /// One running piece of work.
-    private struct Flight: Sendable {
+    fileprivate struct Flight: Sendable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = Parking<Waiter>()
@@ -49,6 +49,9 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// The flight that a caller would join now.
     package var currentFlight: FlightID? { self.current?.id }
 
+    /// The oldest flight of all; `nil` if there is none.
+    package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }
+
     // MARK: - Arriving
 
     /// What to do for a caller who wants the outcome.
@@ -63,20 +66,20 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 
     /// A caller asks for the outcome and waits under `ticket`, which also names the flight if one has to start.
     package mutating func requested(by waiter: Waiter, ticket: Ticket) -> RequestAction {
-        guard var flight = self.current else {
+        guard let id = self.current?.id, let phase = self.current?.phase else {
             var flight = Flight(id: ticket)
             flight.waiters.park(waiter, ticket: ticket)
             self.current = flight
             return .start(ticket)
         }
-        flight.waiters.park(waiter, ticket: ticket)
-        defer { self.current = flight }
-        switch flight.phase {
+        // In place: a copy of the flight would copy all who wait, for each who comes.
+        self.current?.waiters.park(waiter, ticket: ticket)
+        switch phase {
         case .wanted, .cancelled:
-            return .join(flight.id)
+            return .join(id)
         case .lingering:
-            flight.phase = .wanted
-            return .adopt(flight.id)
+            self.current?.phase = .wanted
+            return .adopt(id)
         }
     }
 
@@ -89,14 +92,33 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return true
     }
 
-    /// There is an answer for those who wait for a flight, which goes on to its end.
+    /// The tickets of those who wait for the current flight.
+    package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
+
+    /// There are answers, before the work of a flight begins, for those who wait under `tickets`.
     ///
-    /// - Returns: Those who wait.
-    package mutating func answeredEarly(_ id: FlightID) -> [Waiter] {
-        guard self.current?.id == id else { return [] }
-        self.current?.isOwed = true
-        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
-        return self.current?.waiters.drain() ?? []
+    /// - Parameters:
+    ///   - id: The flight.
+    ///   - tickets: Who is answered.
+    ///   - isOver: Whether the flight is over with that, if nobody else waits; otherwise it runs to its end in any case.
+    /// - Returns: Who is answered, and whether the flight is over.
+    package mutating func answeredEarly(
+        _ id: FlightID,
+        _ tickets: [Ticket],
+        isOver: Bool
+    ) -> (waiters: [Waiter], isOver: Bool) {
+        guard var flight = self.current, flight.id == id else { return ([], false) }
+        let waiters = tickets.compactMap { flight.waiters.leave($0) }
+        if isOver, flight.waiters.isEmpty, !flight.isOwed {
+            self.current = nil
+            return (waiters, true)
+        }
+        if !isOver {
+            flight.isOwed = true
+            if case .lingering = flight.phase { flight.phase = .wanted }
+        }
+        self.current = flight
+        return (waiters, false)
     }
 
     // MARK: - Leaving
@@ -282,3 +304,6 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 extension FlightStateMachine.LeaveAction: Equatable where Waiter: Equatable {}
 extension FlightStateMachine.EndAction: Equatable where Waiter: Equatable {}
 extension FlightStateMachine.FenceAction: Equatable where Waiter: Equatable {}
+
+extension FlightStateMachine: Equatable, Hashable where Waiter: Hashable {}
+extension FlightStateMachine.Flight: Equatable, Hashable where Waiter: Hashable {}

@@ -4,7 +4,7 @@
 /// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
 package struct Parking<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
-    private struct Place: Sendable {
+    fileprivate struct Place: Sendable {
         let ticket: UInt64
         var waiter: Waiter?
     }
@@ -40,6 +40,9 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return waiter
     }
 
+    /// The tickets of those who wait, in order of arrival.
+    package var tickets: [UInt64] { self.places.lazy.filter { $0.waiter != nil }.map(\.ticket) }
+
     /// Lets those of `others` wait before the ones here, each under the ticket that it has.
     package mutating func putFirst(_ others: Parking) {
         self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
@@ -66,3 +69,6 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return nil
     }
 }
+
+extension Parking: Equatable, Hashable where Waiter: Hashable {}
+extension Parking.Place: Equatable, Hashable where Waiter: Hashable {}

@@ -4,14 +4,22 @@
 /// An element that may not go stays even beyond the bound, see ``excess``. Pure: no lock, no clock, no task.
 ///
 /// Up to 2^28 elements are found fast; memory for 2^32, the most that fit, nobody has.
+@usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     /// Where a key is, or would be; good until the next change.
-    package struct Place {
-        let hash: UInt32
-        let hit: FlatIndex.Hit?
+    @usableFromInline
+    package struct Place: Sendable {
+        @usableFromInline let hash: UInt32
+        @usableFromInline let hit: FlatIndex.Hit?
+
+        @inlinable
+        init(hash: UInt32, hit: FlatIndex.Hit?) {
+            self.hash = hash
+            self.hit = hit
+        }
 
         /// Whether there is an element.
-        package var isOccupied: Bool { self.hit != nil }
+        @inlinable package var isOccupied: Bool { self.hit != nil }
     }
 
     /// How many elements there may be; `nil` for any number.
@@ -19,12 +27,12 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// What they may cost together; `nil` for any cost, and then costs are not even kept.
     package let maximumCost: Int?
 
-    package private(set) var keys: ContiguousArray<Key> = []
-    var elements: ContiguousArray<Element> = []
+    @usableFromInline package private(set) var keys: ContiguousArray<Key> = []
+    @usableFromInline var elements: ContiguousArray<Element> = []
     var costs: ContiguousArray<Int> = []
     var cost: UInt128 = 0
-    var index = FlatIndex()
-    var order: EvictionOrder
+    @usableFromInline var index = FlatIndex()
+    @usableFromInline var order: EvictionOrder
 
     /// An empty table; a limit below zero is zero.
     package init(maximumCount: Int?, maximumCost: Int? = nil) {
@@ -44,12 +52,16 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// How many elements are there beyond the bound because they may not go.
     package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
+    /// Whether there is more than the bound permits, because it may not go.
+    package var isOverBound: Bool { !self.fits(0, 0) }
+
     /// How many elements the arrays have room for.
     package var room: Int { self.order.capacity }
 
     // MARK: - Looking
 
     /// Where `key` is.
+    @inlinable
     @inline(__always)
     package func place(of key: Key) -> Place {
         let hash = FlatIndex.hash(key)
@@ -57,10 +69,12 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     /// The element at `place`.
+    @inlinable
     @inline(__always)
     package func element(at place: Place) -> Element? { place.hit.map { self.elements[$0.number] } }
 
     /// Notes that the element at `place` was asked for.
+    @inlinable
     @inline(__always)
     package mutating func touch(_ place: Place) {
         if let hit = place.hit { self.order.touched(hit.number) }

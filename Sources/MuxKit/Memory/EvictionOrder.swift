@@ -6,6 +6,7 @@
 /// Who may not go is put aside until it may.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
+@usableFromInline
 package struct EvictionOrder: Sendable {
     /// Where a thing is.
     package enum Queue: UInt32, Sendable {
@@ -20,13 +21,14 @@ package struct EvictionOrder: Sendable {
     /// A place in a queue.
     ///
     /// One word has the hash (28 bits), the queue (2) and how often it was asked for (2).
-    private struct Node: Sendable {
-        var word: UInt32
+    @usableFromInline
+    struct Node: Sendable {
+        @usableFromInline var word: UInt32
         var newer: UInt32
         var older: UInt32
 
         var hash: UInt32 { self.word >> 4 }
-        var uses: UInt32 {
+        @inlinable var uses: UInt32 {
             get { self.word & 3 }
             set { self.word = self.word & ~3 | newValue }
         }
@@ -44,7 +46,7 @@ package struct EvictionOrder: Sendable {
 
     private static let none = UInt32.max
 
-    private var nodes: ContiguousArray<Node> = []
+    @usableFromInline var nodes: ContiguousArray<Node> = []
     private var small = List()
     private var main = List()
     private var aside = List()
@@ -71,6 +73,7 @@ package struct EvictionOrder: Sendable {
     }
 
     /// A thing was asked for.
+    @inlinable
     @inline(__always)
     package mutating func touched(_ number: Int) {
         let uses = self.nodes[number].uses

@@ -1,6 +1,7 @@
 /// A slot with an entry, as a table of a million holds it: 32 bytes and the value.
 ///
 /// The pieces that hardly any slot has are in an object of their own.
+@usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
     /// What few slots have.
     private final class Rarities: Sendable {
@@ -26,17 +27,18 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         }
     }
 
-    private static var flagBits: UInt64 { 4 }
+    private static var flagBits: UInt64 { 5 }
     private static var dirty: UInt64 { 1 }
-    private static var refreshed: UInt64 { 2 }
+    @inlinable static var refreshed: UInt64 { 2 }
     private static var removalPending: UInt64 { 4 }
     private static var persistent: UInt64 { 8 }
+    @inlinable static var renewsAhead: UInt64 { 16 }
 
-    package let value: Value
-    private let fetchedAt: Moment
-    private let timeToLive: Int64
-    /// The revision, and four flags: a table that makes a change per nanosecond wraps in 36 years.
-    private let revisionAndFlags: UInt64
+    @usableFromInline package let value: Value
+    @usableFromInline let fetchedAt: Moment
+    @usableFromInline let timeToLive: Int64
+    /// The revision, and five flags: a table that makes a change per nanosecond wraps in 18 years.
+    @usableFromInline let revisionAndFlags: UInt64
     private let rarities: Rarities?
 
     /// Packs `slot`; `nil` if it has no entry.
@@ -53,6 +55,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             | (slot.isRefreshed ? Self.refreshed : 0)
             | (slot.isRemovalPending ? Self.removalPending : 0)
             | (entry.isPersistent ? Self.persistent : 0)
+            | (entry.renewalAge != nil ? Self.renewsAhead : 0)
         let isPlain =
             entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits() && slot.trouble == nil
             && isExact
@@ -66,6 +69,16 @@ package struct PackedSlot<Value: Sendable>: Sendable {
                 trouble: slot.trouble,
                 timeToLive: isExact ? nil : entry.timeToLive
             )
+    }
+
+    /// Whether the entry is fresh for a request without options, and not to be renewed ahead of time.
+    ///
+    /// Says no in the rare cases that only ``Freshness`` can tell.
+    @inlinable
+    func isHit(at now: Moment) -> Bool {
+        guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
+        let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
+        return max(age, 0) < self.timeToLive && !overflow
     }
 
     /// Whether the slot may not be evicted: the disk has yet to hear of it.

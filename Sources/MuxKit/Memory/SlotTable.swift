@@ -1,10 +1,11 @@
 /// The slots of a ``MultiplexerMap``: entries in one bounded table, not an object per key.
 ///
 /// Beside it is what is left where there is no entry: a few marks, and remembered failures, as many as entries at most.
+@usableFromInline
 package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
-    package typealias Key = ExactKey<RawKey>
+    @usableFromInline package typealias Key = ExactKey<RawKey>
 
-    private var table: BoundedTable<Key, PackedSlot<Value>>
+    @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
     private var marks: [Key: Slot<Value>] = [:]
     private var refreshMarkCount = 0
     private var failures: BoundedTable<Key, Slot<Value>.Trouble>
@@ -25,6 +26,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     }
 
     /// How many entries are in memory.
+    @usableFromInline
     package var entryCount: Int { self.table.count }
 
     /// How many absent entries are marked.
@@ -33,8 +35,20 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// How many failures are remembered of keys that have no entry.
     package var failureCount: Int { self.failures.count }
 
+    @inlinable
+    package mutating func hit(_ key: Key, at now: Moment) -> Value? {
+        // In place: a copy of the slot, or of an array, would be counted in and out again.
+        guard let number = self.table.place(of: key).hit?.number, self.table.elements[number].isHit(at: now) else {
+            return nil
+        }
+        self.table.order.touched(number)
+        return self.table.elements[number].value
+    }
+
+    @usableFromInline
     package func slot(of key: Key) -> Slot<Value>? { self.slot(of: key, at: self.table.place(of: key)) }
 
+    @usableFromInline
     package mutating func requestedSlot(of key: Key) -> Slot<Value>? {
         let place = self.table.place(of: key)
         self.table.touch(place)
@@ -54,6 +68,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         )
     }
 
+    @usableFromInline
     package mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
@@ -83,10 +98,12 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return result
     }
 
+    @usableFromInline
     package var keys: [Key] {
         Array(self.table.keys) + self.marks.keys + self.failures.keys.filter { self.marks[$0] == nil }
     }
 
+    @usableFromInline
     package mutating func removeAll() -> SlotTable {
         let former = self
         self = SlotTable(
@@ -97,15 +114,21 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return former
     }
 
+    @usableFromInline
     package var hasTooManyMarks: Bool {
         self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
     }
 
+    @usableFromInline
+    package var isOverBound: Bool { self.table.isOverBound }
+
+    @usableFromInline
     package mutating func removeMarks() {
         self.marks = self.marks.filter(\.value.isRemovalPending)
         self.refreshMarkCount = self.marks.values.count(where: \.isRefreshed)
     }
 
+    @usableFromInline
     package mutating func removeClean() -> [Value] {
         var values: [Value] = []
         var lost: [(Key, PackedSlot<Value>)] = []

@@ -5,8 +5,10 @@ package enum Freshness: Sendable, Hashable {
     /// Stale, but served at once; if it renews, fetch behind it.
     case servable(renews: Bool)
     /// Stale: fetch, and serve it only if that fails silenceably, or takes too long for the caller.
+    ///
+    /// A failure that is remembered is the answer without a fetch, unless this is a reload.
     case fallback
-    /// Too old to answer for a failed fetch.
+    /// Too old to answer for a failed fetch, so fetch; a failure that is remembered is the answer here, too.
     case unusable
 
     /// What is known about the entry.
@@ -23,6 +25,8 @@ package enum Freshness: Sendable, Hashable {
         package var isRefreshed: Bool
         /// Whether a fetch failed a moment ago, so that it is too early for another try.
         package var isInBackoff: Bool
+        /// Whether a failure is remembered, so that it is known what another try would bring.
+        package var isFailureRemembered: Bool
 
         package init(
             age: Duration,
@@ -30,7 +34,8 @@ package enum Freshness: Sendable, Hashable {
             renewalAge: Duration? = nil,
             stale: StaleLimits = StaleLimits(),
             isRefreshed: Bool = false,
-            isInBackoff: Bool = false
+            isInBackoff: Bool = false,
+            isFailureRemembered: Bool = false
         ) {
             self.age = age
             self.timeToLive = timeToLive
@@ -38,6 +43,7 @@ package enum Freshness: Sendable, Hashable {
             self.stale = stale
             self.isRefreshed = isRefreshed
             self.isInBackoff = isInBackoff
+            self.isFailureRemembered = isFailureRemembered
         }
     }
 
@@ -67,9 +73,6 @@ package enum Freshness: Sendable, Hashable {
             self.maximumAge = maximumAge
             self.isReload = isReload
         }
-
-        /// Whether a request with these limits may be refused what another one gets.
-        package var isStrict: Bool { self.isReload || self.maximumAge != nil }
     }
 
     /// Judges an entry.
@@ -79,14 +82,15 @@ package enum Freshness: Sendable, Hashable {
         let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, staleIfError)
         if limits.isReload { return isOldEnoughToGo ? .unusable : .fallback }
         if !facts.isRefreshed, age < facts.timeToLive, age < limits.maximumAge ?? .longest {
-            return .fresh(renews: facts.renewalAge.map { age >= $0 && !facts.isInBackoff } ?? false)
+            let isDue = facts.renewalAge.map { age >= $0 } ?? false
+            return .fresh(renews: isDue && !facts.isInBackoff && !facts.isFailureRemembered)
         }
         if facts.isInBackoff, !isOldEnoughToGo { return .servable(renews: false) }
         let maySkipTheWait = !facts.isRefreshed && limits.maximumAge == nil
         let staleWhileRevalidate =
             limits.toleratedStaleness ?? facts.stale.whileRevalidate ?? limits.staleWhileRevalidate
         if maySkipTheWait, age < Self.sum(facts.timeToLive, staleWhileRevalidate) {
-            return .servable(renews: true)
+            return .servable(renews: !facts.isFailureRemembered)
         }
         return isOldEnoughToGo ? .unusable : .fallback
     }

@@ -23,7 +23,7 @@
 /// **On disk.** With a `cacheKey` the value can be kept on disk: ``save()`` writes it, a request that finds nothing in
 /// memory reads it, and its age goes on counting between launches.
 public final actor Multiplexer<Value: Sendable> {
-    nonisolated let core: MultiplexerCore<SingleSlot<Value>>
+    @usableFromInline nonisolated let core: MultiplexerCore<SingleSlot<Value>>
 
     init(
         policy: MuxPolicy,
@@ -48,14 +48,23 @@ public final actor Multiplexer<Value: Sendable> {
     /// Callers that arrive while a fetch runs share its outcome. A caller whose task is cancelled leaves at once; the
     /// others notice nothing.
     ///
-    /// - Parameter options: What counts as good enough for this request.
-    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    /// - Returns: A fresh value, or a stale one where the policy permits it.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
-    /// - Complexity: O(1), and no suspension, for a fresh value in memory.
+    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
     /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
-    public nonisolated(nonsending) func request(_ options: RequestOptions = .init()) async throws -> Value {
-        if options == .init(), let value = self.core.hit(.sole) { return value }
-        return try await self.core.request(.sole, options).value
+    @inlinable
+    public nonisolated(nonsending) func request() async throws -> Value {
+        if let value = self.core.hit(.sole) { return value }
+        return try await self.core.request(.sole, RequestOptions()).value
+    }
+
+    /// Returns the value, fetching it when there is none that is good enough for this request.
+    ///
+    /// - Parameter options: What counts as good enough.
+    /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
+    /// - Throws: What ``request()`` throws.
+    public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
+        try await self.core.request(.sole, options).value
     }
 
     /// Returns what ``request(_:)`` does, with its age, where it came from, and why a stale value was served.
@@ -144,6 +153,9 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// How many watch: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
+
+    /// How many callers wait that want other than what the policy says: zero at rest.
+    package nonisolated var wishCount: Int { self.core.engine.withState { $0.wishes.count } }
 
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }

@@ -186,7 +186,6 @@ extension MultiplexerCore: SessionParticipant {
             state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
-            state.strictKeys = []
             state.newerOnDisk = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
@@ -234,11 +233,8 @@ extension MultiplexerCore: SessionParticipant {
             return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
         }
         let dirty = entries.map { key, entry, isRefreshed in
-            var entry = entry
-            // What a refresh made stale is stale after a relaunch, too.
-            if isRefreshed { entry.timeToLive = .zero }
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
-            return self.unsaved(entry, key, fetchedAt: fetchedAt, persistence)
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
         }
         var unsaved = UnsavedEntries(dirty: dirty, unchanged: unchanged)
         switch owed {
@@ -255,9 +251,12 @@ extension MultiplexerCore: SessionParticipant {
     private func unsaved(
         _ entry: Slot<Value>.Entry,
         _ key: Key,
+        isRefreshed: Bool,
         fetchedAt: Date,
         _ persistence: Persistence<Key, Value>
     ) -> UnsavedEntry {
+        // What a refresh made stale is stale after a relaunch, too.
+        let timeToLive = isRefreshed ? .zero : max(entry.timeToLive, .zero)
         let name = persistence.name(of: key)
         let schemaVersion = self.policy.schemaVersion
         return UnsavedEntry(
@@ -269,7 +268,7 @@ extension MultiplexerCore: SessionParticipant {
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
                     fetchedAt: fetchedAt,
-                    timeToLive: max(entry.timeToLive, .zero),
+                    timeToLive: timeToLive,
                     validator: entry.validator,
                     staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
@@ -280,7 +279,7 @@ extension MultiplexerCore: SessionParticipant {
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.saved(entry) }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                 }
                 self.letGoOfEvicted()
             }

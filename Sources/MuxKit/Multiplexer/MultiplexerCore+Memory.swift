@@ -1,14 +1,24 @@
 extension MultiplexerCore {
+    /// What a caller wants that waits, other than what the policy says.
+    struct Wish: Sendable {
+        let limits: Freshness.Limits
+        /// From when on it takes what there is.
+        let patienceEnds: Moment?
+        /// What was found on disk, for which there may have been no room in memory.
+        var loaded: Slot<Value>?
+    }
+
     /// What the flight engine's lock guards for us.
+    @usableFromInline
     struct State: Sendable {
-        var slots: Slots
-        var statistics = MuxStatistics()
+        @usableFromInline var slots: Slots
+        @usableFromInline var statistics = MuxStatistics()
         /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
         var refreshedOnDisk: Moment?
         /// Counts the sessions.
         var session: UInt64 = 0
-        /// Keys in flight for which somebody waits who does not take what others take.
-        var strictKeys: Set<Key> = []
+        /// What those want who wait with options, by their tickets; they take it back themselves.
+        var wishes: [Ticket: Wish] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
         var newerOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
@@ -17,6 +27,10 @@ extension MultiplexerCore {
         var lastRefresh = Moment.distantPast
         /// What had to make room, to be told of and let go of outside the lock.
         var evicted: [(Key, Slot<Value>)] = []
+        /// Whether entries are being written so that they may go.
+        private var isWritingBack = false
+        /// How many entries there have to be before that is tried again, after it did not help.
+        private var writeBackCount = 0
 
         private var lastRevision: UInt64 = 0
 
@@ -65,6 +79,24 @@ extension MultiplexerCore {
             self.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
         }
 
+        /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:)`` has to follow.
+        mutating func writeBackBegins() -> Bool {
+            guard self.slots.isOverBound else {
+                self.writeBackCount = 0
+                return false
+            }
+            guard !self.isWritingBack, self.slots.entryCount >= self.writeBackCount else { return false }
+            self.isWritingBack = true
+            return true
+        }
+
+        /// So many entries were written; if none, the next try is when there are a quarter more.
+        mutating func wroteBack(_ count: Int) {
+            self.isWritingBack = false
+            let entries = self.slots.entryCount
+            self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
+        }
+
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
             return self.lastRevision
@@ -82,12 +114,25 @@ extension MultiplexerCore {
     }
 
     /// Lets go of what had to make room since the last time, and tells of it; not under the lock.
+    ///
+    /// If too much may not go before it is on disk, has it written.
     func letGoOfEvicted() {
-        let evicted = self.engine.withState { state in
+        let (evicted, writesBack) = self.engine.withState { state in
             let evicted = state.evicted
             if !evicted.isEmpty { state.evicted = [] }
-            return evicted
+            return (evicted, state.writeBackBegins())
         }
+        if writesBack { self.writeBack() }
         for (key, slot) in evicted where slot.entry != nil { self.tell(.evicted, key) }
+    }
+
+    /// Saves, so that what is on disk then may go.
+    private func writeBack() {
+        self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
+            guard let self else { return }
+            let report = await repository.save([self])
+            self.engine.withState { $0.wroteBack(report.saved) }
+            self.letGoOfEvicted()
+        }
     }
 }

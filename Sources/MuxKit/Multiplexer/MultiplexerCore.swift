@@ -3,20 +3,26 @@ import Foundation
 /// What ``Multiplexer`` and ``MultiplexerMap`` have in common, which is all but their names: slots, flights and the disk.
 ///
 /// Members are synchronous where the answer is immediate. What waits for the disk goes through the repository's lane.
+@usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
-    package typealias Key = Slots.Key
-    package typealias Value = Slots.Value
+    @usableFromInline package typealias Key = Slots.Key
+    @usableFromInline package typealias Value = Slots.Value
     package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
-    let engine: FlightEngine<Key, MuxEntry<Value>, State>
+    @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     let policy: MuxPolicy
     let repository: MuxRepository
     let persistence: Persistence<Key, Value>?
     let watchers = Watchers<Key>()
-    private let fetch: Fetch
+    let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
     let usualLimits: Freshness.Limits
+    @usableFromInline let hitClock: HitClock
+    /// The engine's: a hit follows no more references than it has to.
+    @usableFromInline let board: Guarded<FlightEngine<Key, MuxEntry<Value>, State>.Board>
+    /// Whether somebody wants to hear of hits.
+    @usableFromInline let isObserved: Bool
 
     init(
         slots: Slots,
@@ -29,6 +35,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.policy = policy
         self.usualLimits = RequestOptions().limits(policy)
         self.repository = repository
+        self.hitClock = HitClock(repository.time)
+        self.isObserved = repository.observer != nil
         self.persistence = persistence
         self.keyText = keyText
         self.fetch = fetch
@@ -44,26 +52,29 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             wouldDeadlock: MuxError.wouldDeadlock
         )
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
+        self.board = self.engine.board
         if persistence != nil { repository.attach(self) }
     }
 
     // MARK: - Requests
 
     /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
+    ///
+    /// All of it is inlined into the caller's module, where the types are known: that is what makes a hit cheap.
+    @inlinable
     func hit(_ key: Key) -> Value? {
-        let now = self.repository.time.now
-        let value = self.engine.withState { state -> Value? in
-            guard let slot = state.slots.requestedSlot(of: key),
-                slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
-            else { return nil }
-            state.statistics.hits += 1
-            return slot.entry?.value
+        let now = self.hitClock.now ?? self.engine.time.now
+        let value = self.board.withLock { board -> Value? in
+            guard let value = board.state.slots.hit(key, at: now) else { return nil }
+            board.state.statistics.hits += 1
+            return value
         }
-        if value != nil { self.tell(.hit, key) }
+        if self.isObserved, value != nil { self.tell(.hit, key) }
         return value
     }
 
     /// The entry in memory if it is good enough, or else what the key's flight brings.
+    @usableFromInline
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
@@ -71,14 +82,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let limits = options.limits(self.policy)
         // What needs no flight is answered here, without as much as a continuation.
         let immediate = self.engine.withState { state -> Result<MuxEntry<Value>, any Error>? in
-            switch Self.decide(state.slots.requestedSlot(of: key), at: now, limits, options.patience) {
+            switch Self.decide(state.slots.requestedSlot(of: key), at: now, limits) {
             case .answer(let entry):
                 state.statistics.hit(isStale: entry.staleReason != nil)
                 return .success(entry)
             case .fail(let error):
                 state.statistics.hit(isStale: false)
                 return .failure(error)
-            case .answerAndFly, .fly, .flyNoLonger, .flyNoLongerOrFail:
+            case .answerAndFly, .fly, .flyNoLonger:
                 return nil
             }
         }
@@ -88,11 +99,15 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             return try immediate.get()
         }
         var met: MuxEvent.Kind?
+        let wish = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
+        let isUsual = options == .init()
+        var ticket: Ticket?
+        defer { if let ticket { self.engine.withState { $0.wishes[ticket] = nil } } }
         let landing = try await self.engine.enter(
             key,
             launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
             decide: { state in
-                let decision = Self.decide(state.slots.slot(of: key), at: now, limits, options.patience)
+                let decision = Self.decide(state.slots.slot(of: key), at: now, limits)
                 switch decision {
                 case .answer(let entry), .answerAndFly(let entry):
                     state.statistics.hit(isStale: entry.staleReason != nil)
@@ -100,45 +115,63 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 case .fail:
                     state.statistics.hit(isStale: false)
                     met = .hit
-                case .fly, .flyNoLonger, .flyNoLongerOrFail:
-                    break
+                case .fly, .flyNoLonger:
+                    guard let patience = options.patience else { break }
+                    return .flyNoLonger(than: patience) { Self.instead(in: &$0, key, $1, at: $2).map(Result.success) }
                 }
                 return decision
             },
-            joined: { state, isRunning in
+            joined: { state, given, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
-                if limits.isStrict { state.strictKeys.insert(key) }
+                if !isUsual {
+                    state.wishes[given] = wish
+                    ticket = given
+                }
                 met = isRunning ? .joined : .missed
             },
             arrived: { if let met { self.tell(met, key) } }
         )
         guard case .output(let entry) = landing else { throw CancellationError() }
+        if entry.staleReason == .outOfPatience {
+            self.engine.withState { $0.statistics.staleServed += 1 }
+            self.tell(.servedStale, key)
+        }
         return entry
     }
 
     private static func decide(
         _ slot: Slot<Value>?,
         at now: Moment,
-        _ limits: Freshness.Limits,
-        _ patience: Duration?
+        _ limits: Freshness.Limits
     ) -> FlightEngine<Key, MuxEntry<Value>, State>.Decision {
         guard let slot else { return .fly }
-        guard let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory)
-        else {
-            guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
-            return .fail(error)
+        if let freshness = slot.freshness(at: now, limits), let entry = slot.snapshot(at: now, source: .memory) {
+            switch freshness {
+            case .fresh(renews: true): return .answerAndFly(entry)
+            case .fresh(renews: false): return .answer(entry)
+            case .servable(renews: true): return .answerAndFly(entry.served(because: .revalidating))
+            case .servable(renews: false): return .answer(entry.served(because: .backingOff))
+            case .fallback, .unusable: break
+            }
         }
-        switch freshness {
-        case .fresh(let renews):
-            return renews ? .answerAndFly(entry) : .answer(entry)
-        case .servable(let renews):
-            return renews
-                ? .answerAndFly(entry.served(because: .revalidating)) : .answer(entry.served(because: .backingOff))
-        case .fallback:
-            guard let patience else { return .fly }
-            return .flyNoLonger(than: patience, entry.served(because: .outOfPatience))
-        case .unusable:
-            return .fly
+        guard let error = slot.failure(at: now), !limits.isReload else { return .fly }
+        return .fail(error)
+    }
+
+    /// What there is for a caller whose patience has ended; `nil` if that is nothing.
+    private static func instead(
+        in state: inout State,
+        _ key: Key,
+        _ ticket: Ticket,
+        at now: Moment
+    ) -> MuxEntry<Value>? {
+        guard let wish = state.wishes[ticket] else { return nil }
+        let known = state.slots.slot(of: key)
+        guard let slot = known?.entry != nil ? known : wish.loaded else { return nil }
+        switch slot.freshness(at: now, wish.limits) {
+        case .fresh: return slot.snapshot(at: now, source: .memory)
+        case .servable, .fallback: return slot.snapshot(at: now, source: .memory)?.served(because: .outOfPatience)
+        case .unusable, nil: return nil
         }
     }
 
@@ -157,161 +190,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.tell(.hit, key)
         return entry.isStale ? entry.served(because: .cacheOnly) : entry
-    }
-
-    // MARK: - Flights
-
-    /// The work of one flight: the disk first, where memory has nothing; then the fetch.
-    private func fly(_ key: Key, _ flight: FlightID) async {
-        let (entry, loaded) = await self.freshEntryFromDisk(key, flight)
-        if let entry {
-            self.engine.land(flight, of: key, failed: false) { state, _ in
-                state.strictKeys.remove(key)
-                return .success(entry)
-            }
-            return
-        }
-        var fallback: Slot<Value>?  // what there is to fall back to, even if the bound takes it away meanwhile
-        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
-            let slot = state.slots.slot(of: key)
-            fallback = slot?.entry == nil && !wasFenced ? loaded ?? slot : slot
-        }
-        guard begins else { return }
-        guard !Task.isCancelled else {  // nobody waits any more: no work begins
-            self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
-            return
-        }
-        self.engine.withState { $0.statistics.fetches += 1 }
-        self.tell(.fetchStarted, key)
-        let start = self.repository.time.now
-        let result: Result<Fetched<Value>, any Error>
-        do {
-            result = .success(try await self.fetch(key, fallback?.fetchedBefore(at: start)))
-        } catch {
-            result = .failure(error)
-        }
-        let duration = self.repository.time.now.duration(since: start)
-        self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
-        switch result {
-        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
-        case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
-        }
-    }
-
-    /// Loads the entry of `key` into its slot, if memory has none, and gives it to those for whom it is good enough.
-    ///
-    /// - Returns: The entry, if it was loaded and ends the flight: it is fresh, and nobody who waits wants better. And what was
-    ///   loaded in any case, which the table may not have had room for.
-    private func freshEntryFromDisk(
-        _ key: Key,
-        _ flight: FlightID
-    ) async -> (entry: MuxEntry<Value>?, loaded: Slot<Value>?) {
-        guard let persistence, self.mayRead(key) else { return (nil, nil) }
-        guard let entry = await self.load(key, persistence) else { return (nil, nil) }
-        let now = self.repository.time.now
-        var found: MuxEntry<Value>?
-        var loaded: Slot<Value>?
-        self.engine.answerEarly(flight, of: key) { state in
-            loaded = self.adopt(entry, of: key, in: &state)
-            guard !state.strictKeys.contains(key), let slot = loaded else { return nil }
-            switch slot.freshness(at: now, self.usualLimits) {
-            case .fresh(renews: false):
-                state.statistics.diskHits += 1
-                found = slot.snapshot(at: now, source: .disk)
-                return nil  // the flight ends here
-            case .fresh(renews: true):
-                state.statistics.diskHits += 1
-                return slot.snapshot(at: now, source: .disk)
-            case .servable:
-                state.statistics.diskHits += 1
-                state.statistics.staleServed += 1
-                return slot.snapshot(at: now, source: .disk)?.served(because: .revalidating)
-            case .fallback, .unusable, nil:
-                return nil
-            }
-        }
-        self.watchers.changed(key)
-        self.letGoOfEvicted()
-        return (found, loaded)
-    }
-
-    private func landed(
-        _ fetched: Fetched<Value>,
-        _ key: Key,
-        _ flight: FlightID,
-        _ before: Slot<Value>?,
-        after duration: Duration
-    ) {
-        let entry = self.entry(of: fetched)
-        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
-        var isKept = false
-        var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
-        self.engine.land(flight, of: key, failed: false) { state, mayKeep in
-            isKept = mayKeep
-            if mayKeep { state.strictKeys.remove(key) }
-            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
-            if mayKeep, fetched.isKept {
-                replaced = state.withSlot(of: key) { $0.committed(entry) }
-            } else if mayKeep {
-                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
-                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
-            } else {
-                state.statistics.fenceDrops += 1
-            }
-            return .success(
-                MuxEntry(
-                    value: entry.value,
-                    age: .zero,
-                    timeToLive: entry.timeToLive,
-                    source: .fetch,
-                    isStale: !mayKeep || entry.timeToLive <= .zero,
-                    staleReason: mayKeep ? nil : .fenced,
-                    revision: entry.revision
-                )
-            )
-        }
-        withExtendedLifetime(replaced) {}
-        if isKept { self.changed(key) }
-        self.tell(.fetched, key, duration)
-        self.letGoOfEvicted()
-        if !isKept { self.tell(.fenceDropped, key) }
-    }
-
-    private func failed(
-        _ error: any Error,
-        _ key: Key,
-        _ flight: FlightID,
-        _ fallback: Slot<Value>?,
-        after duration: Duration
-    ) {
-        let isSilenceable = self.policy.isSilenceable(error)
-        let memory = self.policy.memory(of: error)
-        let now = self.repository.time.now
-        var servesStale = false
-        self.engine.withState { $0.statistics.failures += 1 }
-        self.engine.land(flight, of: key, failed: true) { state, isKept in
-            var current = state.slots.slot(of: key)
-            if isKept {
-                state.strictKeys.remove(key)
-                let heldUntil = isSilenceable ? now.advanced(by: self.policy.errorBackoff) : .distantPast
-                current = state.withSlot(of: key) { slot in
-                    if slot.entry == nil, let fallback { slot.restored(fallback) }
-                    slot.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
-                    return slot
-                }
-            }
-            guard isSilenceable, let slot = current,
-                let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
-                let entry = slot.snapshot(at: now, source: .memory)
-            else { return .failure(error) }
-            servesStale = entry.isStale
-            guard servesStale else { return .success(entry) }
-            state.statistics.staleServed += 1
-            return .success(entry.served(because: .fetchFailed))
-        }
-        self.tell(.fetchFailed, key, duration)
-        self.letGoOfEvicted()
-        if servesStale { self.tell(.servedStale, key) }
     }
 
     // MARK: - Changes by hand
@@ -376,12 +254,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     // MARK: - Helpers
 
     /// There is a new value: tells who watches, and has it saved if that is the policy.
-    private func changed(_ key: Key) {
+    func changed(_ key: Key) {
         self.watchers.changed(key)
         if self.persistence != nil { self.repository.changed() }
     }
 
-    private func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
+    func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
         let timeToLive =
             fetched.timeToLive
             ?? self.policy.jittered(self.policy.timeToLive, random: self.repository.random())
@@ -399,6 +277,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// Tells the repository's observer, if there is one.
+    @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         guard let observer = self.repository.observer else { return }
         let text = key.flatMap(self.keyText)

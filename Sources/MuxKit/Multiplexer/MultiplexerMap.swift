@@ -20,7 +20,7 @@
 ///
 /// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
-    nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
+    @usableFromInline nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
     init(
         policy: MuxPolicy,
@@ -50,17 +50,27 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Callers that arrive while a fetch of the key runs share its outcome. A caller whose task is cancelled leaves at
     /// once; the others notice nothing.
     ///
+    /// - Parameter key: Any key that is equal to itself.
+    /// - Returns: A fresh value, or a stale one where the policy permits it.
+    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
+    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
+    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
+    @inlinable
+    public nonisolated(nonsending) func request(key: Key) async throws -> Value {
+        let key = ExactKey(key)
+        if let value = self.core.hit(key) { return value }
+        return try await self.core.request(key, RequestOptions()).value
+    }
+
+    /// Returns the value of `key`, fetching it when there is none that is good enough for this request.
+    ///
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
-    ///   - options: What counts as good enough for this request.
+    ///   - options: What counts as good enough.
     /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
-    /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
-    /// - Complexity: O(1), and no suspension, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
-    public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions = .init()) async throws -> Value {
-        let key = ExactKey(key)
-        if options == .init(), let value = self.core.hit(key) { return value }
-        return try await self.core.request(key, options).value
+    /// - Throws: What ``request(key:)`` throws.
+    public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
+        try await self.core.request(ExactKey(key), options).value
     }
 
     /// Returns what ``request(key:_:)`` does, with its age, where it came from, and why a stale value was served.
@@ -194,6 +204,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     public func save(key: Key) async -> MuxSaveReport {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
+
+    /// How many callers wait that want other than what the policy says: zero at rest.
+    package nonisolated var wishCount: Int { self.core.engine.withState { $0.wishes.count } }
 
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }

@@ -64,21 +64,39 @@ extension URL: MuxKey {
 /// A key as the tables hold it: strings are told apart by their bytes.
 ///
 /// Swift calls two strings equal that differ only in Unicode form; a server does not, and gives each its own value.
+@usableFromInline
 package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
-    package let key: Key
+    @usableFromInline package let key: Key
 
+    @inlinable
     package init(_ key: Key) { self.key = key }
 
+    @inlinable
     package static func == (a: ExactKey, b: ExactKey) -> Bool {
+        if let a = a.key as? String, let b = b.key as? String { return Self.haveSameBytes(a, b) }
         guard a.key == b.key else { return false }
         guard Self.isText else { return true }
         return String(describing: a.key).utf8.elementsEqual(String(describing: b.key).utf8)
     }
 
+    /// Whether two strings consist of the same bytes, without a detour over canonical equivalence.
+    @inlinable
+    static func haveSameBytes(_ a: String, _ b: String) -> Bool {
+        let answer = unsafe a.utf8.withContiguousStorageIfAvailable { a in
+            unsafe b.utf8.withContiguousStorageIfAvailable { b in unsafe a.count == b.count && a.elementsEqual(b) }
+        }
+        return answer.flatMap(\.self) ?? a.utf8.elementsEqual(b.utf8)
+    }
+
     /// Whether keys are of a type of Swift's own for text.
-    private static var isText: Bool {
+    @inlinable static var isText: Bool {
         Key.self == String.self || Key.self == Substring.self || Key.self == Character.self
     }
 
+    @inlinable
     package func hash(into hasher: inout Hasher) { self.key.hash(into: &hasher) }
+
+    /// That of the key, which may have a shorter way to it.
+    @inlinable
+    package var hashValue: Int { self.key.hashValue }
 }

@@ -13,7 +13,8 @@ import Foundation
 /// ```
 ///
 /// An entry of version 1 goes through both; one for which a step is missing, or whose old value does not decode, is a miss. An
-/// entry of a version later than ``MuxPolicy/schemaVersion`` is left alone: it is a miss, and not overwritten.
+/// entry of a version later than ``MuxPolicy/schemaVersion`` is left alone: it is a miss, and what is fetched in its place
+/// stays in memory. Only a value that is stored by hand before the entry was met is saved over it.
 public struct MuxMigration: Sendable {
     let version: Int
     let apply: @Sendable (Data) throws -> Data

@@ -23,8 +23,10 @@ public struct MuxPolicy: Sendable {
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
-    /// For how long a failure is remembered, during which requests that have no value get it without a fetch; `nil` for not.
+    /// For how long a failure is remembered, during which only ``RequestOptions/reload`` fetches; `nil` for not.
     ///
+    /// Other requests are served from memory where the value is good enough, or stale and the failure is one that permits it;
+    /// otherwise they get the failure.
     /// For example 60 seconds for the HTTP status 404. Cancellations and decoding failures are never remembered, and a
     /// refresh, a clear or a stored value ends it.
     public var remembersFailure: @Sendable (any Error) -> Duration?
@@ -47,10 +49,18 @@ public struct MuxPolicy: Sendable {
     /// starts another.
     public var fetchTimeout: Duration
 
+    /// How a fetch that fails is repeated before its failure counts; `nil` for not at all.
+    ///
+    /// All attempts are one fetch: callers share it, and ``fetchTimeout`` covers the waits as well. If none succeeds, callers get
+    /// what the last one threw. A value that may still answer for a fetch that fails waits for all of them; limit what it
+    /// takes with ``RequestOptions/patience``.
+    public var retry: RetryPolicy?
+
     /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.
     ///
-    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` a value that is not on disk yet
-    /// stays until it was saved, however many there are; one that went is read from disk when it is next asked for.
+    /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
+    /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
+    /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``; they stay as long as that fails.
     /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
     /// and nothing is kept.
     public var maximumCount: Int?
@@ -89,6 +99,7 @@ public struct MuxPolicy: Sendable {
         remembersFailure: @escaping @Sendable (any Error) -> Duration? = { _ in nil },
         whenAbandoned: WhenAbandoned = .cancel(linger: .seconds(1)),
         fetchTimeout: Duration = .seconds(60),
+        retry: RetryPolicy? = nil,
         maximumCount: Int? = 10_000,
         maximumCost: MuxCostLimit? = nil,
         schemaVersion: Int = 1,
@@ -104,6 +115,7 @@ public struct MuxPolicy: Sendable {
         self.errorBackoff = errorBackoff
         self.whenAbandoned = whenAbandoned
         self.fetchTimeout = fetchTimeout
+        self.retry = retry
         self.maximumCount = maximumCount
         self.maximumCost = maximumCost
         self.schemaVersion = schemaVersion

@@ -15,6 +15,9 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Fetches that were started.
     public var fetches = 0
 
+    /// Attempts that followed a failed one within the same fetch; see ``MuxPolicy/retry``.
+    public var retries = 0
+
     /// Fetches that failed, cancelled ones included.
     public var failures = 0
 
@@ -56,6 +59,7 @@ public struct MuxStatistics: Sendable, Equatable {
         sum.misses += b.misses
         sum.diskHits += b.diskHits
         sum.fetches += b.fetches
+        sum.retries += b.retries
         sum.failures += b.failures
         sum.staleServed += b.staleServed
         sum.fenceDrops += b.fenceDrops

@@ -1,6 +1,7 @@
 /// The state of one key: what is cached, and what was demanded of it.
 ///
 /// Flights are kept beside it.
+@usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its facts.
     package struct Entry: Sendable {
@@ -18,6 +19,28 @@ package struct Slot<Value: Sendable>: Sendable {
         package var isDirty: Bool
         /// Whether the disk is to have it at all.
         package var isPersistent: Bool
+
+        package init(
+            value: Value,
+            fetchedAt: Moment,
+            timeToLive: Duration,
+            renewalAge: Duration? = nil,
+            stale: StaleLimits = StaleLimits(),
+            validator: String? = nil,
+            revision: UInt64 = 0,
+            isDirty: Bool = false,
+            isPersistent: Bool = false
+        ) {
+            self.value = value
+            self.fetchedAt = fetchedAt
+            self.timeToLive = timeToLive
+            self.renewalAge = renewalAge
+            self.stale = stale
+            self.validator = validator
+            self.revision = revision
+            self.isDirty = isDirty
+            self.isPersistent = isPersistent
+        }
     }
 
     /// What is cached.
@@ -32,7 +55,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package final class Trouble: Sendable {
         /// Until when a stale entry is served without another try.
         let heldUntil: Moment
-        /// A remembered failure, and until when it answers requests that have no entry.
+        /// A remembered failure, and until when it answers requests that have no entry which is good enough.
         let failure: (error: any Error, until: Moment)?
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?) {
@@ -67,7 +90,8 @@ package struct Slot<Value: Sendable>: Sendable {
             renewalAge: entry.renewalAge,
             stale: entry.stale,
             isRefreshed: self.isRefreshed,
-            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false
+            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false,
+            isFailureRemembered: self.failure(at: now) != nil
         )
         return .of(facts, limits)
     }
@@ -192,11 +216,13 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRemovalPending = false
     }
 
-    /// The disk has what `entry` says, in place of all that it had before.
-    package mutating func saved(_ entry: Entry) {
+    /// The disk has what `entry` says, refreshed or not, in place of all that it had before.
+    package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
         self.isRemovalPending = false
         // One that was renewed meanwhile has another time.
-        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt else { return }
+        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt,
+            self.isRefreshed == asRefreshed
+        else { return }
         self.entry?.isDirty = false
     }
 }

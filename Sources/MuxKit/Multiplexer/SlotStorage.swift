@@ -1,4 +1,5 @@
 /// Where slots are kept: one for a ``Multiplexer``, a table for a ``MultiplexerMap``.
+@usableFromInline
 package protocol SlotStorage<Key, Value>: Sendable {
     /// What the caller names a slot by.
     associatedtype Key: Hashable & Sendable
@@ -7,6 +8,12 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// The slot of `key`; `nil` if it is vacant.
     func slot(of key: Key) -> Slot<Value>?
+
+    /// The value of `key` if it is fresh for a request without options, and not to be renewed: that somebody asked for it is
+    /// a reason to keep it.
+    ///
+    /// The only thing on the way of a hit; `nil` means that the slot has to be looked at.
+    mutating func hit(_ key: Key, at now: Moment) -> Value?
 
     /// The slot of `key`, which somebody asked for: that is a reason to keep it; `nil` if it is vacant.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
@@ -31,6 +38,12 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Returns: Their values, for the caller to let go of outside its lock.
     mutating func removeClean() -> [Value]
 
+    /// Whether there are more entries than there may be, because some may not go before they are on disk.
+    var isOverBound: Bool { get }
+
+    /// How many entries there are.
+    var entryCount: Int { get }
+
     /// The keys of all slots that are not vacant.
     var keys: [Key] { get }
 
@@ -41,38 +54,64 @@ package protocol SlotStorage<Key, Value>: Sendable {
 }
 
 /// The key of the one slot of a ``Multiplexer``.
+@usableFromInline
 package enum SoleKey: Hashable, Sendable {
     /// The only one.
     case sole
 }
 
 /// The one slot of a ``Multiplexer``.
+@usableFromInline
 package struct SingleSlot<Value: Sendable>: SlotStorage {
-    private var slot = Slot<Value>()
+    private var slot = Slot<Value>() {
+        didSet { self.packed = PackedSlot(self.slot) }
+    }
+    /// The slot, as a hit reads it.
+    @usableFromInline private(set) var packed: PackedSlot<Value>?
     private let isPersistent: Bool
 
     package init(isPersistent: Bool) { self.isPersistent = isPersistent }
 
+    @inlinable
+    package mutating func hit(_ key: SoleKey, at now: Moment) -> Value? {
+        guard self.packed?.isHit(at: now) ?? false else { return nil }
+        return self.packed?.value
+    }
+
+    @usableFromInline
     package func slot(of key: SoleKey) -> Slot<Value>? { self.slot }
 
+    @usableFromInline
     package mutating func requestedSlot(of key: SoleKey) -> Slot<Value>? { self.slot }
 
+    @usableFromInline
     package mutating func withSlot<R>(
         of key: SoleKey,
         evicted: (SoleKey, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R { body(&self.slot) }
 
+    @usableFromInline
     package var hasTooManyMarks: Bool { false }
 
+    @usableFromInline
     package mutating func removeMarks() {}
 
+    @usableFromInline
+    package var isOverBound: Bool { false }
+
+    @usableFromInline
+    package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
+
+    @usableFromInline
     package mutating func removeClean() -> [Value] {
         self.slot.droppedFromMemory(keepingMark: self.isPersistent).map { [$0] } ?? []
     }
 
+    @usableFromInline
     package var keys: [SoleKey] { self.slot.isVacant ? [] : [.sole] }
 
+    @usableFromInline
     package mutating func removeAll() -> SingleSlot {
         defer { self = SingleSlot(isPersistent: self.isPersistent) }
         return self

@@ -4,6 +4,7 @@ import Darwin
 import Musl
 #else
 import Glibc
+import struct SwiftOverlayShims.timespec  // an optimised build looks for the members of timespec there (Swift 6.3.1)
 #endif
 
 /// The file system of the machine.
@@ -15,6 +16,8 @@ package struct POSIXFileSystem: FileSystem {
     package static let ioError = EIO
     package static let staleFile = ESTALE
     package static let tooLarge = EFBIG
+    package static let noSpace = ENOSPC
+    package static let overQuota = EDQUOT
 
     package init() {}
 
@@ -140,6 +143,30 @@ package struct POSIXFileSystem: FileSystem {
         try self.call(.unlock) { flock(file.descriptor, LOCK_UN) }
     }
 
+    package func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool {
+        do {
+            try self.call(.lock) { flock(file.descriptor, LOCK_EX | LOCK_NB) }
+            return true
+        } catch .fileSystem(.lock, code: EWOULDBLOCK) {
+            return false
+        }
+    }
+
+    package func setModified(_ path: String, to nanoseconds: Int64) throws(MuxStoreError) {
+        var time = timespec()
+        time.tv_sec = .init(nanoseconds / 1_000_000_000)
+        time.tv_nsec = .init(nanoseconds % 1_000_000_000)
+        let times = [time, time]
+        try self.call(.setTime, on: path) { unsafe utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) }
+    }
+
+    package func freeSpace(at path: String) throws(MuxStoreError) -> Int64 {
+        var info = statvfs()
+        try self.call(.freeSpace, on: path) { unsafe statvfs(path, &info) }
+        let (bytes, overflow) = UInt64(info.f_bavail).multipliedReportingOverflow(by: UInt64(info.f_frsize))
+        return overflow ? .max : Int64(clamping: bytes)
+    }
+
     private func synchronize(_ descriptor: Int32, _ operation: MuxFileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
         // fsync(2) on Apple systems leaves the drive's own cache alone; file systems without F_FULLFSYNC refuse it.
@@ -183,7 +210,20 @@ extension FileStatus {
             size: Int64(info.st_size),
             linkCount: UInt64(info.st_nlink),
             mode: UInt32(info.st_mode) & 0o7777,
-            isFolder: UInt32(info.st_mode) & UInt32(S_IFMT) == UInt32(S_IFDIR)
+            isFolder: UInt32(info.st_mode) & UInt32(S_IFMT) == UInt32(S_IFDIR),
+            modified: Self.modified(info)
         )
+    }
+
+    private static func modified(_ info: stat) -> Int64 {
+        #if canImport(Darwin)
+        let time = info.st_mtimespec
+        #else
+        let time = info.st_mtim
+        #endif
+        let (seconds, overflow) = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
+        guard !overflow else { return time.tv_sec < 0 ? .min : .max }
+        let (sum, sumOverflow) = seconds.addingReportingOverflow(Int64(time.tv_nsec))
+        return sumOverflow ? .max : sum
     }
 }

@@ -12,6 +12,8 @@ public struct MuxEvent: Sendable, Equatable {
         case loaded
         /// A fetch began.
         case fetchStarted
+        /// A fetch failed and is attempted again.
+        case fetchRetried
         /// A fetch brought a value.
         case fetched
         /// A fetch failed.

@@ -42,15 +42,17 @@ extension MuxRepository {
     }
 
     /// The number of the present session, for those who are not in the lane.
-    nonisolated func currentEpoch() async throws -> UInt64 {
+    package nonisolated func currentEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
         return try await self.lane.run { try await self.settledEpoch() }
     }
 
     /// Runs `operation` when all that came before have ended, and to its end, whatever becomes of the caller's task.
-    nonisolated(nonsending) func inLane<Success: Sendable>(_ operation: () async -> Success) async -> Success {
-        await self.lane.run { await finishing { await operation() } }
+    nonisolated(nonsending) func inLane<Success: Sendable>(
+        _ operation: @escaping @Sendable @concurrent () async -> Success
+    ) async -> Success {
+        await self.lane.run { await finishing(operation) }
     }
 
     /// The number of the present session, after a look at the disk; in the lane.

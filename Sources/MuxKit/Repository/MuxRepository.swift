@@ -21,11 +21,11 @@ public actor MuxRepository {
     /// The repository of an app with one account, in the caches folder.
     public static let shared = MuxRepository()
 
-    nonisolated let time: TimeSource
-    nonisolated let wallTime: @Sendable () -> Date
-    nonisolated let random: @Sendable () -> Double
-    nonisolated let spawn: Spawn
-    nonisolated let observer: (any MuxObserver)?
+    package nonisolated let time: TimeSource
+    package nonisolated let wallTime: @Sendable () -> Date
+    package nonisolated let random: @Sendable () -> Double
+    package nonisolated let spawn: Spawn
+    package nonisolated let observer: (any MuxObserver)?
     /// Where everything that changes the store or the session waits for its turn.
     nonisolated let lane = SerialLane()
 
@@ -142,7 +142,7 @@ public actor MuxRepository {
     // MARK: - Registry
 
     /// Lets `participant` take part in saves and sign-outs for as long as it lives.
-    nonisolated func attach(_ participant: any SessionParticipant) {
+    package nonisolated func attach(_ participant: any SessionParticipant) {
         let met = self.registry.withLock { $0.participants.insert(participant) }
         withExtendedLifetime(met) {}
         guard let observer, let domain = participant.domain,

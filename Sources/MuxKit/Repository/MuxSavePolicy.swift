@@ -1,6 +1,8 @@
 /// When a repository saves.
 public enum MuxSavePolicy: Sendable, Hashable {
     /// When it is told to: ``MuxRepository/saveAll(within:)``.
+    ///
+    /// Under any policy a map whose ``MuxPolicy/maximumCount`` is taken up by values that are not on disk yet saves them.
     case explicit
 
     /// When it is told to, and on Apple platforms when the app enters the background, or a Mac app is left or quit.

@@ -32,7 +32,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Makes a value; receives the one that was refused, `nil` if there is none, and the session in which it is needed.
     package typealias StoredUpdate = @Sendable (Held?, UInt64) async throws -> Updated
 
-    /// Answers a waiter whose update was called off because the parent's value was replaced: it looks again.
+    /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     private struct LookAgain: Error {}
 
     let engine: Engine
@@ -99,6 +99,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let session = call.session
         let launch = Engine.Launch.spawned(name: "mux.update") { [weak self] flight in
             guard let update else { return }  // no flight starts without one
+            // A flight that was dismissed before its turn came must not meet the next one's update.
+            guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
             self?.updateStarts()
             let start = self?.time.now
             let failed = self?.held
@@ -126,10 +128,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
-            self.updateStarts()
             let start = self.time.now
-            let failed = self.held
-            let result = await self.led(by: call, failed?.value, update)
+            guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
             let isKept = self.land(flight, result, insteadOf: failed, since: start)
             if isKept, case .failure(let error) = result, !error.saysBadDependency, error.criticalCause == nil {
                 try self.checkPatience(call)
@@ -139,14 +139,15 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The outcome of an update that is the caller's own.
+    /// The outcome of an update that is the caller's own, and what it was to replace; `nil` if it was called off.
     private nonisolated(nonsending) func led(
+        _ flight: FlightID,
         by call: Machine.Call,
-        _ failed: Dependency?,
         _ update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
-    ) async -> Result<Updated, any Error> {
+    ) async -> (Result<Updated, any Error>, Held?)? {
         let start = self.time.now
         let limit = self.policy.updateTimeout
+        var failed: Held?
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
             let node = self.engine.node(.sole)
@@ -154,14 +155,20 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
             defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
-                try await update(failed, call)
+                // The way here may have taken a while: the value to replace is the one of now.
+                guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
+                self.updateStarts()
+                failed = self.held
+                return try await update(failed?.value, call)
             }
-            return .success(Updated(updated))
+            return (.success(Updated(updated)), failed)
+        } catch is LookAgain {
+            return nil
         } catch {
             guard error is CancellationError, let limit, self.time.now >= start.advanced(by: limit) else {
-                return .failure(error)
+                return (.failure(error), failed)
             }
-            return .failure(RunnerError.updateTimedOut(after: limit))
+            return (.failure(RunnerError.updateTimedOut(after: limit)), failed)
         }
     }
 
@@ -252,10 +259,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 case .update:
                     guard canUpdate else { return .fail(RunnerError.noUpdate) }
                     guard let deadline = call.deadline else { return .fly }
-                    return .flyNoLongerOrFail(after: deadline.duration(since: now), self.timeout(of: call))
+                    let timeout = self.timeout(of: call)
+                    return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
                 }
             },
-            joined: { _, _ in waits = true },
+            joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }

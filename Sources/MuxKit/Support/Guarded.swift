@@ -1,7 +1,7 @@
 #if MUX_TSAN
 import Foundation
 #else
-import Synchronization
+public import Synchronization
 #endif
 
 /// State behind a lock: the only lock of the package, so that the sanitizer build can swap it in one place.
@@ -9,6 +9,7 @@ import Synchronization
 /// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
 /// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
 /// `@unchecked`, because every access to the state goes through the lock.
+@usableFromInline
 package final class Guarded<State>: @unchecked Sendable {
     #if MUX_TSAN
     private let lock = NSLock()
@@ -16,16 +17,18 @@ package final class Guarded<State>: @unchecked Sendable {
 
     package init(_ state: sending State) { self.state = state }
 
+    @usableFromInline
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
         self.lock.lock()
         defer { self.lock.unlock() }
         return try body(&self.state)
     }
     #else
-    private let mutex: Mutex<State>
+    @usableFromInline let mutex: Mutex<State>
 
     package init(_ state: sending State) { self.mutex = Mutex(state) }
 
+    @inlinable
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
         try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
     }

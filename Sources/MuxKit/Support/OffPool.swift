@@ -5,6 +5,7 @@ package enum OffPool {
     /// Runs `work`, which may block, on one of Dispatch's threads.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
         await withCheckedContinuation { continuation in
+            if let schedule = Spawn.schedule { return schedule.later { continuation.resume(returning: work()) } }
             DispatchQueue.global(qos: .userInitiated).async { continuation.resume(returning: work()) }
         }
     }
@@ -15,6 +16,7 @@ package enum OffPool {
         _ transform: @escaping @Sendable (Item) -> Result
     ) async -> [Result] {
         guard !items.isEmpty else { return [] }
+        if Spawn.schedule != nil { return await self.run { items.map(transform) } }
         let chunk = max(16, (items.count + 63) / 64)
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in

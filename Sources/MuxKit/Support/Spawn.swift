@@ -1,7 +1,10 @@
 /// Starts the library's unstructured tasks: the only place that does.
 ///
-/// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own.
+/// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own, or a ``JobSchedule``.
 package struct Spawn: Sendable {
+    /// What decides about the order of all that the present task starts; `nil` outside such tests.
+    @TaskLocal package static var schedule: (any JobSchedule)?
+
     private let executor: (any TaskExecutor)?
 
     /// Tasks run on `executor`, or on the concurrent pool if it is `nil`.
@@ -16,8 +19,17 @@ package struct Spawn: Sendable {
         priority: TaskPriority? = nil,
         _ operation: @escaping @Sendable @concurrent () async -> Void
     ) -> Task<Void, Never> {
-        Task(name: name, executorPreference: self.executor, priority: priority, operation: operation)
+        Task(name: name, executorPreference: self.executor ?? Self.schedule, priority: priority, operation: operation)
     }
+}
+
+/// An executor that decides in which order everything runs: how a test sees every order that there is.
+package protocol JobSchedule: TaskExecutor {
+    /// Runs `action` between two jobs, when its turn comes: what other threads do in earnest.
+    func later(_ action: @escaping @Sendable () -> Void)
+
+    /// Says that the present job starts work on a thread outside, from which exactly one job will come: no other runs before.
+    func awaitArrival()
 }
 
 /// Runs `operation` in a task that the caller's cancellation does not reach, and waits until it has ended.
@@ -32,12 +44,19 @@ package func shieldedFromCancellation<Success: Sendable>(
     limit: (time: TimeSource, duration: Duration)? = nil,
     _ operation: () async throws -> Success
 ) async throws -> Success {
-    try await withoutActuallyEscaping(operation) { operation in
+    // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
+    let schedule = isolation == nil ? Spawn.schedule : nil
+    return try await withoutActuallyEscaping(operation) { operation in
+        schedule?.awaitArrival()
         let task = Task {
             _ = isolation
-            return try await FlightNode.$current.withValue(flight ?? FlightNode.current) {
+            return try await withTaskExecutorPreference(schedule) {
                 _ = isolation
-                return try await operation()
+                defer { schedule?.awaitArrival() }
+                return try await FlightNode.$current.withValue(flight ?? FlightNode.current) {
+                    _ = isolation
+                    return try await operation()
+                }
             }
         }
         let timer = limit.map { limit in
@@ -53,15 +72,9 @@ package func shieldedFromCancellation<Success: Sendable>(
 
 /// Runs `operation`, which throws nothing, to its end, whatever becomes of the caller's task.
 package func finishing<Success: Sendable>(
-    isolation: isolated (any Actor)? = #isolation,
-    _ operation: () async -> Success
+    _ operation: @escaping @Sendable @concurrent () async -> Success
 ) async -> Success {
-    await withoutActuallyEscaping(operation) { operation in
-        await Task {
-            _ = isolation
-            return await operation()
-        }.value
-    }
+    await Task(executorPreference: Spawn.schedule, operation: operation).value
 }
 
 extension Task {

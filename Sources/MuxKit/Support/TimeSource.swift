@@ -1,14 +1,17 @@
 /// A point on a monotonic time line, in nanoseconds since its source was made.
 ///
 /// Arithmetic saturates: a time to live of a thousand years is "never", not a trap.
+@usableFromInline
 package struct Moment: Sendable, Hashable, Comparable {
-    package var nanoseconds: Int64
+    @usableFromInline package var nanoseconds: Int64
 
+    @inlinable
     package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
     package static let distantPast = Moment(nanoseconds: .min)
     package static let distantFuture = Moment(nanoseconds: .max)
 
+    @inlinable
     package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
 
     /// The moment `duration` later (earlier if it is negative), held at the ends of the time line.
@@ -29,18 +32,29 @@ package struct Moment: Sendable, Hashable, Comparable {
 /// Where the library takes in-process time from: any clock, made concrete once.
 ///
 /// A clock's own instants cannot be compared through `any Clock<Duration>`; durations since the source was made can.
+@usableFromInline
 package struct TimeSource: Sendable {
-    private let elapsed: @Sendable () -> Duration
+    /// What a clock that was handed in says; `nil` for the system's continuous clock, which is asked directly.
+    private let elapsed: (@Sendable () -> Duration)?
+    private let origin: Int64
     private let pause: @Sendable (Duration) async throws -> Void
 
     package init(_ clock: some Clock<Duration>) {
         let origin = clock.now
-        self.elapsed = { origin.duration(to: clock.now) }
+        let elapsed: @Sendable () -> Duration = { origin.duration(to: clock.now) }
+        self.elapsed = clock is ContinuousClock ? nil : elapsed
+        self.origin = SystemClock.nanoseconds
         self.pause = { try await clock.sleep(for: $0) }
     }
 
     /// The present moment.
-    package var now: Moment { Moment(nanoseconds: self.elapsed().saturatedNanoseconds) }
+    @usableFromInline package var now: Moment {
+        guard let elapsed else { return Moment(nanoseconds: SystemClock.nanoseconds &- self.origin) }
+        return Moment(nanoseconds: elapsed().saturatedNanoseconds)
+    }
+
+    /// When the source was made, by the system's clock, if that is where it takes its time from.
+    package var systemOrigin: Int64? { self.elapsed == nil ? self.origin : nil }
 
     /// Suspends for at least `duration`.
     ///

@@ -16,6 +16,9 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
 
     private struct Running: Sendable {
         var exchange: HTTPExchange
+        let sink: any HTTPSink
+        /// How long the call may take.
+        let limit: Duration?
         /// How long the server may be silent.
         var timeout: Duration
         /// When the call has to be over.
@@ -29,30 +32,42 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     private enum Verdict: Sendable {
         /// The caller has left.
         case isGone
-        case goesOn
+        case goesOn(any HTTPSink)
         case fails(HTTPError)
     }
 
     private let time: TimeSource
-    private let options: HTTPTransportOptions
+    private let credentialHeaders: Set<String>
     /// By the tasks' identifiers, which are unique within a session.
     ///
     /// An entry is removed when its caller is resumed.
     private let running = Guarded<[Int: Running]>([:])
 
-    init(time: TimeSource, options: HTTPTransportOptions) {
+    init(time: TimeSource, credentialHeaders: Set<String>) {
         self.time = time
-        self.options = options
+        self.credentialHeaders = credentialHeaders
     }
 
     /// How many callers wait for an answer.
     var pendingCount: Int { self.running.withLock { $0.count } }
 
-    /// Runs a request in `session`, whose delegate this object has to be.
+    /// Runs a request in `session`, whose delegate this object has to be, and hands the answer to `sink`.
+    ///
+    /// - Parameters:
+    ///   - request: The request.
+    ///   - timeout: How long the server may be silent.
+    ///   - limit: How long the call may take; `nil` for as long as it likes.
+    ///   - exchange: What is known of the answer.
+    ///   - sink: Takes the answer, on the session's queue.
+    ///   - session: Runs the request.
+    /// - Returns: The head of the answer, once it is complete.
+    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
     func run(
         _ request: URLRequest,
         timeout: Duration,
+        limit: Duration?,
         exchange: HTTPExchange,
+        into sink: any HTTPSink,
         in session: URLSession
     ) async throws -> HTTPReply {
         let ticket = Guarded<Int?>(nil)
@@ -65,8 +80,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 self.running.withLock { running in
                     running[id] = Running(
                         exchange: exchange,
+                        sink: sink,
+                        limit: limit,
                         timeout: timeout,
-                        deadline: self.options.deadline.map { now.advanced(by: $0) } ?? .distantFuture,
+                        deadline: limit.map { now.advanced(by: $0) } ?? .distantFuture,
                         lastSign: now,
                         task: task,
                         continuation: continuation
@@ -103,7 +120,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         let silence = running.lastSign.advanced(by: running.timeout)
         let left = min(silence, running.deadline).duration(since: now)
         guard left <= .zero else { return left }
-        let limit = running.deadline <= now ? self.options.deadline : nil
+        let limit = running.deadline <= now ? running.limit : nil
         self.abandon(id, HTTPError.timedOut(after: limit ?? running.timeout))
         return nil
     }
@@ -122,19 +139,33 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         return running
     }
 
-    /// Hands an event to the exchange; gives up if the exchange says so.
+    /// Hands an event to the exchange, then to the sink; gives up if either says so.
+    ///
+    /// The sink is called outside the lock. The session has one queue, so the sink is called in order, and not after the
+    /// exchange has ended by itself.
     ///
     /// - Returns: Whether the exchange goes on.
-    private func report(_ id: Int, _ event: (inout HTTPExchange) -> HTTPError? = { _ in nil }) -> Bool {
+    private func report(
+        _ id: Int,
+        _ event: (inout HTTPExchange) -> HTTPError? = { _ in nil },
+        deliver: (any HTTPSink) throws -> Void = { _ in }
+    ) -> Bool {
         let now = self.time.now
         let verdict = self.running.withLock { running -> Verdict in
             guard let index = running.index(forKey: id) else { return .isGone }
             running.values[index].lastSign = now
-            return event(&running.values[index].exchange).map { .fails($0) } ?? .goesOn
+            return event(&running.values[index].exchange).map { .fails($0) } ?? .goesOn(running.values[index].sink)
         }
         switch verdict {
         case .isGone: return false
-        case .goesOn: return true
+        case .goesOn(let sink):
+            do {
+                try deliver(sink)
+                return true
+            } catch {
+                self.abandon(id, error)
+                return false
+            }
         case .fails(let error):
             self.abandon(id, error)
             return false
@@ -149,15 +180,23 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         didReceive response: URLResponse,
         completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
     ) {
+        let reply = HTTPReply(response)
         let goesOn = self.report(dataTask.taskIdentifier) { exchange in
-            guard let reply = HTTPReply(response) else { return .notHTTP }
+            guard let reply else { return .notHTTP }
             return exchange.received(reply)
+        } deliver: { sink in
+            if let reply { try sink.receive(head: reply) }
         }
         completionHandler(goesOn ? .allow : .cancel)
     }
 
     func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
-        _ = self.report(dataTask.taskIdentifier) { $0.received(data) }
+        _ = self.report(dataTask.taskIdentifier) { exchange in
+            exchange.received(count: data.count)
+            return nil
+        } deliver: { sink in
+            try sink.receive(data)
+        }
     }
 
     func urlSession(
@@ -190,7 +229,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             case .refuse(let reason): return .redirectRefused(reason)
             case .followWithoutCredentials:
                 // Linux sends them on to anybody; Apple is said to drop only `Authorization`.
-                for name in self.options.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
+                for name in self.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
                 return nil
             }
         }
@@ -227,7 +266,15 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             default: .other(error)
             }
         }
-        self.finish(id, running.exchange.ended(failure))
+        var result = running.exchange.ended(failure)
+        if !running.exchange.isHeadReceived, case .success(let reply) = result {
+            // A refusal that came with a challenge alone.
+            result = Result {
+                try running.sink.receive(head: reply)
+                return reply
+            }
+        }
+        self.finish(id, result)
     }
 }
 

@@ -24,7 +24,7 @@ public final class URLSessionTransport: HTTPTransport {
     ///   - clock: What its time-outs are measured with.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
-        self.bridge = URLSessionBridge(time: TimeSource(clock), options: options)
+        self.bridge = URLSessionBridge(time: TimeSource(clock), credentialHeaders: options.credentialHeaders)
         // A cache makes cancelling crash on Linux: its lookup races the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
@@ -44,8 +44,37 @@ public final class URLSessionTransport: HTTPTransport {
 
     /// Sends a request and returns the complete answer, whatever its status.
     ///
+    /// - Parameter call: The request.
+    /// - Returns: The answer.
     /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
     public func send(_ call: HTTPCall) async throws -> HTTPReply {
+        let limit = self.options.maximumBodySize
+        let buffer = HTTPBuffer(limit: limit)
+        var reply = try await self.run(call, into: buffer, sizeLimit: limit, timeLimit: self.options.deadline)
+        reply.body = buffer.body
+        return reply
+    }
+
+    /// Sends a request and hands the answer, whatever its status, to `sink` while it arrives.
+    ///
+    /// Neither the size nor the time is limited, as long as the server is not silent: the sink decides what is too much.
+    ///
+    /// - Parameters:
+    ///   - call: The request.
+    ///   - sink: Takes the head, then the body piece by piece, on a thread of the session.
+    /// - Returns: The head of the answer, once the body is complete.
+    /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError`, at once, if the
+    ///   task is cancelled, while the sink may still be taking one last piece.
+    public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        try await self.run(call, into: sink, sizeLimit: nil, timeLimit: nil)
+    }
+
+    private func run(
+        _ call: HTTPCall,
+        into sink: any HTTPSink,
+        sizeLimit: Int?,
+        timeLimit: Duration?
+    ) async throws -> HTTPReply {
         let origin = try call.validated()
         let timeout = call.timeout ?? self.options.timeout
         // Our own timer rules; the session's, which knows only whole seconds on Linux, comes a little later.
@@ -56,12 +85,22 @@ public final class URLSessionTransport: HTTPTransport {
 
         let exchange = HTTPExchange(
             method: call.method,
-            limit: self.options.maximumBodySize,
+            limit: sizeLimit,
             redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects)
         )
         defer { withExtendedLifetime(self) {} }
-        return try await self.bridge.run(request, timeout: timeout, exchange: exchange, in: self.session)
+        return try await self.bridge.run(
+            request,
+            timeout: timeout,
+            limit: timeLimit,
+            exchange: exchange,
+            into: sink,
+            in: self.session
+        )
     }
+
+    /// How many connections to one host the session opens.
+    package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
 
     /// How many calls wait for an answer.
     package var pendingCount: Int { self.bridge.pendingCount }

@@ -76,6 +76,10 @@ final class LoopbackConnection: Sendable {
             switch step {
             case .send(let data):
                 guard Socket.write(Array(data), to: self.descriptor) else { return false }
+            case .sendPieces(let next):
+                while let data = next() {
+                    guard Socket.write(Array(data), to: self.descriptor) else { return false }
+                }
             case .wait(let closure):
                 guard self.outcome(of: closure) != nil else { return false }
             case .close:

@@ -7,6 +7,9 @@ public struct LoopbackResponse: Sendable {
         /// Sends these bytes.
         case send(Data)
 
+        /// Sends what the closure makes, piece by piece, until it makes no more: for a body larger than memory.
+        case sendPieces(@Sendable () -> Data?)
+
         /// Waits until the closure returns, which is cancelled when the client hangs up or the server stops.
         case wait(@Sendable () async -> Void)
 
@@ -80,7 +83,7 @@ public struct LoopbackResponse: Sendable {
         self.head(status: status, headers: headers.map { ($0.key, $0.value) }, length: length)
     }
 
-    private static func head(status: Int, headers: [(String, String)], length: Int) -> Data {
+    package static func head(status: Int, headers: [(String, String)], length: Int) -> Data {
         var text = "HTTP/1.1 \(status) \(status < 400 ? "OK" : "Refused")\r\n"
         for (name, value) in headers { text += "\(name): \(value)\r\n" }
         if status != 204, status != 304 { text += "Content-Length: \(length)\r\n" }

@@ -118,11 +118,32 @@ struct FlightStateMachineTests {
     @Test func `Q-01 a flight that answered early goes on to its end`() {
         var machine = Machine()
         _ = machine.requested(by: "a", ticket: 1)
-        let early = machine.answeredEarly(1)
-        #expect(early == ["a"])
+        let early = machine.answeredEarly(1, machine.currentTickets, isOver: false)
+        #expect(early.waiters == ["a"])
+        #expect(!early.isOver)
         #expect(machine.requested(by: "b", ticket: 2) == .join(1))
         #expect(machine.left(2, abandonment: .cancel) == .resume("b"))
         #expect(machine.ended(1, failed: false, next: 3) == .commit([]))
+    }
+
+    @Test func `Q-01 a flight whose answer is enough is over, unless somebody wants more`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: "b", ticket: 2)
+        _ = machine.requested(by: "c", ticket: 3)
+        #expect(machine.left(2, abandonment: .cancel) == .resume("b"))
+        #expect(machine.currentTickets == [1, 3])
+        var early = machine.answeredEarly(1, [1, 2], isOver: true)
+        #expect(early.waiters == ["a"])
+        #expect(!early.isOver)
+        early = machine.answeredEarly(2, [3], isOver: true)
+        #expect(early.waiters.isEmpty && !early.isOver, "no such flight")
+        early = machine.answeredEarly(1, [3], isOver: true)
+        #expect(early.waiters == ["c"])
+        #expect(early.isOver)
+        #expect(machine.isIdle)
+        let begins = machine.workBegins(1)
+        #expect(!begins)
     }
 
     @Test func `Q-01 a deadline frees the slot and tells the callers`() {

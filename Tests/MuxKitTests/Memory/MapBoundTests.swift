@@ -27,7 +27,9 @@ struct MapBoundTests {
 
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
     func `MX-24 any bound will do`(bound: Int?) async throws {
-        let world = World()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        store.failsSaves.withLock { $0 = true }
         let policy = MuxPolicy(maximumCount: bound)
         let plain = Map(policy: policy, repository: world.repository) { $0 }
         let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
@@ -37,7 +39,8 @@ struct MapBoundTests {
             #expect(try await kept.request(key: key) == key)
         }
         #expect((0..<50).count { kept.cachedValue(key: $0) != nil } == 50, "not saved yet")
-        #expect(await kept.save().saved == 50)
+        store.failsSaves.withLock { $0 = false }
+        #expect(await kept.save().isComplete)
 
         let expected = min(50, max(0, bound ?? .max))
         #expect((0..<50).count { plain.cachedValue(key: $0) != nil } == expected)
@@ -53,13 +56,13 @@ struct MapBoundTests {
         let world = World(store: store)
         let policy = MuxPolicy(maximumCount: 5)
         let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
-        for key in 0..<20 { map.store(-key, key: key) }
         store.failsSaves.withLock { $0 = true }
+        for key in 0..<20 { map.store(-key, key: key) }
         #expect(await map.save().failed.count == 20)
         #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == -$0 })
 
         store.failsSaves.withLock { $0 = false }
-        #expect(await map.save().saved == 20)
+        #expect(await map.save().isComplete)
 
         #expect((0..<20).count { map.cachedValue(key: $0) != nil } == 5)
         for key in 0..<20 { #expect(try await map.request(key: key) == -key) }
@@ -252,7 +255,9 @@ struct MapBoundTests {
     }
 
     @Test func `MX-24 a map keeps values up to a cost`() async throws {
-        let world = World()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        store.failsSaves.withLock { $0 = true }
         let policy = MuxPolicy(maximumCost: .init(100) { (value: Int) in value })
         let map = Map(policy: policy, repository: world.repository) { $0 }
         let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
@@ -278,7 +283,8 @@ struct MapBoundTests {
 
         for key in [60, 70, 80] { _ = try await kept.request(key: key) }
         #expect([60, 70, 80].allSatisfy { kept.cachedValue(key: $0) == $0 }, "not saved yet")
-        #expect(await kept.save().saved == 3)
+        store.failsSaves.withLock { $0 = false }
+        #expect(await kept.save().isComplete)
         #expect([60, 70, 80].count { kept.cachedValue(key: $0) != nil } == 1)
         map.expectAtRest()
         kept.expectAtRest()

@@ -12,28 +12,29 @@ struct FreshnessGridTests {
         let mayAnswerForErrors = staleness < facts.stale.ifError ?? limits.staleIfError
         let mayAnswerAtOnce =
             staleness < limits.toleratedStaleness ?? facts.stale.whileRevalidate ?? limits.staleWhileRevalidate
+        let mayTry = !facts.isInBackoff && !facts.isFailureRemembered
         let rules: [(Bool, Freshness)] = [
             (limits.isReload && mayAnswerForErrors, .fallback),
             (limits.isReload, .unusable),
             (
                 isFresh && isYoungEnough,
-                .fresh(renews: !facts.isInBackoff && facts.renewalAge.map { facts.age >= $0 } == true)
+                .fresh(renews: mayTry && facts.renewalAge.map { facts.age >= $0 } == true)
             ),
             (facts.isInBackoff && mayAnswerForErrors, .servable(renews: false)),
             (
                 !facts.isRefreshed && limits.maximumAge == nil && mayAnswerAtOnce,
-                .servable(renews: true)
+                .servable(renews: !facts.isFailureRemembered)
             ),
             (mayAnswerForErrors, .fallback),
         ]
         return rules.first { $0.0 }?.1 ?? .unusable
     }
 
-    @Test func `MX-06 MX-11 MX-12 MX-15 freshness is a function of entry, policy, options and time`() {
+    @Test func `MX-06 MX-11 MX-12 MX-13 MX-15 freshness is a function of entry, policy, options and time`() {
         var judged: [Freshness: Int] = [:]
         let times: [Duration?] = [nil, .zero, .seconds(5), .seconds(10)]
         for age in 0...45 {
-            for bits in 0..<8 {
+            for bits in 0..<16 {
                 for renewal in times {
                     for maximumAge in times {
                         for window in [Duration.zero, .seconds(5), .seconds(20)] {
@@ -42,7 +43,8 @@ struct FreshnessGridTests {
                                 timeToLive: .seconds(10),
                                 renewalAge: renewal,
                                 isRefreshed: bits & 1 != 0,
-                                isInBackoff: bits & 2 != 0
+                                isInBackoff: bits & 2 != 0,
+                                isFailureRemembered: bits & 8 != 0
                             )
                             let limits = Freshness.Limits(
                                 staleWhileRevalidate: window,
@@ -91,5 +93,17 @@ struct FreshnessGridTests {
             }
         }
         #expect(judged.count == 5)
+    }
+
+    @Test func `MX-06 MX-11 a time to live below zero counts as none`() {
+        for timeToLive in [Duration.zero, .seconds(-10), .zero - .longest] {
+            let limits = Freshness.Limits(staleWhileRevalidate: .seconds(5), staleIfError: .seconds(8))
+            let verdicts = [0, 4, 5, 7, 8].map {
+                Freshness.of(.init(age: .seconds($0), timeToLive: timeToLive), limits)
+            }
+            #expect(
+                verdicts == [.servable(renews: true), .servable(renews: true), .fallback, .fallback, .unusable]
+            )
+        }
     }
 }

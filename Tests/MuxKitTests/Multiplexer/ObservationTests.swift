@@ -139,4 +139,13 @@ struct ObservationTests {
         number.store(3)
         #expect(try #require(await seen.next())?.value == 3)
     }
+
+    @Test func `MX-26 clearing all of a map that is kept on disk yields absence`() async throws {
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
+        map.store(1, key: 1)
+        var seen = map.values(key: 1).makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == 1)
+        await map.clear()
+        #expect(try #require(await seen.next())?.value == nil)
+    }
 }

@@ -98,6 +98,7 @@ struct RequestOptionsTests {
         #expect(Set(ages).count == ages.count)
         #expect(ages.allSatisfy { $0.map { $0 >= .seconds(60) && $0 <= .seconds(100) } == true })
         #expect(policy.renewalAge(.seconds(10), random: 0) == .zero)
+        #expect(policy.renewalAge(.seconds(100), random: 1e-9) == .seconds(60), "never before the window")
         #expect(MuxPolicy().renewalAge(.seconds(10), random: 0) == nil)
     }
 

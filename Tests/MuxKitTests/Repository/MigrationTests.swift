@@ -24,18 +24,22 @@ struct MigrationTests {
         #expect(await multiplexer.save().saved == 1)
     }
 
-    private func third(_ migrations: [MuxMigration] = migrations) -> Multiplexer<Third> {
+    private func third(
+        _ migrations: [MuxMigration] = migrations,
+        after downtime: Duration = .zero
+    ) -> Multiplexer<Third> {
         let policy = MuxPolicy(schemaVersion: 3, migrations: migrations)
-        return Multiplexer(cacheKey: "V", policy: policy, repository: self.world.relaunched().repository) {
+        return Multiplexer(cacheKey: "V", policy: policy, repository: self.world.relaunched(after: downtime).repository)
+        {
             Third(names: ["fetched"], count: -1)
         }
     }
 
     @Test func `DK-05 an entry goes through all steps, keeps its age, and is saved in the new format`() async throws {
         await self.save(First(name: "Ada"), version: 1)
-        let value = self.third()
+        let value = self.third(after: .seconds(100))
         #expect(try await value.requestEntry().value == Third(names: ["Ada"], count: 1))
-        #expect(try await value.requestEntry().age == .zero)
+        #expect(try await value.requestEntry().age == .seconds(100))
         #expect(await value.save().saved == 1)
         #expect(try await self.world.store.load(.init(domain: "V"))?.schemaVersion == 3)
     }

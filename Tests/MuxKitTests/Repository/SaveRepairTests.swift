@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 import MuxTesting
 import Testing
@@ -88,5 +89,65 @@ struct SaveRepairTests {
 
         #expect(await slow.value.saved == 1)
         #expect(await quick.value.leftOver == 1)
+    }
+
+    @Test func `RP-03 a removal that failed does not take what was saved since`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        number.store(1)
+        await number.save()
+        store.failsRemovals.withLock { $0 = true }
+        #expect(await number.clear().failures.count == 1)
+        number.store(5)
+        let report = await number.save()
+        #expect(report.saved == 1)
+        #expect(report.repairFailures.count == 1)
+
+        store.failsRemovals.withLock { $0 = false }
+        #expect(await number.save().unchanged == 1)
+
+        #expect(try await store.load(.init(domain: "Number"))?.payload == Data("5".utf8))
+    }
+
+    @Test func `RP-03 what a fetch renewed while it was being written is written again`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let gate = Gate<Void>()
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { before in
+            before?.notModified() ?? Fetched(1)
+        }
+        _ = try await number.request()
+        store.beforeSave.withLock { $0 = { try? await gate.pass() } }
+        let save = Task { await number.save() }
+        await gate.waitForCall(1)
+        world.clock.advance(by: .seconds(60))
+        _ = try await number.refresh().request()
+        gate.openForGood(returning: ())
+        #expect(await save.value.saved == 1)
+
+        #expect(await number.save().saved == 1)
+    }
+
+    @Test func `RP-03 what was saved and left memory during a failed fetch is not saved again`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let map = MultiplexerMap<Int, Int>(
+            cacheKey: "Map",
+            policy: .init(timeToLive: .seconds(10)),
+            repository: world.repository
+        ) { _ in
+            try await gate.pass()
+        }
+        map.store(1, key: 1)
+        world.clock.advance(by: .seconds(10))
+        let caller = Task { try await map.request(key: 1) }
+        await gate.waitForCall(1)
+        #expect(await map.save().saved == 1)
+        map.clearMemory()
+        #expect(map.cachedValue(key: 1) == nil)
+        gate.fail(1, with: offline)
+        #expect(try await caller.value == 1)
+        #expect(await map.save().unchanged == 1)
     }
 }

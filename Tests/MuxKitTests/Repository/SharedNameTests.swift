@@ -76,4 +76,14 @@ struct SharedNameTests {
         #expect(map.cachedValue(key: 1) == nil)
         #expect(await self.world.repository.saveAll().saved == 0)
     }
+
+    @Test func `RP-06 what one has cleared stays where another has another name`() async throws {
+        let one = MultiplexerMap<Int, Int>(cacheKey: "One", repository: self.world.repository) { $0 }
+        let other = MultiplexerMap<Int, Int>(cacheKey: "Other", repository: self.world.repository) { $0 }
+        for key in 1...2 { other.store(key, key: key) }
+        await one.clear(key: 1)
+        #expect(other.cachedValue(key: 1) == 1)
+        await one.clear()
+        #expect(other.cachedValue(key: 2) == 2)
+    }
 }

@@ -18,9 +18,10 @@ struct OAuthWorld: Sendable {
         _ options: FakeOAuthOptions = .init(),
         tokens: any TokenStore = InMemoryTokenStore(),
         store: any MuxStore = MemoryStore(),
-        spawn: Spawn = Spawn()
+        spawn: Spawn = Spawn(),
+        clock: VirtualClock = VirtualClock()
     ) {
-        let world = World(store: store, spawn: spawn)
+        let world = World(store: store, spawn: spawn, clock: clock)
         self.init(
             world: world,
             server: FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: world.clock),
@@ -34,9 +35,10 @@ struct OAuthWorld: Sendable {
         self.tokens = tokens
     }
 
-    /// The next process of the same app, with the same server.
-    func relaunched() -> OAuthWorld {
-        OAuthWorld(world: self.world.relaunched(), server: self.server, tokens: self.tokens)
+    /// The next process of the same app, with the same server; without a clock given, with one that begins anew.
+    func relaunched(clock: VirtualClock? = nil) -> OAuthWorld {
+        let world = clock.map { World(store: self.world.store, clock: $0) } ?? self.world.relaunched()
+        return OAuthWorld(world: world, server: self.server, tokens: self.tokens)
     }
 
     /// The app's runner.

@@ -23,7 +23,7 @@ struct RunnerLimitTests {
         return isOriginator
     }
 
-    @Test func `C05 a critical error ends all callers and one of them originated it`() async throws {
+    @Test func `C05 a critical error ends all callers and one of them originated it`() async {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
         let callers = (0..<21).map { _ in Task { try await runner.run { .output($0) } } }
@@ -32,8 +32,9 @@ struct RunnerLimitTests {
 
         var originators = 0
         for caller in callers {
-            let isOriginator = try #require(await self.critical(caller))
-            originators += isOriginator ? 1 : 0
+            let isOriginator = await self.critical(caller)
+            #expect(isOriginator != nil)
+            originators += isOriginator == true ? 1 : 0
         }
         #expect(originators == 1)
         let late = Task { try await runner.run { .output($0) } }

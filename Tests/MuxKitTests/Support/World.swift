@@ -5,7 +5,7 @@ import Testing
 
 /// What a test of multiplexers needs: virtual time of both kinds, a store in memory, counted events, a repository.
 struct World: Sendable {
-    let clock = VirtualClock()
+    let clock: VirtualClock
     let events = EventTally()
     let store: any MuxStore
     let repository: MuxRepository
@@ -17,16 +17,18 @@ struct World: Sendable {
     init(
         store: any MuxStore = MemoryStore(),
         random: @escaping @Sendable () -> Double = { 0.5 },
-        spawn: Spawn = Spawn()
+        spawn: Spawn = Spawn(),
+        clock: VirtualClock = VirtualClock(),
+        observer: (any MuxObserver)? = nil
     ) {
-        let clock = self.clock
+        self.clock = clock
         let shift = Guarded(Duration.zero)
         self.store = store
         self.wallShift = shift
         self.repository = MuxRepository(
             store: store,
             durability: .relaxed,
-            observer: self.events,
+            observer: observer ?? self.events,
             time: TimeSource(clock),
             wallTime: {
                 let elapsed = clock.now.offset + shift.withLock { $0 }
@@ -60,6 +62,7 @@ extension Multiplexer {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 
@@ -70,6 +73,7 @@ extension MultiplexerMap {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 

@@ -1,0 +1,44 @@
+import MuxKit
+import Synchronization
+
+/// Opens when so many have arrived: the fetch of a storm waits here until all of its callers are parked.
+final class Arrivals: MuxObserver {
+    private struct State {
+        var missing: Int
+        var waiting: CheckedContinuation<Void, Never>?
+    }
+
+    private let state: Mutex<State>
+
+    init(_ count: Int) { self.state = Mutex(State(missing: count)) }
+
+    /// One has arrived.
+    func add() {
+        let waiting = self.state.withLock { state -> CheckedContinuation<Void, Never>? in
+            state.missing -= 1
+            guard state.missing == 0 else { return nil }
+            defer { state.waiting = nil }
+            return state.waiting
+        }
+        waiting?.resume()
+    }
+
+    /// Counts the callers of a multiplexer, the one that starts the flight included.
+    func observe(_ event: MuxEvent) {
+        switch event.kind {
+        case .joined, .missed: self.add()
+        default: break
+        }
+    }
+
+    /// Suspends until all have arrived.
+    func all() async {
+        await withCheckedContinuation { continuation in
+            let isComplete = self.state.withLock { state in
+                if state.missing > 0 { state.waiting = continuation }
+                return state.missing <= 0
+            }
+            if isComplete { continuation.resume() }
+        }
+    }
+}

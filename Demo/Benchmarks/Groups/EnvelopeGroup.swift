@@ -1,0 +1,62 @@
+import Foundation
+import MuxKit
+
+/// The two lines of a record, beside the JSON coders alone.
+enum EnvelopeGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        try await self.rows(group, effort, kilobytes: 1, repetitions: 100, limit: 1.1)
+            + self.rows(group, effort, kilobytes: 100, repetitions: 1, limit: 1.02)
+    }
+
+    private static func rows(
+        _ group: String,
+        _ effort: Effort,
+        kilobytes: Int,
+        repetitions: Int,
+        limit: Double
+    ) async throws -> [Row] {
+        let article = Article(id: 1, kilobytes: kilobytes)
+        let format = EntryFormat(store: 1)
+        let record = try format.record(of: LoadGroup.entry(article))
+        let text = try JSONEncoder().encode(article)
+        var encoding = Contest(rounds: effort.rounds(31))
+        encoding.add(repeating: repetitions) { count in
+            for _ in 0..<count { consume(try JSONEncoder().encode(article)) }
+        }
+        encoding.add(repeating: repetitions) { count in
+            var bytes: [UInt8] = []
+            for _ in 0..<count {
+                bytes.removeAll(keepingCapacity: true)
+                consume(try format.append(try LoadGroup.entry(article), to: &bytes))
+            }
+        }
+        var decoding = Contest(rounds: effort.rounds(31))
+        decoding.add(repeating: repetitions) { count in
+            for _ in 0..<count { consume(try JSONDecoder().decode(Article.self, from: text)) }
+        }
+        decoding.add(repeating: repetitions) { count in
+            for _ in 0..<count {
+                guard let entry = format.entry(in: record) else { throw BenchmarkError.wrongResult("unreadable") }
+                consume(try JSONDecoder().decode(Article.self, from: entry.payload))
+            }
+        }
+        return [
+            Row(
+                group,
+                "encode, \(kilobytes) KB",
+                try await encoding.play(),
+                figure: 1,
+                limit: ("JSONEncoder", 0),
+                goals: [.timesLimit(limit)]
+            ),
+            Row(
+                group,
+                "decode, \(kilobytes) KB",
+                try await decoding.play(),
+                figure: 1,
+                limit: ("JSONDecoder", 0),
+                goals: [.timesLimit(limit)]
+            ),
+        ]
+    }
+}

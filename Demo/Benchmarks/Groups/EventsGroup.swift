@@ -1,0 +1,57 @@
+import MuxKit
+import Synchronization
+
+/// What it costs that events can be observed, where they are not and where they are.
+///
+/// A library without events cannot be compiled beside this one. Where nobody observes, an event is one test for `nil`; so
+/// the hit is put beside a hit with one more such test.
+enum EventsGroup {
+    private final class Tally: MuxObserver {
+        private let count = Atomic(0)
+        func observe(_ event: MuxEvent) { self.count.add(1, ordering: .relaxed) }
+    }
+
+    /// Holds an observer where the optimizer cannot see that there is none.
+    private final class Holder: Sendable {
+        let observer: (any MuxObserver)?
+        init(_ observer: (any MuxObserver)?) { self.observer = observer }
+    }
+
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let silent = try await self.multiplexer(observer: nil)
+        let observed = try await self.multiplexer(observer: Tally())
+        let holder = Holder(effort.isLong && CommandLine.arguments.isEmpty ? Tally() : nil)
+        var contest = Contest(rounds: effort.rounds(41))
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await silent.request()) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count {
+                consume(try await silent.request())
+                if let observer = holder.observer { observer.observe(MuxEvent(.hit)) }
+            }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await observed.request()) }
+        }
+        let outcome = try await contest.play()
+        return [
+            Row(
+                group,
+                "off: with one more test for an observer",
+                outcome,
+                figure: 1,
+                limit: ("the hit", 0),
+                goals: [.timesLimit(1.02)]
+            ),
+            Row(group, "on: the observer counts", outcome, figure: 2, limit: ("off", 0)),
+        ]
+    }
+
+    private static func multiplexer(observer: (any MuxObserver)?) async throws -> Multiplexer<Profile> {
+        let repository = MuxRepository(store: MemoryStore(), observer: observer)
+        let one = Multiplexer<Profile>(repository: repository) { .sample }
+        _ = try await one.request()
+        return one
+    }
+}

@@ -1,0 +1,125 @@
+import MuxKit
+
+/// One value: from the pool, from the main actor, and by ten tasks.
+enum HitGroup {
+    private static let key = 0
+
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let locked = LockedValue(Profile.sample)
+        let plain = PlainCache<Int, Profile>()
+        await plain.set(.sample, for: self.key)
+        let tasks = TaskCache<Int, Profile> { _ in .sample }
+        let one = Multiplexer<Profile>(repository: MuxRepository(store: MemoryStore())) { .sample }
+        _ = try await one.request()
+
+        var rows = try await self.play(group, "caller on the pool", locked, plain, one, effort)
+        rows += try await self.playOnMainActor(group, "caller on the main actor", locked, plain, one, effort)
+        rows.append(try await self.playTogether(group, locked, tasks, one, effort))
+        let counts = try await CountedActor().counts { _ in
+            for _ in 0..<1_000 { consume(try await one.request()) }
+        }
+        return rows + .counted(group, "hits", counts)
+    }
+
+    /// The same with closures that say themselves where they run: those that inherit it do not (Swift 6.3.1, optimized).
+    private static func playOnMainActor(
+        _ group: String,
+        _ name: String,
+        _ locked: LockedValue<Profile>,
+        _ plain: PlainCache<Int, Profile>,
+        _ one: Multiplexer<Profile>,
+        _ effort: Effort
+    ) async throws -> [Row] {
+        var contest = Contest(rounds: effort.rounds(25))
+        contest.add(repeating: 1_000) { @MainActor count in
+            for _ in 0..<count { consume(locked.fresh()) }
+        }
+        contest.add(repeating: 1_000) { @MainActor count in
+            for _ in 0..<count { consume(try await one.request()) }
+        }
+        contest.add(repeating: 100) { @MainActor count in
+            for _ in 0..<count { consume(await plain.value(self.key)) }
+        }
+        return [try await self.row(group, name, contest)]
+    }
+
+    private static func play(
+        _ group: String,
+        _ name: String,
+        _ locked: LockedValue<Profile>,
+        _ plain: PlainCache<Int, Profile>,
+        _ one: Multiplexer<Profile>,
+        _ effort: Effort
+    ) async throws -> [Row] {
+        var contest = Contest(rounds: effort.rounds(25))
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(locked.fresh()) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await one.request()) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(await plain.value(self.key)) }
+        }
+        return [try await self.row(group, name, contest)]
+    }
+
+    private static func row(_ group: String, _ name: String, _ contest: Contest) async throws -> Row {
+        Row(
+            group,
+            name,
+            try await contest.play(),
+            figure: 1,
+            limit: ("lock, copy, coarse clock", 0),
+            instead: ("plain actor", 2),
+            goals: [.timesLimit(1.2)]
+        )
+    }
+
+    private static func playTogether(
+        _ group: String,
+        _ locked: LockedValue<Profile>,
+        _ tasks: TaskCache<Int, Profile>,
+        _ one: Multiplexer<Profile>,
+        _ effort: Effort
+    ) async throws -> Row {
+        var contest = Contest(rounds: effort.rounds(15))
+        contest.add(repeating: 1_000) { count in
+            try await inTasks(10, sharing: count) { _, share in
+                for _ in 0..<share { consume(locked.fresh()) }
+            }
+        }
+        contest.add(repeating: 1_000) { count in
+            try await inTasks(10, sharing: count) { _, share in
+                for _ in 0..<share { consume(try await one.request()) }
+            }
+        }
+        contest.add(repeating: 1_000) { count in
+            try await inTasks(10, sharing: count) { _, share in
+                for _ in 0..<share { consume(try await tasks.value(self.key)) }
+            }
+        }
+        return Row(
+            group,
+            "10 tasks",
+            try await contest.play(),
+            figure: 1,
+            limit: ("lock, copy, coarse clock", 0),
+            instead: ("actor of tasks", 2)
+        )
+    }
+}
+
+/// Runs `body` in so many tasks at once, each with its number and its share of `count`.
+func inTasks(
+    _ tasks: Int,
+    sharing count: Int,
+    _ body: @escaping @Sendable (Int, Int) async throws -> Void
+) async throws {
+    try await withThrowingTaskGroup(of: Void.self) { group in
+        for task in 0..<tasks {
+            group.addTask { try await body(task, count / tasks) }
+        }
+        try await group.waitForAll()
+    }
+}

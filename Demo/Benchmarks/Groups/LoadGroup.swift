@@ -1,0 +1,97 @@
+import Foundation
+import MuxKit
+
+/// The first hit of a large repository, and all of a map.
+enum LoadGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        [try await self.first(group, effort), try await self.all(group, effort)]
+    }
+
+    // MARK: - The first
+
+    private static func first(_ group: String, _ effort: Effort) async throws -> Row {
+        try await withFolder { folder in
+            try await self.fill(folder, 50_000)
+            let layout = JournalLayout(root: folder.path)
+            let index = URL(filePath: FilePath.join(layout.journal, JournalLayout.indexName))
+            var contest = Contest(rounds: effort.rounds(9))
+            contest.add { try await Contest.nanoseconds { consume(try Data(contentsOf: index)) } }
+            contest.add { try await self.firstHit(folder, 50_000) }
+            return Row(
+                group,
+                "first hit among 50,000 on disk",
+                try await contest.play(),
+                figure: 1,
+                limit: ("reading the index's bytes", 0),
+                goals: [.atMost(3_000_000)]
+            )
+        }
+    }
+
+    /// Writes so many small entries.
+    static func fill(_ folder: URL, _ count: Int) async throws {
+        let map = self.map(folder)
+        for key in 0..<count { map.store(Profile(id: key, name: "Somebody of number \(key)"), key: key) }
+        let report = await map.save()
+        guard report.saved == count else { throw BenchmarkError.wrongResult("saved \(report.saved)") }
+    }
+
+    /// How long it takes a repository that knows nothing yet to answer one request from disk.
+    static func firstHit(_ folder: URL, _ count: Int) async throws -> Double {
+        try await Contest.nanoseconds {
+            let value = try await self.map(folder).request(key: count / 2)
+            guard value.id == count / 2 else { throw BenchmarkError.wrongResult("loaded \(value.id)") }
+        }
+    }
+
+    /// A map that has nothing in memory; a fetch brings something that is not on disk.
+    private static func map(_ folder: URL) -> MultiplexerMap<Int, Profile> {
+        MultiplexerMap<Int, Profile>(
+            cacheKey: "Profiles",
+            policy: MuxPolicy(maximumCount: nil),
+            repository: MuxRepository(directory: folder, byteLimit: nil)
+        ) { _ in Profile(id: -1, name: "") }
+    }
+
+    // MARK: - All
+
+    private static func all(_ group: String, _ effort: Effort) async throws -> Row {
+        let count = 10_000
+        let articles = (0..<count).map { Article(id: $0) }
+        return try await withFolder { folder in
+            let files = try FilePerKey(folder.appending(component: "files"))
+            for article in articles.prefix(300) { try files.save(article) }
+            let journal = folder.appending(component: "journal")
+            let entries = try articles.map { try self.entry($0) }
+            try await JournalStore(directory: journal, byteLimit: nil).save(entries, durability: .relaxed)
+            var contest = Contest(rounds: effort.rounds(3))
+            let segment = URL(filePath: JournalLayout(root: journal.path).segment)
+            contest.add(times: count) { _ in consume(try Data(contentsOf: segment)) }
+            contest.add(times: count) { _ in
+                let store = JournalStore(directory: journal, byteLimit: nil)
+                for entry in entries { consume(try await store.load(entry.name)) }
+            }
+            contest.add(times: 300) { count in for key in 0..<count { consume(try files.data(key)) } }
+            return Row(
+                group,
+                "10,000 of 1 KB, decoding aside, per entry",
+                try await contest.play(),
+                figure: 1,
+                limit: ("reading the journal's bytes", 0),
+                instead: ("Data(contentsOf:) per key", 2),
+                goals: [.timesBetter(10)]
+            )
+        }
+    }
+
+    static func entry(_ article: Article, _ text: Data? = nil) throws -> MuxStoredEntry {
+        MuxStoredEntry(
+            name: MuxStoreKey(domain: "Articles", key: String(article.id)),
+            schemaVersion: 1,
+            sessionEpoch: 0,
+            fetchedAt: Date(timeIntervalSinceReferenceDate: 800_000_000),
+            timeToLive: .seconds(1_800),
+            payload: try text ?? JSONEncoder().encode(article)
+        )
+    }
+}

@@ -1,0 +1,60 @@
+import MuxKit
+
+/// Many cold keys at once, each asked for by a task of its own.
+enum ManyKeysGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        var rows: [Row] = []
+        for (name, milliseconds, goals) in [
+            ("fetch of 1 ms, per key", 1, [Goal.timesLimit(1.5)]), ("fetch returns at once, per key", 0, []),
+        ] {
+            var contest = Contest(rounds: effort.rounds(5))
+            contest.add { try await self.bare(10_000, milliseconds) }
+            contest.add { try await self.map(10_000, milliseconds) }
+            contest.add { try await self.tasks(10_000, milliseconds) }
+            rows.append(
+                Row(
+                    group,
+                    name,
+                    try await contest.play(),
+                    figure: 1,
+                    limit: ("bare tasks that fetch", 0),
+                    instead: ("actor of tasks", 2),
+                    goals: goals
+                )
+            )
+        }
+        return rows
+    }
+
+    @Sendable private static func fetch(_ milliseconds: Int) async throws -> Profile {
+        if milliseconds > 0 { try await Task.sleep(for: .milliseconds(milliseconds)) }
+        return .sample
+    }
+
+    static func map(_ keys: Int, _ milliseconds: Int) async throws -> Double {
+        let map = MultiplexerMap<Int, Profile>(repository: MuxRepository(store: MemoryStore())) { _ in
+            try await self.fetch(milliseconds)
+        }
+        return try await self.all(keys) { consume(try await map.request(key: $0)) }
+    }
+
+    private static func bare(_ keys: Int, _ milliseconds: Int) async throws -> Double {
+        try await self.all(keys) { _ in consume(try await self.fetch(milliseconds)) }
+    }
+
+    private static func tasks(_ keys: Int, _ milliseconds: Int) async throws -> Double {
+        let cache = TaskCache<Int, Profile> { _ in try await self.fetch(milliseconds) }
+        return try await self.all(keys) { consume(try await cache.value($0)) }
+    }
+
+    /// The nanoseconds per key until all are there.
+    private static func all(_ keys: Int, _ call: @escaping @Sendable (Int) async throws -> Void) async throws -> Double
+    {
+        try await Contest.nanoseconds {
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for key in 0..<keys { group.addTask { try await call(key) } }
+                try await group.waitForAll()
+            }
+        } / Double(keys)
+    }
+}

@@ -1,0 +1,138 @@
+/// One line of the table.
+struct Row: Codable, Sendable {
+    /// What a figure is compared with.
+    struct Reference: Codable, Sendable {
+        let name: String
+        let value: Double
+        /// For a limit how many times as much the figure is, for what a user would write how many times as much that is.
+        let ratio: Double
+    }
+
+    enum Unit: String, Codable, Sendable {
+        case nanoseconds
+        case bytes
+        case percent
+        case count
+    }
+
+    enum Verdict: String, Codable, Sendable {
+        case met
+        case missed
+        /// There is no goal.
+        case none = ""
+        case notCounted = "not counted"
+    }
+
+    let group: String
+    let name: String
+    let unit: Unit
+    /// `nil` if it could not be measured here.
+    let figure: Double?
+    /// The cheapest code that could do it.
+    let limit: Reference?
+    /// What a user would write.
+    let instead: Reference?
+    let goal: String
+    let verdict: Verdict
+    /// Whether it is the same in every run, so that it may fail a check.
+    let isCount: Bool
+
+    /// A row of a contest: `figure`, `limit` and `instead` are the numbers of contestants.
+    init(
+        _ group: String,
+        _ name: String,
+        _ outcome: Outcome,
+        unit: Unit = .nanoseconds,
+        figure: Int,
+        limit: (String, Int)? = nil,
+        instead: (String, Int)? = nil,
+        goals: [Goal] = []
+    ) {
+        self.init(
+            group,
+            name,
+            unit: unit,
+            figure: outcome.median(figure),
+            limit: limit.map { name, index in
+                Reference(name: name, value: outcome.median(index), ratio: outcome.ratio(of: figure, to: index))
+            },
+            instead: instead.map { name, index in
+                Reference(name: name, value: outcome.median(index), ratio: outcome.ratio(of: index, to: figure))
+            },
+            goals: goals
+        )
+    }
+
+    init(
+        _ group: String,
+        _ name: String,
+        unit: Unit,
+        figure: Double?,
+        limit: Reference? = nil,
+        instead: Reference? = nil,
+        goals: [Goal] = [],
+        isCount: Bool = false
+    ) {
+        self.group = group
+        self.name = name
+        self.unit = unit
+        self.figure = figure
+        self.limit = limit
+        self.instead = instead
+        self.isCount = isCount
+        self.goal = goals.map { $0.text(unit) }.joined(separator: ", ")
+        guard let figure else {
+            self.verdict = .notCounted
+            return
+        }
+        let isMet = goals.allSatisfy { $0.isMet(figure, limit: limit?.ratio, instead: instead?.ratio) }
+        self.verdict = goals.isEmpty ? .none : isMet ? .met : .missed
+    }
+
+    /// A number that has to be `expected`, exactly; `nil` if it cannot be counted here.
+    static func count(_ group: String, _ name: String, _ figure: Int?, expected: Int, instead: Reference? = nil) -> Row
+    {
+        Row(
+            group,
+            name,
+            unit: .count,
+            figure: figure.map(Double.init),
+            instead: instead,
+            goals: [.exactly(Double(expected))],
+            isCount: true
+        )
+    }
+
+    var isWrongCount: Bool { self.isCount && self.verdict == .missed }
+}
+
+/// What a figure should be.
+enum Goal: Sendable {
+    /// At most so many times the limit.
+    case timesLimit(Double)
+    /// At least so many times as fast, or as small, as what a user would write.
+    case timesBetter(Double)
+    case atMost(Double)
+    case atLeast(Double)
+    case exactly(Double)
+
+    func isMet(_ figure: Double, limit: Double?, instead: Double?) -> Bool {
+        switch self {
+        case .timesLimit(let times): (limit ?? .infinity) <= times
+        case .timesBetter(let times): (instead ?? 0) >= times
+        case .atMost(let most): figure <= most
+        case .atLeast(let least): figure >= least
+        case .exactly(let number): figure == number
+        }
+    }
+
+    func text(_ unit: Row.Unit) -> String {
+        switch self {
+        case .timesLimit(let times): "≤ \(Text.number(times)) × limit"
+        case .timesBetter(let times): "≥ \(Text.number(times)) × instead"
+        case .atMost(let most): "≤ \(Text.figure(most, unit))"
+        case .atLeast(let least): "≥ \(Text.figure(least, unit))"
+        case .exactly(let number): "\(Text.number(number))"
+        }
+    }
+}

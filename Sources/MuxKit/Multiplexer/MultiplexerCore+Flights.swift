@@ -1,0 +1,153 @@
+extension MultiplexerCore {
+    /// The work of one flight: the disk first, where memory has nothing; then the fetch.
+    func fly(_ key: Key, _ flight: FlightID) async {
+        let (isOver, loaded) = await self.answerFromDisk(key, flight)
+        guard !isOver else { return }
+        var fallback: Slot<Value>?  // what there is to fall back to, even if the bound takes it away meanwhile
+        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
+            let slot = state.slots.slot(of: key)
+            fallback = slot?.entry == nil && !wasFenced ? loaded ?? slot : slot
+        }
+        guard begins else { return }
+        guard !Task.isCancelled else {  // nobody waits any more: no work begins
+            self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
+            return
+        }
+        self.engine.withState { $0.statistics.fetches += 1 }
+        self.tell(.fetchStarted, key)
+        let start = self.repository.time.now
+        let result: Result<Fetched<Value>, any Error>
+        do {
+            result = .success(try await self.fetched(key, fallback?.fetchedBefore(at: start)))
+        } catch {
+            result = .failure(error)
+        }
+        let duration = self.repository.time.now.duration(since: start)
+        self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
+        switch result {
+        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
+        case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
+        }
+    }
+
+    /// Loads the entry of `key` into its slot, if memory has none, and gives it to those for whom it is good enough.
+    ///
+    /// - Returns: Whether that ended the flight, for nobody wants better. And what was loaded in any case, which the table may
+    ///   not have had room for.
+    private func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
+        guard let persistence, self.mayRead(key) else { return (false, nil) }
+        guard let entry = await self.load(key, persistence) else { return (false, nil) }
+        let now = self.repository.time.now
+        var loaded: Slot<Value>?
+        var servesStale = false
+        let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
+            var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
+            guard let slot = self.adopt(entry, of: key, in: &state), let found = slot.snapshot(at: now, source: .disk)
+            else { return early }
+            loaded = slot
+            early.isOver = !tickets.isEmpty || slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
+            for ticket in tickets {
+                let wish = state.wishes[ticket]
+                switch slot.freshness(at: now, wish?.limits ?? self.usualLimits) {
+                case .fresh(let renews):
+                    early.outputs[ticket] = found
+                    if renews { early.isOver = false }
+                case .servable:
+                    early.outputs[ticket] = found.served(because: .revalidating)
+                    early.isOver = false
+                    servesStale = true
+                case .fallback where wish?.patienceEnds.map { $0 <= now } ?? false:
+                    early.outputs[ticket] = found.served(because: .outOfPatience)
+                    early.isOver = false
+                case .fallback, .unusable, nil:
+                    if wish != nil { state.wishes[ticket]?.loaded = slot }
+                }
+            }
+            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.statistics.diskHits += 1 }
+            if servesStale { state.statistics.staleServed += 1 }
+            return early
+        }
+        self.watchers.changed(key)
+        self.letGoOfEvicted()
+        if servesStale { self.tell(.servedStale, key) }
+        return (isOver, loaded)
+    }
+
+    private func landed(
+        _ fetched: Fetched<Value>,
+        _ key: Key,
+        _ flight: FlightID,
+        _ before: Slot<Value>?,
+        after duration: Duration
+    ) {
+        let entry = self.entry(of: fetched)
+        let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
+        var isKept = false
+        var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
+        self.engine.land(flight, of: key, failed: false) { state, mayKeep in
+            isKept = mayKeep
+            let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
+            if mayKeep, fetched.isKept {
+                replaced = state.withSlot(of: key) { $0.committed(entry) }
+            } else if mayKeep {
+                let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
+            } else {
+                state.statistics.fenceDrops += 1
+            }
+            return .success(
+                MuxEntry(
+                    value: entry.value,
+                    age: .zero,
+                    timeToLive: entry.timeToLive,
+                    source: .fetch,
+                    isStale: !mayKeep || entry.timeToLive <= .zero,
+                    staleReason: mayKeep ? nil : .fenced,
+                    revision: entry.revision
+                )
+            )
+        }
+        withExtendedLifetime(replaced) {}
+        if isKept { self.changed(key) }
+        self.tell(.fetched, key, duration)
+        self.letGoOfEvicted()
+        if !isKept { self.tell(.fenceDropped, key) }
+    }
+
+    private func failed(
+        _ error: any Error,
+        _ key: Key,
+        _ flight: FlightID,
+        _ fallback: Slot<Value>?,
+        after duration: Duration
+    ) {
+        let isSilenceable = self.policy.isSilenceable(error)
+        let memory = self.policy.memory(of: error)
+        let now = self.repository.time.now
+        var servesStale = false
+        self.engine.withState { $0.statistics.failures += 1 }
+        self.engine.land(flight, of: key, failed: true) { state, isKept in
+            var current = state.slots.slot(of: key)
+            if isKept {
+                let hold = max(self.policy.errorBackoff, memory)
+                let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
+                current = state.withSlot(of: key) { slot in
+                    if slot.entry == nil, let fallback { slot.restored(fallback) }
+                    slot.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
+                    return slot
+                }
+            }
+            guard isSilenceable, let slot = current,
+                let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
+                let entry = slot.snapshot(at: now, source: .memory)
+            else { return .failure(error) }
+            servesStale = entry.isStale
+            guard servesStale else { return .success(entry) }
+            state.statistics.staleServed += 1
+            return .success(entry.served(because: .fetchFailed))
+        }
+        self.tell(.fetchFailed, key, duration)
+        self.letGoOfEvicted()
+        if servesStale { self.tell(.servedStale, key) }
+    }
+}

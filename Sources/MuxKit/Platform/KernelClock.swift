@@ -1,0 +1,18 @@
+#if canImport(Darwin)
+import Darwin
+#elseif canImport(Musl)
+import Musl
+#else
+import Glibc
+import struct SwiftOverlayShims.timespec  // an optimised build looks for the members of timespec there (Swift 6.3.1)
+#endif
+
+/// A clock of the kernel.
+enum KernelClock {
+    /// What `clock` says, in nanoseconds.
+    static func read(_ clock: clockid_t) -> Int64 {
+        var time = timespec()
+        unsafe clock_gettime(clock, &time)
+        return Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
+    }
+}

@@ -1,0 +1,88 @@
+#if canImport(Network)
+import Dispatch
+import Network
+
+/// The state of the network, as the system's path monitor sees it.
+///
+/// https://developer.apple.com/documentation/network/nwpathmonitor
+///
+/// Written from the documentation; not compiled where this package is developed.
+package enum NetworkPath {
+    package static let isSupported = true
+
+    /// Calls `changed` with the present state and with each change, on a queue of its own; returns what ends that.
+    @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
+        let monitor = NWPathMonitor()
+        monitor.pathUpdateHandler = { changed($0.status == .satisfied) }
+        monitor.start(queue: DispatchQueue(label: "mux.reachability"))
+        let held = Guarded(monitor)
+        return { held.withLock { $0.cancel() } }
+    }
+}
+#elseif os(Linux)
+import Dispatch
+import Foundation
+import Glibc
+
+/// The state of the network, as the kernel's routes tell it: see rtnetlink(7).
+package enum NetworkPath {
+    package static let isSupported = true
+
+    /// Calls `changed` with the present state and after each change of links or routes, on a queue of its own.
+    ///
+    /// - Returns: What ends that; `nil` if the kernel does not let us watch.
+    @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
+        guard let socket = self.openSocket() else { return nil }
+        let queue = DispatchQueue(label: "mux.reachability")
+        let source = DispatchSource.makeReadSource(fileDescriptor: socket, queue: queue)
+        source.setEventHandler {
+            self.drain(socket)
+            changed(self.isReachable)
+        }
+        source.setCancelHandler { _ = close(socket) }
+        source.activate()
+        queue.async { changed(self.isReachable) }
+        let held = Guarded(source)
+        return { held.withLock { $0.cancel() } }
+    }
+
+    /// A socket that is told of links and routes; what it is told is only a reason to look again.
+    private static func openSocket() -> Int32? {
+        let kind = Int32(SOCK_RAW.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+        let descriptor = socket(AF_NETLINK, kind, 0)  // NETLINK_ROUTE
+        guard descriptor >= 0 else { return nil }
+        // struct sockaddr_nl, which has no Swift name: family, padding, process, groups LINK, IPV4_ROUTE and IPV6_ROUTE.
+        var address: (UInt16, UInt16, UInt32, UInt32) = (UInt16(AF_NETLINK), 0, 0, 0x1 | 0x40 | 0x400)
+        let isBound = unsafe withUnsafeBytes(of: &address) { bytes -> Bool in
+            guard let start = bytes.baseAddress else { return false }
+            let pointer = unsafe start.assumingMemoryBound(to: sockaddr.self)
+            return unsafe bind(descriptor, pointer, socklen_t(bytes.count)) == 0
+        }
+        if !isBound { close(descriptor) }
+        return isBound ? descriptor : nil
+    }
+
+    private static func drain(_ socket: Int32) {
+        var buffer = [UInt8](repeating: 0, count: 8_192)
+        while true {
+            let count = unsafe buffer.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
+            // Too many messages at once is a reason to look again, too; nothing more to read is the end.
+            guard count > 0 || errno == EINTR || errno == ENOBUFS else { return }
+        }
+    }
+
+    private static var isReachable: Bool {
+        func text(_ path: String) -> String { (try? String(contentsOfFile: path, encoding: .utf8)) ?? "" }
+        return KernelRoutes.haveDefault(ipv4: text("/proc/net/route"), ipv6: text("/proc/net/ipv6_route"))
+    }
+}
+#else
+/// Nothing is known of the network.
+package enum NetworkPath {
+    package static let isSupported = false
+
+    @Sendable package static func watch(_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)? {
+        nil
+    }
+}
+#endif

@@ -1,0 +1,109 @@
+/// Decides about one host: whether it may be asked, and whether it may be asked again.
+///
+/// Pure: time comes in as an argument. Retries are a share of the first attempts, both forgotten by half with each window that
+/// passes. A host that only fails is left alone, then one request finds out whether that has passed.
+package struct HostStateMachine: Sendable {
+    private enum Breaker: Sendable, Equatable {
+        /// The host may be asked; so many requests in a row have failed.
+        case closed(failures: Int)
+        /// The host is left alone until then. The pause after the next failure is `pause`.
+        case open(until: Moment, pause: Duration)
+        /// This one request finds out.
+        case probing(ticket: UInt64, pause: Duration)
+    }
+
+    private let options: RetryBudget.Options
+    private var breaker = Breaker.closed(failures: 0)
+    private var nextTicket: UInt64 = 0
+    private var firsts = 0.0
+    private var retries = 0.0
+    private var window: Moment
+    /// When it was last asked about.
+    package private(set) var lastUsed: Moment
+
+    package init(_ options: RetryBudget.Options, at now: Moment) {
+        self.options = options
+        self.window = now
+        self.lastUsed = now
+    }
+
+    /// Whether nothing is known that would matter after a long time.
+    package var isHealthy: Bool { self.breaker == .closed(failures: 0) }
+
+    package enum AdmitAction: Sendable, Equatable {
+        /// Ask the host, and tell how that ends.
+        case ask(ticket: UInt64)
+        /// Leave the host alone.
+        case refuse
+    }
+
+    /// An attempt is to be made.
+    package mutating func wanted(isRetry: Bool, at now: Moment) -> AdmitAction {
+        self.forget(at: now)
+        switch self.breaker {
+        case .closed: break
+        case .open(let until, let pause):
+            guard now >= until else { return .refuse }
+            self.breaker = .probing(ticket: self.nextTicket, pause: pause)
+        case .probing: return .refuse
+        }
+        if !isRetry { self.firsts += 1 }
+        defer { self.nextTicket += 1 }
+        return .ask(ticket: self.nextTicket)
+    }
+
+    /// A retry is to be planned.
+    ///
+    /// - Returns: Whether the host's share permits it; it is taken then.
+    package mutating func retryWanted(at now: Moment) -> Bool {
+        self.forget(at: now)
+        let share = self.options.share.isNaN ? 0 : max(self.options.share, 0)
+        guard self.retries + 1 <= max(Double(self.options.minimumRetries), self.firsts * share) else { return false }
+        self.retries += 1
+        return true
+    }
+
+    /// A request was answered: the host works.
+    package mutating func answered() { self.breaker = .closed(failures: 0) }
+
+    /// A request failed in a way that may be the host's fault.
+    package mutating func failed(_ ticket: UInt64, at now: Moment) {
+        switch self.breaker {
+        case .closed(let failures):
+            let count = failures + 1
+            self.breaker = .closed(failures: count)
+            if count >= max(self.options.failuresToOpen, 1) { self.open(for: self.options.pause, at: now) }
+        case .open: break
+        case .probing(ticket, let pause): self.open(for: pause, at: now)
+        case .probing: break  // it began before the probe did, and says nothing new
+        }
+    }
+
+    /// A request ended without saying anything about the host.
+    package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
+        switch self.breaker {
+        case .probing(ticket, let pause): self.breaker = .open(until: now, pause: pause)  // the next one is the probe
+        case .closed, .open, .probing: break
+        }
+    }
+
+    private mutating func open(for pause: Duration, at now: Moment) {
+        let pause = max(pause, .zero)
+        let next = min(.saturating(seconds: pause.secondsValue * 2), max(self.options.maximumPause, pause))
+        self.breaker = .open(until: now.advanced(by: pause), pause: next)
+    }
+
+    private mutating func forget(at now: Moment) {
+        self.lastUsed = now
+        let length = max(self.options.window, .milliseconds(1))
+        let passed = now.duration(since: self.window).secondsValue / length.secondsValue
+        guard passed >= 1 else { return }
+        self.window = now
+        var count = passed < 64 ? Int(passed) : 64
+        while count > 0 {
+            self.firsts /= 2
+            self.retries /= 2
+            count -= 1
+        }
+    }
+}

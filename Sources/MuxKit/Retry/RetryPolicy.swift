@@ -1,0 +1,131 @@
+/// How often something is tried, and how long is waited in between.
+///
+/// ```swift
+/// let page = try await retry(.web) { _ in try await fetchPage() }
+/// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
+/// ```
+///
+/// A value: it can be compared, stored and sent. What is retried at all is said by the error, see ``RetryableError``, and by
+/// ``RetryProvider``.
+public struct RetryPolicy: Sendable, Hashable {
+    /// How many attempts there are in all, the first included; at least 1.
+    public var maxAttempts: Int
+
+    /// How the delay between attempts grows.
+    public var backoff: RetryBackoff
+
+    /// How much of each delay is left to chance.
+    public var jitter: RetryJitter
+
+    /// The longest delay before jitter; 6 hours.
+    public var maximumDelay: Duration
+
+    /// How long it may take in all: no attempt begins later than this after the first; `nil` for any time.
+    public var maximumDuration: Duration?
+
+    /// The longest wait that a server may ask for with `Retry-After`; 5 minutes.
+    ///
+    /// A shorter one is kept to, and no wake-up shortens it. A longer one ends the attempts, for nobody would wait so long.
+    public var maximumRetryAfter: Duration
+
+    /// How long after an early wake-up the next attempt may begin, chosen at random; 3 seconds.
+    ///
+    /// What wakes one waits for wakes many: not all of them come back in the same moment.
+    public var wakeJitter: Duration
+
+    /// Whether work is repeated of which a second run may do harm, such as a `POST`; `false`.
+    public var repeatsUnsafeWork: Bool
+
+    /// The status codes that are worth another attempt; 408, 425, 429, 500, 502, 503 and 504.
+    public var retriedStatuses: Set<Int>
+
+    /// The status codes that are never worth another attempt, whatever else is said; none.
+    public var refusedStatuses: Set<Int>
+
+    /// Makes a policy of the given parts.
+    public init(
+        maxAttempts: Int = 3,
+        backoff: RetryBackoff = .exponential(base: .milliseconds(500)),
+        jitter: RetryJitter = .full,
+        maximumDelay: Duration = .seconds(6 * 60 * 60),
+        maximumDuration: Duration? = nil,
+        maximumRetryAfter: Duration = .seconds(5 * 60),
+        wakeJitter: Duration = .seconds(3),
+        repeatsUnsafeWork: Bool = false,
+        retriedStatuses: Set<Int> = [408, 425, 429, 500, 502, 503, 504],
+        refusedStatuses: Set<Int> = []
+    ) {
+        self.maxAttempts = maxAttempts
+        self.backoff = backoff
+        self.jitter = jitter
+        self.maximumDelay = maximumDelay
+        self.maximumDuration = maximumDuration
+        self.maximumRetryAfter = maximumRetryAfter
+        self.wakeJitter = wakeJitter
+        self.repeatsUnsafeWork = repeatsUnsafeWork
+        self.retriedStatuses = retriedStatuses
+        self.refusedStatuses = refusedStatuses
+    }
+
+    // MARK: - Ready-made
+
+    /// One attempt, and no other.
+    public static let never = RetryPolicy(maxAttempts: 1, backoff: .immediate)
+
+    /// One more attempt, at once.
+    public static let once = RetryPolicy(maxAttempts: 2, backoff: .immediate)
+
+    /// For requests over the network: three attempts, up to half a second and up to a second apart.
+    public static let web = RetryPolicy(maxAttempts: 3, backoff: .exponential(base: .milliseconds(500)))
+
+    /// Attempts without a delay between them.
+    public static func immediate(maxAttempts: Int = 3) -> RetryPolicy {
+        RetryPolicy(maxAttempts: maxAttempts, backoff: .immediate)
+    }
+
+    /// Attempts with the same delay between them.
+    public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
+        RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
+    }
+
+    /// Attempts with delays of once, twice, three times the step between them.
+    public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
+        RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
+    }
+
+    /// Attempts with delays between them of which each is twice as long as the one before.
+    public static func exponential(
+        base: Duration,
+        maxAttempts: Int = 3,
+        jitter: RetryJitter = .full
+    ) -> RetryPolicy {
+        RetryPolicy(maxAttempts: maxAttempts, backoff: .exponential(base: base), jitter: jitter)
+    }
+
+    /// Attempts with these delays between them, of which the last one repeats.
+    public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryJitter = .full) -> RetryPolicy {
+        RetryPolicy(maxAttempts: maxAttempts, backoff: .table(delays), jitter: jitter)
+    }
+
+    // MARK: - What it says
+
+    /// The longest delay before an attempt, which jitter can only shorten.
+    ///
+    /// - Parameter index: The attempt's index; the first has 0, and no delay.
+    /// - Returns: The delay.
+    public func delay(beforeAttempt index: Int) -> Duration {
+        min(self.backoff.delay(afterFailures: index), max(self.maximumDelay, .zero))
+    }
+
+    /// The delay before an attempt that `random`, from 0 to 1, selects.
+    package func delay(beforeAttempt index: Int, random: Double) -> Duration {
+        self.jitter.applied(to: self.delay(beforeAttempt: index), random: random)
+    }
+
+    /// Whether this policy gives work another attempt that failed so.
+    func permits(_ advice: RetryAdvice) -> Bool {
+        guard advice.isRepeatable || self.repeatsUnsafeWork else { return false }
+        guard let status = advice.status else { return advice.isTransient }
+        return !self.refusedStatuses.contains(status) && self.retriedStatuses.contains(status)
+    }
+}

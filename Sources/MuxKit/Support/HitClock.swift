@@ -1,0 +1,11 @@
+/// What a hit reads the time from: the system's cheap clock, where the time source has no other.
+@usableFromInline
+package struct HitClock: Sendable {
+    private let origin: Int64?
+
+    package init(_ time: TimeSource) { self.origin = time.systemOrigin }
+
+    /// The present moment or one a few milliseconds earlier; `nil` if the time source has to be asked.
+    @usableFromInline
+    package var now: Moment? { self.origin.map { Moment(nanoseconds: SystemClock.recentNanoseconds &- $0) } }
+}

@@ -1,0 +1,197 @@
+import Foundation
+import MuxKit
+
+/// Sends requests that are values, with the right token, and returns typed answers or typed errors.
+///
+/// ```swift
+/// let client = HTTPClient(configuration: .default, authenticator: oauth)
+/// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
+/// ```
+///
+/// What is sent is what ``call(for:path:)`` shows, plus the headers of the token. What an app asks for reads well as an
+/// extension: `func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }`.
+///
+/// **Authentication.** A request without private headers carries the authenticator's token. One that is about to end is
+/// renewed before; one that the server refuses (401) is renewed, and the request repeated once. Requests at the same time
+/// share the renewal.
+///
+/// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
+///
+/// **After a failure.** With ``HTTPConfiguration/retry`` the request is sent again, as that says; then nothing is remembered,
+/// and the next call stands for itself.
+public struct HTTPClient: Sendable {
+    /// What all requests have in common.
+    public let configuration: HTTPConfiguration
+
+    private let transport: any HTTPTransport
+    private let authenticator: (any HTTPAuthenticator)?
+
+    /// Makes a client.
+    ///
+    /// - Parameters:
+    ///   - configuration: What all requests have in common.
+    ///   - transport: What carries them; by default a ``URLSessionTransport`` with the limits of `configuration`.
+    ///   - authenticator: Hands out tokens; without one, requests carry none.
+    public init(
+        configuration: HTTPConfiguration = .default,
+        transport: (any HTTPTransport)? = nil,
+        authenticator: (any HTTPAuthenticator)? = nil
+    ) {
+        self.configuration = configuration
+        self.transport = transport ?? URLSessionTransport(configuration.transport)
+        self.authenticator = authenticator
+    }
+
+    /// Sends a request and reads the answer.
+    ///
+    /// - Parameters:
+    ///   - request: What to ask.
+    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
+    /// - Returns: The output and the answer that it was made of.
+    /// - Throws: ``HTTPError``, or `CancellationError`.
+    @discardableResult
+    public func execute<Request: HTTPRequest>(
+        _ request: Request,
+        path values: [String: String] = [:],
+        token: (any HTTPToken)? = nil
+    ) async throws -> (output: Request.Output, response: HTTPResponse) {
+        let response = try await self.response(to: request, path: values, token: token)
+        guard request.successStatuses.contains(response.status) else {
+            throw HTTPError.status(request.mapper.failure(of: response))
+        }
+        return (try request.mapper.output(of: response), response)
+    }
+
+    /// Sends a request and returns its output alone.
+    ///
+    /// - Parameters:
+    ///   - request: What to ask.
+    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
+    /// - Returns: The output.
+    /// - Throws: ``HTTPError``, or `CancellationError`.
+    public func output<Request: HTTPRequest>(
+        of request: Request,
+        path values: [String: String] = [:],
+        token: (any HTTPToken)? = nil
+    ) async throws -> Request.Output {
+        try await self.execute(request, path: values, token: token).output
+    }
+
+    /// Sends a request and returns the answer as it is, whatever its status.
+    ///
+    /// - Parameters:
+    ///   - request: What to ask.
+    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
+    ///   - headers: Header fields that count more than the request's own.
+    /// - Returns: The answer; a 401 only after a new token did not help.
+    /// - Throws: ``HTTPError``, or `CancellationError`.
+    public func response(
+        to request: some HTTPRequest,
+        path values: [String: String] = [:],
+        token: (any HTTPToken)? = nil,
+        headers: HTTPHeaders = [:]
+    ) async throws -> HTTPResponse {
+        let draft = try self.draft(of: request, path: values, headers: headers)
+        let call = try draft.call()  // what is wrong with it is said before anyone is asked for a token
+        guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
+        guard let authenticator, token == nil else {
+            return try await self.exchange(try draft.call(with: token?.headers ?? [:]))
+        }
+        return try await self.send(draft, with: authenticator)
+    }
+
+    /// The request as it is sent, but for the token.
+    ///
+    /// - Parameters:
+    ///   - request: What to ask.
+    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    /// - Returns: The request.
+    /// - Throws: ``HTTPError/preparation(_:)``.
+    public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
+        try self.draft(of: request, path: values, headers: [:]).call()
+    }
+
+    private func draft(
+        of request: some HTTPRequest,
+        path values: [String: String],
+        headers: HTTPHeaders
+    ) throws(HTTPError) -> HTTPDraft {
+        do throws(HTTPPreparationError) {
+            return try HTTPDraft(request, path: values, headers: headers, configuration: self.configuration)
+        } catch {
+            throw .preparation(error)
+        }
+    }
+
+    private func send(_ draft: HTTPDraft, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
+        var hasAskedForNewer = false
+        var wasRefused = false
+        let result: Result<HTTPResponse, any Error>
+        do {
+            result = try await authenticator.authorized { token in
+                if !hasAskedForNewer, self.isEnding(token) {
+                    hasAskedForNewer = true
+                    return .badDependency
+                }
+                // An error of the exchange is not one of the authenticator's, and none of its business.
+                do {
+                    let response = try await self.exchange(try draft.call(with: token.headers))
+                    guard response.status == .unauthorized, !wasRefused else { return .output(.success(response)) }
+                    wasRefused = true
+                    return .badDependency
+                } catch {
+                    return .output(.failure(error))
+                }
+            }
+        } catch {
+            throw Self.isCancellation(error) ? CancellationError() : HTTPError.authentication(error)
+        }
+        return try result.get()
+    }
+
+    private func isEnding(_ token: any HTTPToken) -> Bool {
+        guard let expiry = token.expiry else { return false }
+        return expiry.timeIntervalSince(self.configuration.wallTime()) <= self.configuration.tokenLeeway.secondsValue
+    }
+
+    /// Sends a request, as often as the configuration says.
+    private func exchange(_ call: HTTPCall) async throws -> HTTPResponse {
+        guard let policy = self.configuration.retry,
+            policy.repeatsUnsafeWork || HTTPMethod(rawValue: call.method)?.isIdempotent == true
+        else { return try await self.send(call) }
+        let host = RetryHost(call.url.host() ?? "", budget: self.configuration.retryBudget)
+        do {
+            return try await retry(policy, on: host, clock: self.configuration.clock) { _ in
+                let response = try await self.send(call)
+                guard policy.retriedStatuses.contains(response.status.code) else { return response }
+                throw HTTPError.status(HTTPStatusError(response))
+            }
+        } catch let error as RetryError {
+            switch error.lastError as? HTTPError {
+            case .status(let failure)?: return failure.response
+            case let last?: throw last
+            case nil: throw HTTPError.transport(.unreachable(error))  // the host is left alone
+            }
+        }
+    }
+
+    private func send(_ call: HTTPCall) async throws -> HTTPResponse {
+        do {
+            return HTTPResponse(request: call, reply: try await self.transport.send(call))
+        } catch let error as HTTPError {
+            throw error
+        } catch {
+            throw Self.isCancellation(error) ? CancellationError() : HTTPError.transport(.unreachable(error))
+        }
+    }
+
+    /// Whether `error` is a cancellation, which the URL loading system calls by a number.
+    private static func isCancellation(_ error: any Error) -> Bool {
+        if error is CancellationError { return true }
+        let error = error as NSError
+        return error.domain == "NSURLErrorDomain" && error.code == -999
+    }
+}

@@ -1,0 +1,67 @@
+public import Foundation
+
+/// A JSON Web Token, of which only the end of its life is read: RFC 7519, section 4.1.4.
+///
+/// ```swift
+/// let token = try JSONWebToken(text)
+/// token.expiry        // the `exp` claim
+/// ```
+///
+/// The signature is **not verified**: whoever gave the token knows better, and the server that gets it checks it. Its
+/// description shows nothing of it.
+public struct JSONWebToken: HTTPToken, Hashable {
+    /// The token as it was given.
+    public let text: String
+
+    /// When it ends; `nil` if it does not say.
+    public let expiry: Date?
+
+    /// Reads a token in compact form: three parts of base64url, the second a JSON object (RFC 7519, section 3).
+    ///
+    /// - Throws: ``JSONWebTokenError``.
+    public init(_ text: String) throws(JSONWebTokenError) {
+        let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard parts.count == 3 else { throw .notThreeParts }
+        var claims = Data()
+        for (index, part) in parts.enumerated() {
+            // An unsecured token has an empty signature: RFC 7519, section 6.
+            guard index == 2 || !part.isEmpty, let data = Base64URL.decode(Substring(part)) else {
+                throw .notBase64URL
+            }
+            if index == 1 { claims = data }
+        }
+        guard let object = try? JSONDecoder().decode([String: JSONValue].self, from: claims) else { throw .noClaims }
+        switch object["exp"] {
+        case nil: self.expiry = nil
+        case .integer(let seconds)?: self.expiry = Date(timeIntervalSince1970: Double(seconds))
+        case .number(let seconds)? where seconds.isFinite: self.expiry = Date(timeIntervalSince1970: seconds)
+        default: throw .invalidExpiry
+        }
+        self.text = text
+    }
+
+    /// The token as a bearer token: RFC 6750, section 2.1.
+    public var headers: HTTPHeaders { self.text.headers }
+}
+
+extension JSONWebToken: Codable {
+    /// Reads a token from its text.
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        try self.init(try container.decode(String.self))
+    }
+
+    /// Writes the token's text.
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(self.text)
+    }
+}
+
+extension JSONWebToken: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of it.
+    public var description: String { "JSONWebToken(…)" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

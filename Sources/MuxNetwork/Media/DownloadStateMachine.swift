@@ -1,0 +1,190 @@
+/// Decides how a download goes on: from what is on disk, what is asked for, and what the server answers.
+///
+/// Bytes are only ever appended to what is certainly the same representation: same strong validator, same total length,
+/// at exactly the offset where the file ends (RFC 9110, sections 13.1.5, 14 and 15.3.7). In any other case the download
+/// starts from zero, once; a server whose answers contradict each other again is an error.
+package struct DownloadStateMachine: Sendable, Equatable {
+    /// What is on disk of a file that is not complete.
+    package struct Partial: Sendable, Equatable {
+        /// The strong validator of what the bytes belong to; without one they are of no use.
+        package var validator: String?
+        /// How long the whole is, if the server has said.
+        package var total: Int64?
+        /// How many bytes there are.
+        package var offset: Int64
+
+        package init(validator: String? = nil, total: Int64? = nil, offset: Int64 = 0) {
+            self.validator = validator
+            self.total = total
+            self.offset = offset
+        }
+    }
+
+    /// Why a server's answers are of no use.
+    package enum Contradiction: Sendable, Equatable {
+        /// It sent a part that was not asked for, or another part than it said.
+        case wrongRange
+        /// It sent more than it announced.
+        case tooMuch
+        /// The file is larger than the limit.
+        case tooLarge
+    }
+
+    /// What is on disk now.
+    package private(set) var partial: Partial
+    /// How large a file may be.
+    private let limit: Int64
+    /// Whether the answer that is arriving may be appended.
+    private var isReceiving = false
+    /// Where the answer that is arriving ends; `nil` if nobody said.
+    private var end: Int64?
+    /// Whether what was on disk was of no use, and everything is asked for anew.
+    private var hasRestarted = false
+
+    /// Starts without anything on disk.
+    package init(limit: Int64) {
+        self.limit = limit
+        self.partial = Partial()
+    }
+
+    /// Something was found on disk, before the first request or the next.
+    package mutating func found(_ partial: Partial) {
+        let isUsable =
+            partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
+            && partial.total ?? 0 <= self.limit
+        self.partial = isUsable ? partial : Partial()
+        self.isReceiving = false
+    }
+
+    // MARK: - Asking
+
+    /// What to do first, or next.
+    package enum Step: Sendable, Equatable {
+        /// All bytes are there.
+        case finish
+        /// Ask for the whole file.
+        case askForAll
+        /// Ask for what is missing, if the file is still the same.
+        case ask(from: Int64, ifStill: String)
+    }
+
+    /// What to do now, before a request.
+    package var nextStep: Step {
+        guard self.partial.offset > 0, let validator = self.partial.validator else {
+            return .askForAll
+        }
+        return self.partial.offset == self.partial.total ? .finish : .ask(from: self.partial.offset, ifStill: validator)
+    }
+
+    // MARK: - The head
+
+    /// What to do when the head of an answer has arrived.
+    package enum HeadAction: Sendable, Equatable {
+        /// Append the body to what is there.
+        case append
+        /// Cut off what is there, note validator and total length, then write the body.
+        case restart
+        /// All bytes are there already.
+        case finish
+        /// What is there does not fit: cut it off and ask for everything.
+        case askAgain
+        /// The server refuses, with this status.
+        case refuse(status: Int)
+        /// The server contradicts itself.
+        case fail(Contradiction)
+    }
+
+    /// The head of an answer has arrived.
+    package mutating func received(_ head: DownloadHead) -> HeadAction {
+        self.isReceiving = false
+        switch head.status {
+        case 200, 203: return self.receivesAll(head)
+        case 206: return self.receivesPart(head)
+        case 416: return self.receivesNoRange(head)
+        default: return .refuse(status: head.status)
+        }
+    }
+
+    private mutating func receivesAll(_ head: DownloadHead) -> HeadAction {
+        guard head.length ?? 0 <= self.limit else { return .fail(.tooLarge) }
+        self.partial = Partial(validator: head.validator, total: head.length)
+        self.end = head.length
+        self.isReceiving = true
+        return .restart
+    }
+
+    private mutating func receivesPart(_ head: DownloadHead) -> HeadAction {
+        guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.wrongRange) }
+        guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.isEncoded,
+            head.validator ?? validator == validator,
+            range.total == nil || self.partial.total == nil || range.total == self.partial.total,
+            bounds.upperBound < self.partial.total ?? .max,
+            head.length == nil || head.length == Int64(bounds.count)
+        else { return self.startOver() }
+        let total = self.partial.total ?? range.total
+        guard total ?? 0 <= self.limit else { return .fail(.tooLarge) }
+        self.partial.total = total
+        self.end = bounds.upperBound + 1
+        self.isReceiving = true
+        return .append
+    }
+
+    private mutating func receivesNoRange(_ head: DownloadHead) -> HeadAction {
+        guard case .ask(let offset, let validator) = self.nextStep else { return .refuse(status: head.status) }
+        guard head.range?.bounds == nil, head.range?.total == offset, self.partial.total ?? offset == offset,
+            head.validator ?? validator == validator
+        else { return self.startOver() }
+        self.partial.total = offset
+        return .finish
+    }
+
+    private mutating func startOver() -> HeadAction {
+        guard !self.hasRestarted else { return .fail(.wrongRange) }
+        self.hasRestarted = true
+        self.partial = Partial()
+        return .askAgain
+    }
+
+    // MARK: - The body
+
+    /// Whether the next `count` bytes of the body may be appended.
+    ///
+    /// - Returns: What is wrong with them, if anything is.
+    package func receives(count: Int) -> Contradiction? {
+        guard self.isReceiving else { return .wrongRange }
+        let (end, overflow) = self.partial.offset.addingReportingOverflow(Int64(count))
+        guard !overflow, end <= self.limit else { return .tooLarge }
+        return end <= self.end ?? .max ? nil : .tooMuch
+    }
+
+    /// So many bytes were appended.
+    package mutating func appended(count: Int) { self.partial.offset += Int64(count) }
+
+    // MARK: - The end
+
+    /// What to do when an exchange has ended.
+    package enum EndAction: Sendable, Equatable {
+        /// All bytes are there.
+        case finish
+        /// Ask for what is missing: the server sent less than the rest, and said so.
+        case goOn
+        /// The exchange broke off.
+        case brokeOff
+    }
+
+    /// The exchange has ended, in order or by an error.
+    package mutating func ended(inOrder: Bool) -> EndAction {
+        guard self.isReceiving else { return .brokeOff }
+        self.isReceiving = false
+        if let total = self.partial.total {
+            if self.partial.offset == total { return .finish }
+            guard inOrder, let end = self.end, self.partial.offset == end else { return .brokeOff }
+            return .goOn
+        }
+        guard inOrder else { return .brokeOff }
+        // Nobody said how long it is: what came is all. A part without a total may be followed by another.
+        guard self.end == nil else { return .goOn }
+        self.partial.total = self.partial.offset
+        return .finish
+    }
+}

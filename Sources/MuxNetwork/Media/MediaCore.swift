@@ -1,0 +1,213 @@
+import Foundation
+import MuxKit
+
+/// What ``AsyncMedia`` consists of: flights, the folder, watchers.
+final class MediaCore: Sendable {
+    typealias Engine = FlightEngine<MediaName, URL, State>
+
+    /// What the engine's lock guards.
+    struct State: Sendable {
+        var statistics = MuxStatistics()
+        /// How far the downloads are that run.
+        var progress: [MediaName: MediaProgress] = [:]
+        /// What somebody waits for, rather than only wishes it were there.
+        var urgent: Set<MediaName> = []
+        /// Which digests callers that wait want.
+        var digests: [MediaName: Set<String>] = [:]
+        /// Which digests files were found to have.
+        var verified: [MediaName: String] = [:]
+        /// Which opening of the folder counts; a session that ends makes it another.
+        var opening: UInt64 = 1
+        /// Whether the folder was opened for that.
+        var isOpen = false
+    }
+
+    let engine: Engine
+    let repository: MuxRepository
+    let folder: MediaFolder
+    let watchers = MediaWatchers()
+    private let turnstile: Turnstile<MediaName>
+    private let exchange: MediaDownload.Exchange
+
+    init(
+        folder: MediaFolder,
+        repository: MuxRepository,
+        exchange: @escaping MediaDownload.Exchange
+    ) {
+        self.folder = folder
+        self.repository = repository
+        self.exchange = exchange
+        self.turnstile = Turnstile(limit: folder.limits.parallelDownloads)
+        // The last one who leaves stops the download, which keeps what it has.
+        let options = Engine.Options(linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
+        self.engine = Engine(State(), options, time: repository.time, spawn: repository.spawn)
+        repository.attach(self)
+    }
+
+    // MARK: - Requests
+
+    /// The local file of `url`, fetched if need be.
+    nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
+        guard !url.isFileURL else { return url }
+        guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
+        let digest = sha256?.lowercased()
+        guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
+        let name = MediaName(url)
+        var met = MuxEvent.Kind.missed
+        let landing = try await self.engine.enter(
+            name,
+            launch: .spawned(name: "mux.media") { [weak self] flight in await self?.fly(url, name, flight) },
+            decide: { _ in .fly },
+            joined: { state, _, isRunning in
+                if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
+                if isUrgent { state.urgent.insert(name) }
+                if let digest { state.digests[name, default: []].insert(digest) }
+                met = isRunning ? .joined : .missed
+            },
+            arrived: {
+                if isUrgent { self.turnstile.raise(name) }
+                self.tell(met)
+            }
+        )
+        guard case .output(let file) = landing else { throw CancellationError() }
+        if let digest { try await self.verify(name, digest) }
+        return file
+    }
+
+    private static func isDigest(_ text: String) -> Bool {
+        text.utf8.count == 64 && text.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
+    }
+
+    /// Checks a file whose flight may not have known that somebody wants a digest.
+    private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws {
+        guard self.engine.withState({ $0.verified[name] }) != digest else { return }
+        let folder = self.folder
+        let found = try await OffPool.run { Result { try folder.digest(of: name) } }.get()
+        if found == digest { return self.engine.withState { $0.verified[name] = digest } }
+        try await self.remove(name)
+        throw MediaError.wrongDigest
+    }
+
+    // MARK: - Flights
+
+    private func fly(_ url: URL, _ name: MediaName, _ flight: FlightID) async {
+        while true {
+            do {
+                let (file, isFetched) = try await self.obtain(url, name, flight)
+                return self.landed(file, isFetched, name, flight)
+            } catch is MediaFolder.Fenced {
+                // Whoever waits wants what is there after the fence.
+                guard self.engine.workBegins(flight, of: name, { _, _ in }) else { return }
+                guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight) }
+            } catch {
+                return self.failed(error, name, flight)
+            }
+        }
+    }
+
+    /// The file on disk, or else from the server.
+    private func obtain(_ url: URL, _ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
+        try await self.open(name, flight)
+        if let file = try await self.findOnDisk(name) { return (file, false) }
+        let isUrgent = self.engine.withState { $0.urgent.contains(name) }
+        try await self.turnstile.enter(name, isUrgent: isUrgent)
+        defer { self.turnstile.leave() }
+        self.folder.beginUse(name)
+        defer { self.folder.endUse(name) }
+        self.engine.withState { $0.statistics.fetches += 1 }
+        self.tell(.fetchStarted)
+        let download = MediaDownload(
+            url: url,
+            name: name,
+            folder: self.folder,
+            exchange: self.exchange,
+            check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
+            digests: { [weak self] in self?.engine.withState { $0.digests[name] } ?? [] },
+            verified: { [weak self] digest in
+                self?.engine.report(from: flight, of: name) { $0.verified[name] = digest }
+            }
+        )
+        return (try await download.run(), true)
+    }
+
+    /// The complete file, if it is there and what those who wait expect.
+    private func findOnDisk(_ name: MediaName) async throws -> URL? {
+        let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name]) }
+        let folder = self.folder
+        return try await OffPool.run {
+            Result { () throws -> URL? in
+                guard let file = folder.find(name) else { return nil }
+                guard !wanted.isEmpty, wanted != [verified] else { return file }
+                guard let digest = try folder.digest(of: name), wanted != [digest] else { return file }
+                try folder.remove(name)  // damaged: fetched once more
+                return nil
+            }
+        }.get()
+    }
+
+    /// A download is further, or asks whether it still counts.
+    private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
+        guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
+        let progress = MediaProgress(received: partial.offset, total: partial.total)
+        let isCurrent = self.engine.report(from: flight, of: name) { $0.progress[name] = progress }
+        if isCurrent { self.watchers.tell(progress, of: name) }
+        return isCurrent
+    }
+
+    private func landed(_ file: URL, _ isFetched: Bool, _ name: MediaName, _ flight: FlightID) {
+        var isKept = false
+        self.engine.land(flight, of: name, failed: false) { state, mayKeep in
+            isKept = mayKeep
+            guard mayKeep else { return .failure(MediaError.removed) }
+            if !isFetched { state.statistics.diskHits += 1 }
+            state.forget(name)
+            return .success(file)
+        }
+        if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
+        guard isKept else { return }
+        let size = (try? self.folder.fileSystem.status(at: file.path)?.size) ?? 0
+        self.watchers.tell(MediaProgress(received: size, total: size, isComplete: true), of: name)
+    }
+
+    private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID) {
+        var isKept = false
+        self.engine.land(flight, of: name, failed: true) { state, mayKeep in
+            isKept = mayKeep
+            if mayKeep { state.forget(name) }
+            state.statistics.failures += 1
+            return .failure(error)
+        }
+        self.tell(.fetchFailed)
+        if isKept, !(error is CancellationError) { self.watchers.fail(name, error) }
+    }
+
+    /// Opens the folder for the present session, if that has not been done.
+    func open(_ name: MediaName? = nil, _ flight: FlightID? = nil) async throws {
+        let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
+        guard !isOpen else { return }
+        let epoch = try await self.repository.currentEpoch()
+        let (engine, folder) = (self.engine, self.folder)
+        try await OffPool.run {
+            Result {
+                try folder.open(epoch: epoch, opening: opening) {
+                    engine.withState { $0.opening == opening }
+                }
+            }
+        }.get()
+        engine.withState { if $0.opening == opening { $0.isOpen = true } }
+    }
+
+    func tell(_ kind: MuxEvent.Kind) { self.repository.observer?.observe(MuxEvent(kind)) }
+
+    /// How many wait for a place, and how many places are free: none and all at rest.
+    var turnstileOccupancy: (waiting: Int, free: Int) { self.turnstile.occupancy }
+}
+
+extension MediaCore.State {
+    /// A flight has ended.
+    fileprivate mutating func forget(_ name: MediaName) {
+        self.progress[name] = nil
+        self.urgent.remove(name)
+        self.digests[name] = nil
+    }
+}

@@ -1,0 +1,133 @@
+import Foundation
+import MuxKit
+
+/// The work of one flight of ``AsyncMedia``: requests for one file until all of it is there.
+struct MediaDownload: Sendable {
+    /// Does one exchange: with credentials, if there are any.
+    typealias Exchange = @Sendable (HTTPCall, MediaSink) async throws -> Void
+
+    let url: URL
+    let name: MediaName
+    let folder: MediaFolder
+    let exchange: Exchange
+    /// Receives how far the download is, if it is further; says whether it still counts.
+    let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
+    /// The digests that somebody wants the file to have.
+    let digests: @Sendable () -> Set<String>
+
+    /// Receives the digest that the file was found to have.
+    let verified: @Sendable (String) -> Void
+
+    /// How much has to arrive for another request without a pause, in bytes.
+    ///
+    /// A server that sends a byte at a time and hangs up is not asked for ever.
+    private static let worthwhile: Int64 = 4096
+
+    /// Asks until the file is complete, or there is no point in going on.
+    func run() async throws -> URL {
+        var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
+        do {
+            return try await self.progressing(&machine)
+        } catch {
+            await self.tidy(after: error, machine.partial)
+            throw error
+        }
+    }
+
+    /// Asks again at once as long as more and more of the file arrives.
+    private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
+        var best = machine.partial.offset
+        while true {
+            do {
+                if case .complete(let file) = try await self.attempt(&machine) { return file }
+            } catch {
+                guard error is HTTPError, machine.partial.offset - best >= Self.worthwhile else { throw error }
+            }
+            best = max(best, machine.partial.offset)
+        }
+    }
+
+    /// What an exchange led to.
+    private enum Outcome: Sendable {
+        case complete(URL)
+        /// There is more to ask for.
+        case goOn
+    }
+
+    /// Asks for the file, or what is missing of it, once.
+    ///
+    /// - Throws: Why there is no more; what has arrived is kept.
+    private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
+        if let file = try await self.offPool({ self.folder.find(self.name) }) { return .complete(file) }
+        let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
+        machine.found(partial)
+        guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
+        var call = HTTPCall(url: self.url, headers: ["Accept-Encoding": "identity"])
+        call.timeout = self.folder.limits.silence
+        switch machine.nextStep {
+        case .finish: return try await self.complete(file)
+        case .askForAll: break
+        case .ask(let offset, let validator):
+            call.headers["Range"] = "bytes=\(offset)-"
+            call.headers["If-Range"] = validator
+        }
+        let sink = MediaSink(machine, file, self.name, in: self.folder, check: self.check)
+        let failure: (any Error)?
+        do {
+            try await self.exchange(call, sink)
+            failure = nil
+        } catch {
+            failure = error
+        }
+        machine = try await self.offPool { sink.close() }
+        switch failure {
+        case nil: break
+        case MediaSink.Redirected.finish?: return try await self.complete(file)
+        case MediaSink.Redirected.askAgain?:
+            try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
+            return .goOn
+        case let error?:
+            // Some servers break the connection off when all is said.
+            guard error is HTTPError, machine.ended(inOrder: false) == .finish else { throw error }
+            return try await self.complete(file)
+        }
+        switch machine.ended(inOrder: true) {
+        case .finish: return try await self.complete(file)
+        case .goOn: return .goOn
+        case .brokeOff: throw MediaError.brokeOff
+        }
+    }
+
+    /// Removes what is of no use for a later download.
+    private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
+        let isWorthless =
+            switch error {
+            case is MediaFolder.Fenced: false
+            case MediaError.fetchedElsewhere: false
+            case MediaError.status(404), MediaError.status(410), MediaError.contradiction, MediaError.tooLarge,
+                MediaError.wrongDigest:
+                true
+            default: partial.offset == 0 || partial.validator == nil
+            }
+        guard isWorthless else { return }
+        try? await self.offPool { try self.folder.discard(self.name, self.isCurrent) }
+    }
+
+    private func complete(_ file: OpenFile) async throws -> Outcome {
+        let wanted = self.digests()
+        return try await self.offPool {
+            if !wanted.isEmpty {
+                let digest = try self.folder.digest(of: file)
+                guard wanted == [digest] else { throw MediaError.wrongDigest }
+                self.verified(digest)
+            }
+            return .complete(try self.folder.complete(self.name, file, self.isCurrent))
+        }
+    }
+
+    private func isCurrent() -> Bool { self.check(nil) }
+
+    private func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
+        try await OffPool.run { Result { try work() } }.get()
+    }
+}

@@ -1,0 +1,74 @@
+public import Foundation
+public import MuxKit
+
+/// Why there is no file.
+///
+/// What goes wrong on the way to the server and back is an ``HTTPError``; cancellation is always `CancellationError`. The
+/// descriptions contain no URL and no path.
+@nonexhaustive
+public enum MediaError: Error, Sendable, Equatable {
+    /// The URL is neither one of the web nor that of a file.
+    case unsupportedURL
+
+    /// The server answered with a status that brings no file.
+    case status(Int)
+
+    /// The answer ended early, without an error.
+    case brokeOff
+
+    /// The server's answers contradict each other, or what was announced: nothing of them can be used.
+    case contradiction
+
+    /// The file is larger than ``MediaLimits/maximumFileBytes``.
+    case tooLarge(limit: Int64)
+
+    /// The file is not the one with the digest that was asked for.
+    case wrongDigest
+
+    /// The disk is full, or would be fuller than ``MediaLimits/freeSpaceReserve`` permits.
+    case diskFull
+
+    /// The file could not be read or written.
+    case disk(MuxStoreError)
+
+    /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
+    case fetchedElsewhere
+
+    /// The file was removed at the moment in which it was complete.
+    case removed
+}
+
+extension MediaError: BadDependencyError {
+    /// Whether the server refused the token: status 401.
+    public var isBadDependency: Bool { self == .status(401) }
+}
+
+extension MediaError: LocalizedError, CustomStringConvertible {
+    /// A sentence for a person.
+    public var errorDescription: String? { self.description }
+
+    /// A sentence for a person.
+    public var description: String {
+        switch self {
+        case .unsupportedURL: "The address is not one of the web."
+        case .status(let code): "The server answered with status \(code)."
+        case .brokeOff: "The answer ended early."
+        case .contradiction: "The server's answers contradict each other."
+        case .tooLarge(let limit): "The file is larger than \(limit) bytes."
+        case .wrongDigest: "The file is not the one that was expected."
+        case .diskFull: "The disk is full."
+        case .disk(let error): error.errorDescription ?? "The disk refused."
+        case .fetchedElsewhere: "The file is being fetched by another process."
+        case .removed: "The file was removed."
+        }
+    }
+
+    /// What a failure on disk means.
+    init(_ error: MuxStoreError) {
+        switch error {
+        case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):
+            self = .diskFull
+        default: self = .disk(error)
+        }
+    }
+}

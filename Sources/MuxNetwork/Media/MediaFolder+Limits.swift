@@ -1,0 +1,131 @@
+import MuxKit
+
+extension MediaFolder {
+    /// A file that counts against the limit.
+    struct Entry: Sendable {
+        var name: String
+        var size: Int64
+        var modified: Int64
+    }
+
+    /// What there is, notes apart.
+    func entries() throws(MuxStoreError) -> [Entry] {
+        var entries: [Entry] = []
+        for name in try self.fileSystem.names(in: self.path) where !name.hasPrefix(MediaName.sidecarPrefix) {
+            guard let status = try self.fileSystem.status(at: self.path(name)), !status.isFolder else { continue }
+            entries.append(Entry(name: name, size: status.size, modified: status.modified))
+        }
+        return entries
+    }
+
+    // MARK: - In use
+
+    /// Keeps the file, or the part of it that there is, from being removed to make room.
+    func beginUse(_ name: MediaName) { self.disk.withLock { $0.uses[name.file, default: 0] += 1 } }
+
+    /// Undoes one ``beginUse(_:)``.
+    func endUse(_ name: MediaName) {
+        self.disk.withLock { disk in
+            guard let count = disk.uses[name.file] else { return }
+            disk.uses[name.file] = count > 1 ? count - 1 : nil
+        }
+    }
+
+    // MARK: - Room
+
+    /// Checks that there is room for so many more bytes, and makes some if there is not.
+    ///
+    /// - Throws: ``MediaError/diskFull``.
+    func reserve(_ count: Int64) throws {
+        try self.whole { disk in
+            self.evict(toFree: count, &disk)
+            let (needed, overflow) = count.addingReportingOverflow(self.limits.freeSpaceReserve)
+            var free = try self.fileSystem.freeSpace(at: self.path)
+            guard overflow || free < needed else { return }
+            for entry in try self.evictable(disk) where overflow || free < needed {
+                try self.remove(entry, &disk)
+                free = try self.fileSystem.freeSpace(at: self.path)
+            }
+            guard !overflow, free >= needed else { throw MediaError.diskFull }
+        }
+    }
+
+    /// Appends bytes, or the first of them, to a growing file.
+    ///
+    /// - Returns: How many; at least one.
+    func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
+        let count = try self.fileSystem.append(bytes, to: file)
+        guard count > 0 else { throw .fileSystem(.write, code: POSIXFileSystem.ioError) }
+        self.disk.withLock { $0.used += Int64(count) }
+        return count
+    }
+
+    /// Removes what was not used for longest until there is room for `count` more bytes within the limit.
+    ///
+    /// What cannot be removed stays; it is tried again when the next file comes.
+    func evict(toFree count: Int64, _ disk: inout Disk) {
+        let room = self.limits.maximumBytes.subtractingReportingOverflow(count)
+        let allowed = room.overflow ? 0 : max(0, room.partialValue)
+        guard disk.used > allowed, let entries = try? self.entries() else { return }
+        disk.used = entries.reduce(0) { $0 + $1.size }
+        guard disk.used > allowed, let evictable = try? self.evictable(disk) else { return }
+        for entry in evictable where disk.used > allowed { try? self.remove(entry, &disk) }
+    }
+
+    private func remove(_ entry: Entry, _ disk: inout Disk) throws(MuxStoreError) {
+        if entry.name.hasPrefix(MediaName.partialPrefix) {
+            try self.remove(MediaName.sidecarPrefix + entry.name.dropFirst(MediaName.partialPrefix.count), &disk)
+        }
+        try self.remove(entry.name, &disk)
+    }
+
+    /// What is not in use, the least recently used first.
+    private func evictable(_ disk: Disk) throws(MuxStoreError) -> [Entry] {
+        let uses = disk.uses
+        return try self.entries().filter { uses[MediaName.file(of: $0.name)] == nil }
+            .sorted { ($0.modified, $0.name) < ($1.modified, $1.name) }
+    }
+
+    // MARK: - Digests
+
+    /// The SHA-256 of a file as 64 hexadecimal digits, read piece by piece.
+    func digest(of file: OpenFile) throws -> String {
+        do {
+            var hash = SHA256()
+            var offset: Int64 = 0
+            while true {
+                let bytes = try self.fileSystem.readAll(file, at: offset, count: 1 << 18)
+                guard !bytes.isEmpty else { return SHA256.text(hash.finalize()) }
+                hash.update(bytes)
+                offset += Int64(bytes.count)
+            }
+        } catch {
+            throw MediaError(error)
+        }
+    }
+
+    /// The SHA-256 of a complete file; `nil` if there is none.
+    func digest(of name: MediaName) throws -> String? {
+        let file: OpenFile
+        do {
+            file = try self.fileSystem.openFile(self.path(name.file), for: .read)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            return nil
+        } catch {
+            throw MediaError(error)
+        }
+        return try self.digest(of: file)
+    }
+
+    /// How far a file is that nobody fetches at present.
+    func progress(of name: MediaName) -> MediaProgress {
+        if let size = try? self.fileSystem.status(at: self.path(name.file))?.size {
+            return MediaProgress(received: size, total: size, isComplete: true)
+        }
+        let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
+        guard let content = try? note.read(), let sidecar = MediaSidecar(content),
+            let size = try? self.fileSystem.status(at: self.path(name.partial))?.size
+        else { return MediaProgress() }
+        return MediaProgress(received: size, total: sidecar.total)
+    }
+}

@@ -1,0 +1,256 @@
+import Foundation
+import MuxKit
+
+/// The folder of one ``AsyncMedia``: complete files, growing ones, and what is known of those.
+///
+/// Members block, and are called on threads that may. One lock makes each of them whole: whoever is to be fenced off is
+/// asked about inside it, so that what a removal has removed cannot come back.
+///
+/// **On disk.** `media` holds the files, `session` the number of the session that they belong to, and whatever begins with
+/// `removed-` is being removed.
+final class MediaFolder: Sendable {
+    /// Says, inside the lock, whether the caller's work still counts.
+    typealias Check = () -> Bool
+
+    /// The caller's work does not count any more: a fence has passed it.
+    struct Fenced: Error {}
+
+    struct Disk: Sendable {
+        /// Which opening counts; `nil` while the folder has to be opened.
+        var opening: UInt64?
+        /// How many bytes there are, about: the system may remove files, too.
+        var used: Int64 = 0
+        /// How often a file is in use, by the name of the complete file.
+        var uses: [String: Int] = [:]
+        /// The last time that a file was marked with.
+        var lastMark: Int64 = 0
+    }
+
+    let fileSystem: any FileSystem
+    let limits: MediaLimits
+    private let root: String
+    let path: String
+    private let durability: MuxDurability
+    private let wallTime: @Sendable () -> Date
+    let disk = Guarded(Disk())
+
+    init(
+        _ root: URL,
+        limits: MediaLimits,
+        durability: MuxDurability,
+        fileSystem: any FileSystem,
+        wallTime: @escaping @Sendable () -> Date
+    ) {
+        self.root = root.path
+        self.path = FilePath.join(self.root, "media")
+        self.limits = limits
+        self.durability = durability
+        self.fileSystem = fileSystem
+        self.wallTime = wallTime
+    }
+
+    func path(_ name: String) -> String { FilePath.join(self.path, name) }
+
+    func url(_ name: MediaName) -> URL { URL(filePath: self.path(name.file), directoryHint: .notDirectory) }
+
+    // MARK: - Sessions
+
+    private struct Session: Codable {
+        var mux = 1
+        var epoch: UInt64
+    }
+
+    /// Makes the folder ready for the session with the number `epoch`, removing what belongs to another.
+    ///
+    /// - Parameters:
+    ///   - epoch: The session.
+    ///   - opening: Which opening this is; the same one is done only once.
+    ///   - check: Whether the caller's work still counts.
+    /// - Throws: ``MediaError``, or ``Fenced``.
+    func open(epoch: UInt64, opening: UInt64, _ check: Check) throws {
+        try self.whole { disk in
+            guard check() else { throw Fenced() }
+            guard disk.opening != opening else { return }
+            let file = DurableFile("session", in: self.root, fileSystem: self.fileSystem)
+            let session = try file.read().flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
+            if session?.epoch != epoch || session?.mux != 1 {
+                try self.moveAway()
+                try file.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
+            }
+            try self.fileSystem.makeFolders(self.path)
+            try self.fileSystem.mark(self.root)
+            self.removeLeftoverNotes()
+            disk.used = try self.entries().reduce(0) { $0 + $1.size }
+            disk.opening = opening
+        }
+        // Nobody looks at these any more, so nobody needs to wait for it.
+        try? self.removeMovedAway()
+        try? DurableFile("session", in: self.root, fileSystem: self.fileSystem).removeLeftovers()
+    }
+
+    /// Removes everything of a session that has ended, unless the folder was opened for the next one already.
+    func end(opening: UInt64) throws {
+        try self.whole { disk in
+            guard disk.opening != opening else { return }
+            disk.opening = nil
+            disk.used = 0
+            try self.moveAway()
+            try DurableFile("session", in: self.root, fileSystem: self.fileSystem).remove(durability: self.durability)
+        }
+        do {
+            try self.removeMovedAway()
+        } catch {
+            throw MediaError(error)
+        }
+    }
+
+    /// Removes everything; the session goes on.
+    func removeAll() throws {
+        try self.whole { disk in
+            try self.moveAway()
+            try self.fileSystem.makeFolders(self.path)
+            disk.used = 0
+        }
+        try? self.removeMovedAway()
+    }
+
+    /// Gives the folder another name, which nobody looks under, if it is there.
+    private func moveAway() throws(MuxStoreError) {
+        guard try self.fileSystem.status(at: self.path) != nil else { return }
+        let name = Self.removedPrefix + Hex.text(of: .random(in: .min ... .max))
+        try self.fileSystem.move(self.path, to: FilePath.join(self.root, name))
+        if self.durability == .full { try self.fileSystem.synchronizeFolder(self.root) }
+    }
+
+    private func removeMovedAway() throws(MuxStoreError) {
+        guard try self.fileSystem.status(at: self.root) != nil else { return }
+        for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.removedPrefix) {
+            try self.fileSystem.removeTree(FilePath.join(self.root, name))
+        }
+    }
+
+    /// Removes notes without a part, and those that a killed process had not finished writing.
+    private func removeLeftoverNotes() {
+        let names = Set((try? self.fileSystem.names(in: self.path)) ?? [])
+        for name in names where name.hasPrefix(MediaName.sidecarPrefix) {
+            let partial = MediaName.partialPrefix + name.dropFirst(MediaName.sidecarPrefix.count)
+            if !names.contains(partial) { try? self.fileSystem.removeFile(self.path(name)) }
+        }
+    }
+
+    private static let removedPrefix = "removed-"
+
+    // MARK: - Complete files
+
+    /// The complete file, if there is one; notes that it was used.
+    func find(_ name: MediaName) -> URL? {
+        self.disk.withLock { disk in
+            guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
+                !status.isFolder
+            else { return nil }
+            self.markUsed(name, &disk)
+            return self.url(name)
+        }
+    }
+
+    private func markUsed(_ name: MediaName, _ disk: inout Disk) {
+        let now = Int64((self.wallTime().timeIntervalSince1970 * 1e9).clamped(to: 0...9e18))
+        disk.lastMark = max(now, disk.lastMark + 1)
+        try? self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)
+    }
+
+    /// Removes everything that belongs to a name.
+    func remove(_ name: MediaName) throws {
+        try self.whole { disk in
+            for file in [name.file, name.partial, name.sidecar] { try self.remove(file, &disk) }
+        }
+    }
+
+    /// Removes a file; that there is none is as good.
+    func remove(_ name: String, _ disk: inout Disk) throws(MuxStoreError) {
+        guard let status = try self.fileSystem.status(at: self.path(name)) else { return }
+        try self.fileSystem.removeFile(self.path(name))
+        if !name.hasPrefix(MediaName.sidecarPrefix) { disk.used -= status.size }
+    }
+
+    // MARK: - Growing files
+
+    /// Opens the growing file and says what is in it.
+    ///
+    /// - Throws: ``MediaError/fetchedElsewhere`` if somebody else has it open.
+    func openPartial(
+        _ name: MediaName,
+        _ check: Check
+    ) throws -> (file: OpenFile, partial: DownloadStateMachine.Partial) {
+        try self.whole { _ in
+            guard check() else { throw Fenced() }
+            let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
+            guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
+            // Whoever had it may have completed it between the two calls.
+            guard try self.fileSystem.status(of: file).linkCount > 0 else { throw MediaError.fetchedElsewhere }
+            let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
+            let sidecar = content.flatMap { MediaSidecar($0) }
+            let size = try self.fileSystem.status(of: file).size
+            return (file, .init(validator: sidecar?.validator, total: sidecar?.total, offset: size))
+        }
+    }
+
+    /// Empties the growing file, and notes what its bytes will belong to.
+    func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
+        try self.whole { disk in
+            guard check() else { throw Fenced() }
+            // In this order: bytes are never beside a note that is not theirs.
+            disk.used -= try self.fileSystem.status(of: file).size
+            try self.fileSystem.truncate(file, to: 0)
+            let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
+            let isReplacing = try self.fileSystem.status(at: note.path) != nil
+            let durability = isReplacing ? self.durability : .relaxed
+            if let sidecar {
+                try note.write(try sidecar.encoded, durability: durability)
+            } else {
+                try note.remove(durability: durability)
+            }
+        }
+    }
+
+    /// Gives the growing file its final name, and makes room for it if need be.
+    func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
+        if self.durability == .full { try self.fileSystem.synchronize(file) }
+        return try self.whole { disk in
+            guard check() else { throw Fenced() }
+            let former = try self.fileSystem.status(at: self.path(name.file))?.size ?? 0
+            try self.fileSystem.move(self.path(name.partial), to: self.path(name.file))
+            disk.used -= former
+            try? self.remove(name.sidecar, &disk)
+            self.markUsed(name, &disk)
+            if self.durability == .full { try? self.fileSystem.synchronizeFolder(self.path) }
+            self.evict(toFree: 0, &disk)
+            return self.url(name)
+        }
+    }
+
+    /// Removes what there is of a file that will not become complete.
+    func discard(_ name: MediaName, _ check: Check) throws {
+        try self.whole { disk in
+            guard check() else { throw Fenced() }
+            try self.remove(name.sidecar, &disk)
+            try self.remove(name.partial, &disk)
+        }
+    }
+
+    /// Runs `body` under the lock.
+    func whole<R: Sendable>(_ body: (inout Disk) throws -> R) throws -> R {
+        let result = self.disk.withLock { disk in Result { try body(&disk) } }
+        do {
+            return try result.get()
+        } catch let error as MuxStoreError {
+            throw MediaError(error)
+        }
+    }
+}
+
+extension Double {
+    fileprivate func clamped(to range: ClosedRange<Double>) -> Double {
+        self.isNaN ? range.lowerBound : min(max(self, range.lowerBound), range.upperBound)
+    }
+}

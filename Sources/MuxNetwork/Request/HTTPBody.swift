@@ -1,0 +1,74 @@
+public import Foundation
+
+/// What a request sends, and of what kind it is.
+///
+/// ```swift
+/// var body: HTTPBody? { .json(self.profile) }
+/// var body: HTTPBody? { .form(["grant_type": "refresh_token", "refresh_token": self.token]) }
+/// ```
+///
+/// It is encoded when the request is prepared. One value always gives the same bytes, so a request may be repeated.
+public struct HTTPBody: Sendable {
+    private let encode: @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)
+
+    /// A body that is made when the request is prepared.
+    ///
+    /// - Parameter encode: Returns the bytes, the same every time, and their kind; what it throws becomes
+    ///   ``HTTPPreparationError/encoding(_:)``.
+    public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
+        self.encode = encode
+    }
+
+    /// Bytes as they are.
+    ///
+    /// - Parameters:
+    ///   - data: The bytes.
+    ///   - contentType: Their kind; `nil` for that of the client's configuration.
+    /// - Returns: The body.
+    public static func data(_ data: Data, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
+        HTTPBody { (data, contentType) }
+    }
+
+    /// Text in UTF-8.
+    public static func text(_ text: String) -> HTTPBody { .data(Data(text.utf8), .utf8Text) }
+
+    /// A value as JSON.
+    ///
+    /// - Parameters:
+    ///   - value: What is encoded.
+    ///   - encoder: What encodes it; by default keys are sorted, slashes left alone, and dates as ISO 8601 to the second.
+    /// - Returns: The body.
+    public static func json(_ value: some Encodable & Sendable, encoder: JSONEncoder? = nil) -> HTTPBody {
+        HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }
+    }
+
+    /// Parameters as a JSON object: `.json(parameters: ["name": "x", "age": 5])`.
+    public static func json(parameters: [String: JSONValue]) -> HTTPBody { .json(parameters) }
+
+    /// The fields of a form, in order: `a=1&b=x%20y`.
+    public static func form(_ fields: HTTPQuery) -> HTTPBody { .data(Data(fields.encoded.utf8), .formURLEncoded) }
+
+    /// The fields and files of a form.
+    public static func multipart(_ multipart: HTTPMultipart) -> HTTPBody { HTTPBody { try multipart.encoded() } }
+
+    /// Encodes the body.
+    ///
+    /// - Returns: The bytes and their kind.
+    /// - Throws: ``HTTPPreparationError``.
+    public func encoded() throws(HTTPPreparationError) -> (data: Data, contentType: HTTPMediaType?) {
+        do {
+            return try self.encode()
+        } catch let error as HTTPPreparationError {
+            throw error
+        } catch {
+            throw .encoding(error)
+        }
+    }
+
+    private static func encoder() -> JSONEncoder {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        encoder.dateEncodingStrategy = .iso8601
+        return encoder
+    }
+}

@@ -1,0 +1,85 @@
+public import Foundation
+
+/// The place that a request goes to: scheme, host, path, and the query that is always there.
+///
+/// ```swift
+/// extension HTTPEndPoint {
+///     static let user = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/users/{id}")
+/// }
+/// let url = try HTTPEndPoint.user.url(path: ["id": "42"], query: ["fields": "name"])
+/// // https://api.domain.com/users/42?fields=name
+/// ```
+///
+/// Describing one never fails; building a URL of it does, with the reason, if it cannot be one.
+public struct HTTPEndPoint: Sendable, Hashable {
+    /// The scheme.
+    public var scheme: HTTPScheme
+
+    /// The server.
+    public var host: HTTPHost
+
+    /// The path, perhaps with placeholders.
+    public var path: HTTPPath
+
+    /// The parameters that come before those of a request.
+    public var query: HTTPQuery
+
+    /// Describes a place.
+    public init(scheme: HTTPScheme = .https, host: HTTPHost, path: HTTPPath = "/", query: HTTPQuery = []) {
+        self.scheme = scheme
+        self.host = host
+        self.path = path
+        self.query = query
+    }
+
+    /// The place that a URL says, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
+    ///
+    /// A fragment is dropped.
+    ///
+    /// - Throws: ``HTTPPreparationError`` if it is not an absolute `http` or `https` URL, or carries a user's name.
+    public init(_ url: URL) throws(HTTPPreparationError) {
+        guard let scheme = url.scheme.flatMap({ HTTPScheme(rawValue: $0) }) else { throw .invalidURL }
+        guard scheme.defaultPort != nil else { throw .unsupportedScheme(scheme) }
+        guard let name = url.host(), !name.isEmpty else { throw .missingHost }
+        guard url.user() == nil, url.password() == nil else { throw .invalidHost }
+        let bracketed = name.utf8.contains(UInt8(ascii: ":")) && !name.hasPrefix("[") ? "[\(name)]" : name
+        self.scheme = scheme
+        self.host = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
+        let segments = url.path(percentEncoded: true).utf8.split(separator: UInt8(ascii: "/"))
+        self.path = HTTPPath(segments: segments.map { PercentEncoding.decode(Substring($0)) })
+        self.query = url.query(percentEncoded: true).map { HTTPQuery(parsing: $0) } ?? []
+        _ = try self.host.authority()
+    }
+
+    /// A place below this one.
+    ///
+    /// - Parameters:
+    ///   - path: What is appended to the path.
+    ///   - query: What is appended to the query.
+    /// - Returns: The place.
+    public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndPoint {
+        var place = self
+        place.path = self.path.appending(path)
+        place.query = self.query + query
+        return place
+    }
+
+    /// Builds the URL.
+    ///
+    /// - Parameters:
+    ///   - values: What is put in place of the path's placeholders; each becomes one segment, or part of one.
+    ///   - query: Parameters that follow the place's own; without any parameter there is no question mark.
+    /// - Returns: The URL, with everything encoded that needs it.
+    /// - Throws: ``HTTPPreparationError``, which says what is wrong.
+    public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPPreparationError) -> URL {
+        guard self.scheme.defaultPort != nil else { throw .unsupportedScheme(self.scheme) }
+        var text = "\(self.scheme.rawValue)://\(try self.host.authority())\(try self.path.encoded(values))"
+        let parameters = (self.query + query).encoded
+        if !parameters.isEmpty { text += "?\(parameters)" }
+        // Nothing is left to be repaired, so a repair would mean that the text does not say what was meant.
+        guard let url = URL(string: text), url.absoluteString == text, HTTPOrigin(url) != nil else {
+            throw .invalidURL
+        }
+        return url
+    }
+}

@@ -1,0 +1,180 @@
+public import Foundation
+import MuxKit
+
+/// The fields and files of a form: RFC 7578.
+///
+/// ```swift
+/// let form = HTTPMultipart(
+///     fields: ["title": "Summer"],
+///     files: [.init(name: "photo", fileName: "beach.jpg", contentType: .jpeg, data: jpeg)]
+/// )
+/// var body: HTTPBody? { .multipart(form) }
+/// ```
+///
+/// Fields come first, then files, each in order. Quotation marks, line breaks and other control characters in names are
+/// percent-encoded, as browsers do, so that a name cannot bring in a header field.
+public struct HTTPMultipart: Sendable, Hashable {
+    /// A file of a form.
+    public struct File: Sendable, Hashable {
+        /// The name of the form's field.
+        public var name: String
+
+        /// What the file is called.
+        public var fileName: String
+
+        /// The kind of the data.
+        public var contentType: HTTPMediaType
+
+        /// The data; may be empty.
+        public var data: Data
+
+        /// Describes a file.
+        public init(name: String, fileName: String, contentType: HTTPMediaType = .octetStream, data: Data) {
+            self.name = name
+            self.fileName = fileName
+            self.contentType = contentType
+            self.data = data
+        }
+    }
+
+    /// The fields in order; one name may occur more than once.
+    public var fields: HTTPQuery
+
+    /// The files in order; one name may occur more than once.
+    public var files: [File]
+
+    /// What separates the parts; `nil` to have one made that does not occur in them.
+    public var boundary: String?
+
+    /// Describes a form.
+    ///
+    /// - Parameters:
+    ///   - fields: The fields.
+    ///   - files: The files.
+    ///   - boundary: What separates the parts. Without it one is made from the content, the same for the same content.
+    public init(fields: HTTPQuery = [], files: [File] = [], boundary: String? = nil) {
+        self.fields = fields
+        self.files = files
+        self.boundary = boundary
+    }
+
+    /// Encodes the form.
+    ///
+    /// - Returns: The bytes, and the media type that names the boundary in them.
+    /// - Throws: ``HTTPPreparationError/invalidBoundary``, ``HTTPPreparationError/boundaryInData``.
+    /// - Complexity: O(*n*), where *n* is the size of the form.
+    public func encoded() throws(HTTPPreparationError) -> (data: Data, contentType: HTTPMediaType?) {
+        let parts = self.parts
+        let boundary = try self.boundary(for: parts)
+        let delimiter = Data("--\(boundary)".utf8)
+        let lineEnd = Data("\r\n".utf8)
+        var data = Data(capacity: parts.reduce(100) { $0 + $1.head.count + $1.data.count + delimiter.count + 4 })
+        for part in parts { data += delimiter + lineEnd + part.head + part.data + lineEnd }
+        data += delimiter + Data("--".utf8) + lineEnd
+        return (data, HTTPMediaType.multipartFormData.with("boundary", boundary))
+    }
+
+    private var parts: [(head: Data, data: Data)] {
+        let fields = self.fields.items.map { item in
+            (Data("\(Self.disposition(item.name))\r\n\r\n".utf8), Data((item.value ?? "").utf8))
+        }
+        return fields
+            + self.files.map { file in
+                let name = "\(Self.disposition(file.name)); filename=\"\(Self.escaped(file.fileName))\""
+                return (
+                    Data("\(name)\r\nContent-Type: \(Self.line(file.contentType.rawValue))\r\n\r\n".utf8), file.data
+                )
+            }
+    }
+
+    private static func disposition(_ name: String) -> String {
+        "Content-Disposition: form-data; name=\"\(self.escaped(name))\""
+    }
+
+    /// HTML standard, section 4.10.21.8: quotation marks and line breaks; here all other control characters as well.
+    private static func escaped(_ name: String) -> String {
+        String(
+            decoding: name.utf8.flatMap { byte -> [UInt8] in
+                guard byte == UInt8(ascii: "\"") || byte < 32 || byte == 127 else { return [byte] }
+                return Array(PercentEncoding.encode(String(UnicodeScalar(byte))).utf8)
+            },
+            as: UTF8.self
+        )
+    }
+
+    /// A parameter of a media type may hold anything; a line must not end where it is not meant to.
+    private static func line(_ text: String) -> String {
+        HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
+    }
+
+    private func boundary(for parts: [(head: Data, data: Data)]) throws(HTTPPreparationError) -> String {
+        let occurs = { (boundary: String) in
+            let bytes = Array(boundary.utf8)
+            return parts.contains { Self.contains(bytes, in: $0.head) || Self.contains(bytes, in: $0.data) }
+        }
+        if let boundary {
+            guard Self.isBoundary(boundary) else { throw .invalidBoundary }
+            guard !occurs(boundary) else { throw .boundaryInData }
+            return boundary
+        }
+        var hash = FNV()
+        for part in parts {
+            hash.combine(part.head)
+            hash.combine(part.data)
+        }
+        // Who knows this code can make data that holds the first candidates, but not all of them.
+        for _ in 0..<100 {
+            hash.combine(word: 1)
+            let first = hash.value
+            hash.combine(word: 2)
+            let candidate = "mux-\(Hex.text(of: first))\(Hex.text(of: hash.value))"
+            if !occurs(candidate) { return candidate }
+        }
+        throw .boundaryInData
+    }
+
+    /// RFC 2046, section 5.1.1, without the blank.
+    private static func isBoundary(_ text: String) -> Bool {
+        let marks = Set("'()+_,-./:=?".utf8)
+        return (1...70).contains(text.utf8.count)
+            && text.utf8.allSatisfy { byte in
+                switch byte {
+                case 48...57, 65...90, 97...122: true
+                default: marks.contains(byte)
+                }
+            }
+    }
+
+    /// Whether `bytes` occur in `data`: Horspool, "Practical fast searching in strings", 1980.
+    private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
+        guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
+        // How far to go on after the place where a byte stands under the end of `bytes`.
+        var steps = Array(repeating: bytes.count, count: 256)
+        for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
+        return data.withUnsafeBytes { data in
+            var end = bytes.count - 1
+            while end < data.count {
+                let byte = data[end]
+                if byte == last, data[(end + 1 - bytes.count)...end].elementsEqual(bytes) { return true }
+                end += steps[Int(byte)]
+            }
+            return false
+        }
+    }
+}
+
+extension HTTPMultipart: CustomStringConvertible, CustomReflectable {
+    /// How many fields and files there are.
+    public var description: String { "\(self.fields.items.count) fields, \(self.files.count) files" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+extension HTTPMultipart.File: CustomStringConvertible, CustomReflectable {
+    /// Kind and size.
+    public var description: String { "\(self.contentType.essence), \(self.data.count) bytes" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}

@@ -1,0 +1,86 @@
+/// Any JSON value, for parameters of mixed kinds: `["name": "x", "age": 5, "tags": ["a"], "none": nil]`.
+public enum JSONValue: Sendable, Hashable {
+    /// `null`.
+    case null
+
+    /// `true` or `false`.
+    case bool(Bool)
+
+    /// A whole number.
+    case integer(Int)
+
+    /// Any other number; one that is not finite cannot be encoded.
+    case number(Double)
+
+    /// Text.
+    case string(String)
+
+    /// A list.
+    case array([JSONValue])
+
+    /// Named values.
+    case object([String: JSONValue])
+}
+
+extension JSONValue: Codable {
+    /// Reads any JSON value.
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        if container.decodeNil() {
+            self = .null
+        } else if let value = try? container.decode(Bool.self) {
+            self = .bool(value)
+        } else if let value = try? container.decode(Int.self) {
+            self = .integer(value)
+        } else if let value = try? container.decode(Double.self) {
+            self = .number(value)
+        } else if let value = try? container.decode(String.self) {
+            self = .string(value)
+        } else if let value = try? container.decode([JSONValue].self) {
+            self = .array(value)
+        } else {
+            self = .object(try container.decode([String: JSONValue].self))
+        }
+    }
+
+    /// Writes the value.
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        switch self {
+        case .null: try container.encodeNil()
+        case .bool(let value): try container.encode(value)
+        case .integer(let value): try container.encode(value)
+        case .number(let value): try container.encode(value)
+        case .string(let value): try container.encode(value)
+        case .array(let value): try container.encode(value)
+        case .object(let value): try container.encode(value)
+        }
+    }
+}
+
+extension JSONValue: ExpressibleByNilLiteral, ExpressibleByBooleanLiteral, ExpressibleByIntegerLiteral {
+    /// `null`.
+    public init(nilLiteral: ()) { self = .null }
+
+    /// `true` or `false`.
+    public init(booleanLiteral value: Bool) { self = .bool(value) }
+
+    /// A whole number.
+    public init(integerLiteral value: Int) { self = .integer(value) }
+}
+
+extension JSONValue: ExpressibleByFloatLiteral, ExpressibleByStringLiteral, ExpressibleByArrayLiteral,
+    ExpressibleByDictionaryLiteral
+{
+    /// A number.
+    public init(floatLiteral value: Double) { self = .number(value) }
+
+    /// Text.
+    public init(stringLiteral value: String) { self = .string(value) }
+
+    /// A list.
+    public init(arrayLiteral elements: JSONValue...) { self = .array(elements) }
+
+    /// Named values; of two of one name the last counts.
+    public init(dictionaryLiteral elements: (String, JSONValue)...) { self = .object(Dictionary(elements) { $1 }) }
+}

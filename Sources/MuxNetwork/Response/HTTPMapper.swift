@@ -1,0 +1,149 @@
+public import Foundation
+
+/// Makes the output of an answer, and the server's error of a failure.
+///
+/// A request chooses one in a line:
+///
+/// ```swift
+/// var mapper: HTTPMapper<User> { .json(errors: Problem.self, dates: .millisecondsSince1970) }
+/// ```
+public struct HTTPMapper<Output: Sendable>: Sendable {
+    private let makeOutput: @Sendable (HTTPResponse) throws -> Output
+    private let makeServerError: @Sendable (HTTPResponse) throws -> (any Sendable)?
+
+    /// A mapper of two functions.
+    ///
+    /// - Parameters:
+    ///   - output: Makes the output of a successful answer.
+    ///   - serverError: Makes of a failure what the server said about it; `nil` if that does not matter.
+    public init(
+        output: @escaping @Sendable (HTTPResponse) throws -> Output,
+        serverError: @escaping @Sendable (HTTPResponse) throws -> (any Sendable)? = { _ in nil }
+    ) {
+        self.makeOutput = output
+        self.makeServerError = serverError
+    }
+
+    /// The output of a successful answer.
+    ///
+    /// - Throws: ``HTTPError/decoding(_:)``.
+    package func output(of response: HTTPResponse) throws(HTTPError) -> Output {
+        do {
+            return try self.makeOutput(response)
+        } catch {
+            throw .decoding(HTTPDecodingError(response, underlying: error))
+        }
+    }
+
+    /// The error of an answer that is none.
+    package func failure(of response: HTTPResponse) -> HTTPStatusError {
+        do {
+            return HTTPStatusError(response, serverError: try self.makeServerError(response))
+        } catch {
+            return HTTPStatusError(response, decodingError: error)
+        }
+    }
+
+    /// Makes the output by other means, and errors by the same.
+    public func map<Other: Sendable>(_ transform: @escaping @Sendable (Output) throws -> Other) -> HTTPMapper<Other> {
+        HTTPMapper<Other>(output: { try transform(try self.makeOutput($0)) }, serverError: self.makeServerError)
+    }
+
+    /// Reads errors in JSON of a type; none for `Never`.
+    private static func errors<ServerError: Decodable & Sendable>(
+        _ type: ServerError.Type,
+        _ decoder: @escaping @Sendable () -> JSONDecoder
+    ) -> @Sendable (HTTPResponse) throws -> (any Sendable)? {
+        guard type != Never.self else { return { _ in nil } }
+        return { try decoder().decode(type, from: $0.body) }
+    }
+}
+
+extension HTTPMapper where Output: Decodable {
+    /// Reads JSON.
+    ///
+    /// An empty body is `nil` if the output is an optional.
+    ///
+    /// - Parameters:
+    ///   - errors: What failures are read as; `Never` if that does not matter.
+    ///   - dates: How dates are written; by default in whatever form of ISO 8601.
+    /// - Returns: The mapper.
+    public static func json<ServerError: Decodable & Sendable>(
+        errors: ServerError.Type = Never.self,
+        dates: JSONDecoder.DateDecodingStrategy = .tolerantISO8601
+    ) -> HTTPMapper {
+        self.json(errors: errors) {
+            let decoder = JSONDecoder()
+            decoder.dateDecodingStrategy = dates
+            return decoder
+        }
+    }
+
+    /// Reads JSON with a decoder of one's own.
+    ///
+    /// An empty body is `nil` if the output is an optional.
+    ///
+    /// - Parameters:
+    ///   - errors: What failures are read as; `Never` if that does not matter.
+    ///   - decoder: Makes the decoder, for each answer.
+    /// - Returns: The mapper.
+    public static func json<ServerError: Decodable & Sendable>(
+        errors: ServerError.Type = Never.self,
+        decoder: @escaping @Sendable () -> JSONDecoder
+    ) -> HTTPMapper {
+        HTTPMapper(
+            output: { response in
+                if response.body.isEmpty, let absent = Self.absent { return absent }
+                return try decoder().decode(Output.self, from: response.body)
+            },
+            serverError: self.errors(errors, decoder)
+        )
+    }
+
+    /// `nil`, if the output can be that.
+    private static var absent: Output? {
+        func make<Optional: ExpressibleByNilLiteral>(_ type: Optional.Type) -> Any { type.init(nilLiteral: ()) }
+        return (Output.self as? any ExpressibleByNilLiteral.Type).flatMap { make($0) as? Output }
+    }
+}
+
+extension HTTPMapper where Output == Data {
+    /// Takes the body as it is.
+    ///
+    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
+    public static func data<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
+        HTTPMapper(output: { $0.body }, serverError: self.errors(errors) { .tolerant })
+    }
+}
+
+extension HTTPMapper where Output == Void {
+    /// Ignores the body.
+    ///
+    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
+    public static func ignoringBody<ServerError: Decodable & Sendable>(
+        errors: ServerError.Type = Never.self
+    ) -> HTTPMapper {
+        HTTPMapper(output: { _ in }, serverError: self.errors(errors) { .tolerant })
+    }
+}
+
+extension HTTPMapper where Output == String {
+    /// Takes the body as text in UTF-8.
+    ///
+    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Returns: The mapper.
+    public static func text<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
+        HTTPMapper(output: { String(decoding: $0.body, as: UTF8.self) }, serverError: self.errors(errors) { .tolerant })
+    }
+}
+
+extension JSONDecoder {
+    /// A decoder that reads dates in whatever form of ISO 8601.
+    fileprivate static var tolerant: JSONDecoder {
+        let decoder = JSONDecoder()
+        decoder.dateDecodingStrategy = .tolerantISO8601
+        return decoder
+    }
+}

@@ -1,0 +1,21 @@
+import Foundation
+
+#if canImport(Darwin)
+import Darwin
+#endif
+
+/// How much memory this process has.
+package enum ProcessMemory {
+    /// The bytes that are resident at present; on Apple systems the most that ever were.
+    package static var resident: Int64 {
+        #if canImport(Darwin)
+        var usage = rusage()
+        guard getrusage(RUSAGE_SELF, &usage) == 0 else { return 0 }
+        return Int64(usage.ru_maxrss)
+        #else
+        guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8) else { return 0 }
+        let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+        return (line?.split(separator: " ").dropFirst().first.flatMap { Int64($0) } ?? 0) * 1024
+        #endif
+    }
+}

@@ -1,0 +1,43 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+// What a reader imagines around the samples.
+
+struct Profile: Codable, Sendable { var name = "" }
+struct User: Codable, Sendable { var name = "" }
+struct Photo: Codable, Sendable { var data = Data() }
+struct Forecast: Codable, Sendable { var degrees = 0.0 }
+
+enum Backend {
+    static func myProfile() async throws -> Profile { Profile() }
+    static func profile(token: String) async throws -> Profile { Profile() }
+    static func user(_ id: String) async throws -> User { User() }
+    static func forecast() async throws -> Forecast { Forecast() }
+    static func forecast(of name: String) async throws -> Forecast { Forecast() }
+    static func prices(of ids: [String]) async throws -> [String: Int] { [:] }
+    static func refresh(_ refresh: String) async throws -> OAuthRenewal<String, String> { .init(access: "") }
+    static func signIn() async throws -> OAuthSignIn<String, String> { .init(refresh: "") }
+}
+
+struct API: Sendable {
+    func me(token: String) async throws -> Profile { Profile() }
+    func user(_ id: String, token: String = "") async throws -> User { User() }
+    func refresh(_ refresh: String) async throws -> OAuthRenewal<String, String> { .init(access: "") }
+}
+
+struct UserInterface: Sendable {
+    func askForPassword() async throws -> OAuthSignIn<String, String> { .init(refresh: "") }
+}
+
+final class Label {
+    var text = ""
+    func show(_ text: String) { self.text = text }
+}
+
+@available(*, unavailable)
+extension Label: Sendable {}
+
+let api = API()
+let ui = UserInterface()
+let sharedFolder = FileManager.default.temporaryDirectory

@@ -1,0 +1,5 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+// The pages of MuxNetwork.

@@ -1,0 +1,37 @@
+import MuxKit
+
+// Articles about multiplexers, policies, processes and migration.
+
+func multiplexers(_ profile: Multiplexer<Profile>, _ banner: Label, _ label: Label) async throws {
+    let entry = try await profile.requestEntry(.within(.seconds(1)))
+    if entry.isStale { banner.show("As of \(entry.age) ago") }
+
+    for await entry in profile.values { label.text = entry?.value.name ?? "signed out" }
+}
+
+func batches() async throws {
+    let prices = MultiplexerMap<String, Int>(onFetchMany: { ids in try await Backend.prices(of: ids) })
+    let some = try await prices.request(keys: ["a", "b", "c"])
+    _ = some
+}
+
+func policies(_ profile: Multiplexer<Profile>) async throws {
+    let prices = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(60))
+
+    let now = try await profile.request(.reload)
+    let recent = try await profile.request(.maxAge(.seconds(5)))
+    let any = try await profile.request(.cacheOnly)
+    _ = (prices, now, recent, any)
+}
+
+func processes() {
+    let repository = MuxRepository(directory: sharedFolder)
+    _ = repository
+}
+
+func migration() async throws {
+    let users = MultiplexerMap<String, User>(cacheKey: "Users") { id in try await api.user(id) }.register()
+
+    let alice = try await users.request(key: "alice")
+    _ = alice
+}

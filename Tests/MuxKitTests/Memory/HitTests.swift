@@ -1,0 +1,106 @@
+import MuxKit
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct HitTests {
+    private static let ages: [Duration] = [
+        .zero, .nanoseconds(1), .seconds(1), .seconds(9), .seconds(10) - .nanoseconds(1), .seconds(10), .seconds(11),
+        .seconds(1_000_000), .longest,
+    ]
+    private static let timesToLive: [Duration] = [
+        .seconds(-1), .zero, Duration(secondsComponent: 0, attosecondsComponent: 1_500_000_000), .seconds(10),
+        .seconds(1_000_000), .longest, .longest + .longest,
+    ]
+
+    @Test func `MX-20 what the fast path calls a hit is what is fresh`() {
+        let now = Moment(nanoseconds: 5_000_000_000)
+        var (hits, misses) = (0, 0)
+        for age in Self.ages {
+            for timeToLive in Self.timesToLive {
+                for renewalAge in [nil, Duration.seconds(5)] {
+                    for isRefreshed in [false, true] {
+                        var single = SingleSlot<Int>(isPersistent: true)
+                        var table = SlotTable<Int, Int>(maximumCount: 10, isPersistent: true)
+                        let entry = Slot<Int>.Entry(
+                            value: 7,
+                            fetchedAt: now.advanced(by: .zero - age),
+                            timeToLive: timeToLive,
+                            renewalAge: renewalAge
+                        )
+                        func fill(_ slot: inout Slot<Int>) {
+                            _ = slot.committed(entry)
+                            if isRefreshed { slot.refreshed() }
+                        }
+                        single.withSlot(of: .sole, evicted: { _, _ in }, fill)
+                        table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
+
+                        let freshness = single.slot(of: .sole)?.freshness(at: now, .init())
+                        // Who renews ahead of time draws lots on the slow path.
+                        let isHit = freshness == .fresh(renews: false) && renewalAge == nil
+                        if isHit { hits += 1 } else { misses += 1 }
+                        let scene =
+                            "\(age) of \(timeToLive), renewed at \(String(describing: renewalAge)), \(isRefreshed)"
+                        // A time to live that is no whole number of nanoseconds may miss here, and be found fresh later.
+                        let isExact = timeToLive.components.attoseconds % 1_000_000_000 == 0
+                        let found = (single.hit(.sole, at: now), table.hit(ExactKey(1), at: now))
+                        #expect(found.0 == found.1, "\(scene)")
+                        if isExact { #expect((found.0 != nil) == isHit, "\(scene)") }
+                        if found.0 != nil { #expect(isHit, "\(scene)") }
+                    }
+                }
+            }
+        }
+        #expect(hits > 10 && misses > 10)
+    }
+
+    @Test func `MX-06 a time to live of zero is no hit, even if the cheap clock is a little behind`() {
+        let fetched = Moment(nanoseconds: 5_000_000_000)
+        let earlier = Moment(nanoseconds: 4_997_000_000)
+        for (timeToLive, expected) in [(Duration.zero, nil), (.seconds(1), 7)] as [(Duration, Int?)] {
+            var single = SingleSlot<Int>(isPersistent: false)
+            let entry = Slot<Int>.Entry(value: 7, fetchedAt: fetched, timeToLive: timeToLive)
+            single.fill(entry)
+            #expect(single.hit(.sole, at: earlier) == expected)
+        }
+    }
+
+    @Test func `MX-20 a key of a table is hit by its exact text, and counts as used`() {
+        var table = SlotTable<String, Int>(maximumCount: 10, isPersistent: false)
+        let now = Moment(nanoseconds: 0)
+        for (index, key) in ["e\u{301}", "\u{e9}", "plain"].enumerated() {
+            let entry = Slot<Int>.Entry(value: index, fetchedAt: now, timeToLive: .seconds(1))
+            table.fill(entry, of: ExactKey(key))
+        }
+        #expect(table.hit(ExactKey("e\u{301}"), at: now) == 0)
+        #expect(table.hit(ExactKey("\u{e9}"), at: now) == 1)
+        #expect(table.hit(ExactKey("plain"), at: now) == 2)
+        #expect(table.hit(ExactKey("other"), at: now) == nil)
+        #expect(table.violation() == nil)
+    }
+
+    @Test func `MX-06 the cheap clock is the exact one, a little late`() {
+        let time = TimeSource(ContinuousClock())
+        let hits = HitClock(time)
+        for _ in 0..<10_000 {
+            let before = hits.now ?? .distantPast
+            let exact = time.now
+            let after = hits.now ?? .distantPast
+            #expect(before <= exact)
+            // Between two ticks of the slowest kernel are 10 ms; a machine that is busy may take its time in between.
+            #expect(exact.duration(since: before) < .seconds(5))
+            #expect(before <= after)
+        }
+    }
+}
+
+extension SlotStorage where Key == SoleKey {
+    /// Puts in an entry.
+    fileprivate mutating func fill(_ entry: Slot<Value>.Entry) { self.fill(entry, of: .sole) }
+}
+
+extension SlotStorage {
+    /// Puts in an entry.
+    fileprivate mutating func fill(_ entry: Slot<Value>.Entry, of key: Key) {
+        self.withSlot(of: key, evicted: { _, _ in }, { _ = $0.committed(entry) })
+    }
+}

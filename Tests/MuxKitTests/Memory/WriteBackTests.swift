@@ -1,0 +1,120 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// A map that is full of what is not on disk yet.
+@Suite(.timeLimit(.minutes(1)))
+struct WriteBackTests {
+    private typealias Map = MultiplexerMap<Int, Int>
+
+    private let store = UnreliableStore()
+    private let saves = Guarded(0)
+    private let world: World
+
+    init() {
+        self.world = World(store: self.store)
+        let saves = self.saves
+        self.store.beforeSave.withLock { $0 = { _ = saves.next() } }
+    }
+
+    private func map(_ bound: Int) -> Map {
+        Map(cacheKey: "Map", policy: .init(maximumCount: bound), repository: self.world.repository) { $0 }
+    }
+
+    private func count(_ map: Map) -> Int { (0..<1_000).count { map.cachedValue(key: $0) != nil } }
+
+    @Test(arguments: [0, 1, 10])
+    func `MX-24 what may not go before it is on disk is written unasked, and the bound holds`(bound: Int) async throws {
+        let map = self.map(bound)
+        for key in 0..<100 { map.store(-key, key: key) }
+        await self.world.events.wait(for: .evicted, count: 100 - bound)
+
+        #expect(self.count(map) == bound)
+        for key in 0..<100 { #expect(try await map.request(key: key) == -key) }
+        #expect(map.statistics.fetches == 0)
+    }
+
+    @Test func `MX-24 after a refresh of everything the bound holds, and what was refreshed is stale`() async throws {
+        let map = self.map(10)
+        for key in 0..<10 { map.store(-key, key: key) }
+        await map.save()
+        map.refresh()
+        #expect(self.count(map) == 10)
+        self.world.clock.advance(by: .seconds(1))
+
+        for key in 100..<110 { map.store(-key, key: key) }
+        await self.world.events.wait(for: .evicted, count: 10)
+
+        #expect(self.count(map) == 10)
+        for key in 0..<10 { #expect(try await map.request(key: key) == key, "fetched") }
+        for key in 100..<110 { #expect(try await map.request(key: key) == -key) }
+    }
+
+    @Test func `MX-24 nothing is written unasked while there is room`() async throws {
+        let map = self.map(10)
+        for key in 0..<10 { map.store(-key, key: key) }
+        for key in 0..<10 { map.store(key, key: key) }
+        map.refresh()
+        #expect(await map.save().saved == 10)
+        #expect(self.saves.withLock { $0 } == 1)
+    }
+
+    @Test func `MX-24 a disk that fails is tried ever more rarely, and nothing is lost`() async throws {
+        self.store.failsSaves.withLock { $0 = true }
+        let map = self.map(10)
+        for key in 0..<500 {
+            map.store(-key, key: key)
+            // What is in the lane is over after this, so that there is time for every attempt.
+            await map.clear(key: 1_000)
+        }
+        #expect(self.count(map) == 500)
+        #expect(self.saves.withLock { $0 } <= 20)
+
+        self.store.failsSaves.withLock { $0 = false }
+        for key in 500..<1_000 { map.store(-key, key: key) }
+        await self.world.events.wait(for: .evicted, count: 500)
+        #expect(await map.save().isComplete)
+        #expect(self.count(map) == 10)
+        for key in 0..<1_000 { #expect(try await map.request(key: key) == -key) }
+        #expect(map.statistics.fetches == 0)
+    }
+
+    @Test func `MX-07 a refresh while the entry is being written is not lost`() async throws {
+        let gate = Gate<Void>()
+        self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
+        number.store(5)
+        let save = Task { await number.save() }
+        await gate.waitForCall(1)
+        number.refresh()
+        gate.openForGood(returning: ())
+        #expect(await save.value.saved == 1)
+        #expect(await number.save().saved == 1)
+
+        let next = self.world.relaunched()
+        let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }
+        #expect(try await again.request() == 2)
+    }
+
+    @Test func `MX-25 a value that was refreshed, saved and dropped does not answer at once`() async throws {
+        let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
+        let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
+        let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: self.world.repository) {
+            try await fetch()
+        }
+        _ = try await number.request()
+        number.refresh()
+        await number.save()
+        number.clearMemory()
+        #expect(number.cachedValue == nil)
+        #expect(try await number.request() == 2)
+    }
+
+    @Test func `MX-24 a clear takes the mark of a refresh with it`() async throws {
+        let map = self.map(10)
+        map.refresh(key: 1)
+        #expect(map.markCount == 1)
+        await map.clear(key: 1)
+        #expect(map.markCount == 0)
+    }
+}

@@ -1,0 +1,229 @@
+import MuxKit
+
+/// Callers and keys with nothing but decisions between them: what a machine says, and what has to be said.
+struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
+    typealias Machine = FlightStateMachine<Int>
+
+    /// Something that happens.
+    enum Event: CustomStringConvertible, Sendable {
+        case request(key: Int)
+        case leave(Ticket, key: Int)
+        case lingerPassed(Ticket, key: Int)
+        case ended(FlightID, failed: Bool, key: Int)
+        case fence(key: Int)
+        case dismissAll
+        case renewal(key: Int)
+        case answeredEarly(FlightID, key: Int)
+        case workBegins(FlightID, key: Int)
+        case deadlinePassed(FlightID, key: Int)
+
+        var description: String {
+            switch self {
+            case .request(let key): "a caller asks for key \(key)"
+            case .leave(let ticket, let key): "caller \(ticket) of key \(key) leaves"
+            case .lingerPassed(let ticket, let key): "linger \(ticket) of key \(key) passes"
+            case .ended(let id, let failed, let key): "flight \(id) of key \(key) \(failed ? "fails" : "succeeds")"
+            case .fence(let key): "fence of key \(key)"
+            case .dismissAll: "sign-out"
+            case .renewal(let key): "renewal of key \(key)"
+            case .answeredEarly(let id, let key): "flight \(id) of key \(key) answers early"
+            case .workBegins(let id, let key): "work of flight \(id) of key \(key) begins"
+            case .deadlinePassed(let id, let key): "flight \(id) of key \(key) runs out of time"
+            }
+        }
+    }
+
+    /// What can happen in an exploration.
+    struct Scope: Sendable {
+        var keys = 2
+        var callers = 3
+        var abandonment = Machine.Abandonment.cancel
+        var hasFences = true
+        /// Whether flights look at the disk first, may be begun for nobody, and run out of time.
+        var hasDiskAndDeadlines = false
+    }
+
+    private struct Flight: Hashable, Sendable {
+        let id: FlightID
+        var hasBegun = false
+        var isOverdue = false
+    }
+
+    private struct Lane: Hashable, Sendable {
+        var decider: Decider
+        var oracle = FlightOracle()
+        /// Work that has not ended, whether or not anybody still cares.
+        var flights: [Flight] = []
+        /// Timers that are under way.
+        var lingers: [Ticket] = []
+        /// Callers that wait, by ticket: nothing else tells one from another.
+        var waiting: [Ticket] = []
+        /// A ticket whose caller was answered a moment ago: its cancellation may still come.
+        var late: Ticket?
+        var last: UInt64 = 0
+
+        mutating func nextID() -> UInt64 {
+            self.last += 1
+            return self.last
+        }
+    }
+
+    private var lanes: [Lane]
+
+    init(_ decider: Decider, _ scope: Scope) {
+        self.lanes = Array(repeating: Lane(decider: decider), count: scope.keys)
+    }
+
+    /// What can happen now.
+    func events(_ scope: Scope) -> [Event] {
+        var events: [Event] = []
+        let isSomebodyFree = self.lanes.reduce(0) { $0 + $1.waiting.count } < scope.callers
+        for (key, lane) in self.lanes.enumerated() where !self.lanes[..<key].contains(lane) {
+            if isSomebodyFree { events.append(.request(key: key)) }
+            for ticket in lane.waiting { events.append(.leave(ticket, key: key)) }
+            if let late = lane.late { events.append(.leave(late, key: key)) }
+            for ticket in lane.lingers { events.append(.lingerPassed(ticket, key: key)) }
+            for flight in lane.flights {
+                events.append(.ended(flight.id, failed: false, key: key))
+                events.append(.ended(flight.id, failed: true, key: key))
+                guard scope.hasDiskAndDeadlines else { continue }
+                if !flight.hasBegun {
+                    events.append(.workBegins(flight.id, key: key))
+                    events.append(.answeredEarly(flight.id, key: key))
+                }
+                if !flight.isOverdue { events.append(.deadlinePassed(flight.id, key: key)) }
+            }
+            if scope.hasFences { events.append(.fence(key: key)) }
+            if scope.hasDiskAndDeadlines { events.append(.renewal(key: key)) }
+        }
+        events.append(.dismissAll)
+        return events
+    }
+
+    /// Lets `event` happen; returns what is wrong with the answer, or with what is left.
+    mutating func apply(_ event: Event, _ scope: Scope) -> String? {
+        switch event {
+        case .request(let key):
+            let id = self.lanes[key].nextID()
+            let caller = Int(id)
+            self.lanes[key].waiting.append(id)
+            let action = self.decide(
+                key,
+                { $0.requested(by: caller, ticket: id) },
+                { $0.requested(by: caller, ticket: id) }
+            )
+            if case .start(let flight) = action.expected { self.lanes[key].flights.append(Flight(id: flight)) }
+            return action.wrong ?? self.rest(key)
+        case .leave(let ticket, let key):
+            return self.leave(ticket, key, scope) ?? self.rest(key)
+        case .lingerPassed(let ticket, let key):
+            self.lanes[key].lingers.removeAll { $0 == ticket }
+            return self.decide(key, { $0.lingerPassed(since: ticket) }, { $0.lingerPassed(since: ticket) }).wrong
+                ?? self.rest(key)
+        case .ended(let id, let failed, let key):
+            return self.ended(id, failed, key) ?? self.rest(key)
+        case .fence(let key):
+            return self.decide(key, { $0.detachedByFence() }, { $0.detachedByFence() }).wrong ?? self.rest(key)
+        case .dismissAll:
+            for key in self.lanes.indices {
+                if let wrong = self.dismiss(key) ?? self.rest(key) { return wrong }
+            }
+            return nil
+        case .renewal(let key):
+            let id = self.lanes[key].nextID()
+            let begins = self.decide(key, { $0.begun(id) }, { $0.begun(id) })
+            if begins.expected { self.lanes[key].flights.append(Flight(id: id)) }
+            return begins.wrong ?? self.rest(key)
+        case .answeredEarly(let id, let key):
+            let answer = self.decide(key, { $0.answeredEarly(id) }, { $0.answeredEarly(id) })
+            self.answered(answer.expected, key)
+            return answer.wrong ?? self.rest(key)
+        case .workBegins(let id, let key):
+            let begins = self.decide(key, { $0.workBegins(id) }, { $0.workBegins(id) })
+            if begins.expected {
+                for index in self.lanes[key].flights.indices where self.lanes[key].flights[index].id == id {
+                    self.lanes[key].flights[index].hasBegun = true
+                }
+            } else {
+                self.lanes[key].flights.removeAll { $0.id == id }
+            }
+            return begins.wrong ?? self.rest(key)
+        case .deadlinePassed(let id, let key):
+            for index in self.lanes[key].flights.indices where self.lanes[key].flights[index].id == id {
+                self.lanes[key].flights[index].isOverdue = true
+            }
+            let late = self.decide(key, { $0.deadlinePassed(id) }, { $0.deadlinePassed(id) })
+            self.answered(late.expected ?? [], key)
+            return late.wrong ?? self.rest(key)
+        }
+    }
+
+    private mutating func leave(_ ticket: Ticket, _ key: Int, _ scope: Scope) -> String? {
+        let how = scope.abandonment
+        self.lanes[key].waiting.removeAll { $0 == ticket }
+        if self.lanes[key].late == ticket { self.lanes[key].late = nil }
+        let action = self.decide(key, { $0.left(ticket, abandonment: how) }, { $0.left(ticket, abandonment: how) })
+        if case .resumeAndLinger = action.expected { self.lanes[key].lingers.append(ticket) }
+        return action.wrong
+    }
+
+    private mutating func ended(_ id: FlightID, _ failed: Bool, _ key: Int) -> String? {
+        let next = self.lanes[key].nextID()
+        self.lanes[key].flights.removeAll { $0.id == id }
+        let action = self.decide(
+            key,
+            { $0.ended(id, failed: failed, next: next) },
+            { $0.ended(id, failed: failed, next: next) }
+        )
+        switch action.expected {
+        case .restart: self.lanes[key].flights.append(Flight(id: next))
+        case .commit(let waiters), .answer(let waiters): self.answered(waiters, key)
+        case .ignore: break
+        }
+        return action.wrong
+    }
+
+    private mutating func dismiss(_ key: Int) -> String? {
+        let real = self.lanes[key].decider.dismissedByFence()
+        let expected = self.lanes[key].oracle.dismissedByFence()
+        self.answered(expected.answer, key)
+        // In which order is nobody's business.
+        guard real.answer.sorted() == expected.answer.sorted(), real.cancel.sorted() == expected.cancel.sorted() else {
+            return "\(real) instead of \(expected)"
+        }
+        return nil
+    }
+
+    private mutating func decide<Answer: Equatable>(
+        _ key: Int,
+        _ real: (inout Decider) -> Answer,
+        _ model: (inout FlightOracle) -> Answer
+    ) -> (expected: Answer, wrong: String?) {
+        let said = real(&self.lanes[key].decider)
+        let expected = model(&self.lanes[key].oracle)
+        return (expected, said == expected ? nil : "\(said) instead of \(expected)")
+    }
+
+    /// Notes that these callers do not wait any more, and that the cancellation of one of them may come too late.
+    private mutating func answered(_ callers: [Int], _ key: Int) {
+        guard let last = callers.max() else { return }
+        self.lanes[key].waiting.removeAll { callers.contains(Int($0)) }
+        self.lanes[key].late = Ticket(last)
+    }
+
+    /// What is wrong with what is left of one key.
+    private mutating func rest(_ key: Int) -> String? {
+        let lane = self.lanes[key]
+        if let violation = lane.decider.violation() { return violation }
+        guard lane.decider.waiterCount == lane.waiting.count else {
+            return "\(lane.decider.waiterCount) callers wait instead of \(lane.waiting.count)"
+        }
+        guard lane.decider.isIdle == lane.oracle.isIdle else {
+            return lane.oracle.isIdle ? "something is kept at rest" : "something is forgotten"
+        }
+        self.lanes[key].oracle.settle()
+        // Names of what nobody remembers may be used again, which makes states equal that differ in nothing else.
+        if lane.oracle.isIdle, lane.flights.isEmpty, lane.lingers.isEmpty, lane.late == nil { self.lanes[key].last = 0 }
+        return nil
+    }
+}

@@ -1,0 +1,156 @@
+import MuxKit
+
+/// What has to be decided about the flights of one key, as a table of facts without any structure.
+///
+/// Written from the promises, not from the machine: a flight may be joined if no fence came since it began; it is kept if it
+/// may be joined; whoever waits for it is told its end.
+struct FlightOracle: Hashable, Sendable {
+    typealias Machine = FlightStateMachine<Int>
+
+    private struct Work: Hashable, Sendable {
+        let id: FlightID
+        /// How many fences there had been when it began.
+        var bornAt: Int
+        var isStopped = false
+        var isOwed = false
+        var lingersSince: Ticket?
+    }
+
+    private struct Wait: Hashable, Sendable {
+        let ticket: Ticket
+        let waiter: Int
+        var work: FlightID
+    }
+
+    private var fences = 0
+    private var works: [Work] = []
+    /// In the order of tickets.
+    private var waits: [Wait] = []
+
+    var isIdle: Bool { self.works.isEmpty }
+    var waiterCount: Int { self.waits.count }
+
+    private var joinable: Int? { self.works.firstIndex { $0.bornAt == self.fences } }
+
+    private func place(of id: FlightID) -> Int? { self.works.firstIndex { $0.id == id } }
+
+    private mutating func dismissWaiters(of id: FlightID) -> [Int] {
+        defer { self.waits.removeAll { $0.work == id } }
+        return self.waits.filter { $0.work == id }.map(\.waiter)
+    }
+
+    /// Forgets how many fences there were, which nobody can tell from outside.
+    mutating func settle() {
+        let kept = Array(Set(self.works.map(\.bornAt) + [self.fences])).sorted()
+        for index in self.works.indices {
+            self.works[index].bornAt = kept.firstIndex(of: self.works[index].bornAt) ?? 0
+        }
+        self.fences = kept.firstIndex(of: self.fences) ?? 0
+    }
+
+    mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction {
+        guard let index = self.joinable else {
+            self.works.append(Work(id: ticket, bornAt: self.fences))
+            self.waits.append(Wait(ticket: ticket, waiter: waiter, work: ticket))
+            return .start(ticket)
+        }
+        let id = self.works[index].id
+        self.waits.append(Wait(ticket: ticket, waiter: waiter, work: id))
+        defer { self.works[index].lingersSince = nil }
+        return self.works[index].lingersSince == nil ? .join(id) : .adopt(id)
+    }
+
+    mutating func begun(_ id: FlightID) -> Bool {
+        guard self.joinable == nil else { return false }
+        self.works.append(Work(id: id, bornAt: self.fences, isOwed: true))
+        return true
+    }
+
+    mutating func answeredEarly(_ id: FlightID) -> [Int] {
+        guard let index = self.joinable, self.works[index].id == id else { return [] }
+        self.works[index].isOwed = true
+        self.works[index].lingersSince = nil
+        return self.dismissWaiters(of: id)
+    }
+
+    mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
+        guard let place = self.waits.firstIndex(where: { $0.ticket == ticket }) else { return .ignore }
+        let wait = self.waits.remove(at: place)
+        guard !self.waits.contains(where: { $0.work == wait.work }), let index = self.place(of: wait.work) else {
+            return .resume(wait.waiter)
+        }
+        guard self.works[index].bornAt == self.fences else {
+            self.works.remove(at: index)
+            return .resumeAndCancel(wait.waiter, wait.work)
+        }
+        guard !self.works[index].isStopped, !self.works[index].isOwed else { return .resume(wait.waiter) }
+        switch abandonment {
+        case .finish: return .resume(wait.waiter)
+        case .cancel:
+            self.works[index].isStopped = true
+            return .resumeAndCancel(wait.waiter, wait.work)
+        case .linger:
+            self.works[index].lingersSince = ticket
+            return .resumeAndLinger(wait.waiter, wait.work)
+        }
+    }
+
+    mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+        guard let index = self.joinable, self.works[index].lingersSince == ticket else { return nil }
+        self.works[index].lingersSince = nil
+        self.works[index].isStopped = true
+        return self.works[index].id
+    }
+
+    mutating func workBegins(_ id: FlightID) -> Bool {
+        guard let index = self.place(of: id) else { return false }
+        guard let other = self.joinable, other != index else {
+            self.works[index].bornAt = self.fences
+            return true
+        }
+        // There is a newer one: who waited for this one waits for that one, and nobody counts it as left.
+        for place in self.waits.indices where self.waits[place].work == id {
+            self.waits[place].work = self.works[other].id
+        }
+        self.works[other].lingersSince = nil
+        self.works.remove(at: index)
+        return false
+    }
+
+    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction {
+        guard let index = self.place(of: id) else { return .ignore }
+        let work = self.works.remove(at: index)
+        let isKept = work.bornAt == self.fences
+        if isKept, failed, work.isStopped {
+            guard self.waits.contains(where: { $0.work == id }) else { return .ignore }
+            self.works.append(Work(id: next, bornAt: self.fences))
+            for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = next }
+            return .restart(next)
+        }
+        let waiters = self.dismissWaiters(of: id)
+        return isKept ? .commit(waiters) : .answer(waiters)
+    }
+
+    mutating func deadlinePassed(_ id: FlightID) -> [Int]? {
+        guard let index = self.place(of: id) else { return nil }
+        self.works.remove(at: index)
+        return self.dismissWaiters(of: id)
+    }
+
+    mutating func detachedByFence() -> Machine.FenceAction {
+        defer { self.fences += 1 }
+        guard let index = self.joinable, !self.waits.contains(where: { $0.work == self.works[index].id }) else {
+            return .init()
+        }
+        return .init(cancel: [self.works.remove(at: index).id])
+    }
+
+    mutating func dismissedByFence() -> Machine.FenceAction {
+        defer {
+            self.fences += 1
+            self.works = []
+            self.waits = []
+        }
+        return .init(answer: self.waits.map(\.waiter), cancel: self.works.map(\.id))
+    }
+}

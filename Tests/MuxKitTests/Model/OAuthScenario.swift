@@ -1,0 +1,95 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// Several workers on one signed-in app, on a server that rotates refresh tokens, with what has to hold throughout and in the end.
+struct OAuthScenario: Sendable {
+    private let schedule: SeededExecutor
+    private let world: OAuthWorld
+    private let runner: OAuthDependentRunner<String, String>
+    private let signOuts = Guarded(0)
+    private let revocations = Guarded(0)
+
+    init(_ schedule: SeededExecutor) {
+        self.schedule = schedule
+        var options = FakeOAuthOptions()
+        options.accessLifetime = .seconds([5, 300][schedule.draw(0..<2)])
+        options.rotatesRefreshTokens = schedule.draw(0..<4) > 0
+        options.newAccessTokenKillsPrevious = schedule.draw(0..<3) == 0
+        options.latency = .seconds(schedule.draw(0..<3))
+        options.replyLatency = .seconds(schedule.draw(0..<3))
+        self.world = OAuthWorld(options, clock: schedule.clock)
+        self.runner = self.world.runner(policy: .init(), signInGivesAccess: schedule.draw(0..<2) == 0)
+    }
+
+    /// Plays, and checks.
+    func play() async throws {
+        try await withThrowingTaskGroup { group in
+            for _ in 0..<self.schedule.draw(2..<5) {
+                group.addTask {
+                    for _ in 0..<self.schedule.draw(1..<4) { try await self.act() }
+                }
+            }
+            try await group.waitForAll()
+        }
+        try await self.schedule.clock.sleep(for: .seconds(1_000))
+        let statistics = self.world.statistics
+        // A refresh token is spent once: a client that loses a rotated one, or uses it twice, is told apart here.
+        try require(statistics.reusesDetected == 0, "a refresh token was used twice: \(statistics)")
+        let ends = self.signOuts.withLock { $0 } + self.revocations.withLock { $0 }
+        try require(statistics.signIns <= 1 + ends, "a sign-in for nothing: \(statistics)")
+        try await self.checkRelaunch()
+    }
+
+    /// The next process goes on with the session of this one, and after a sign-out with none.
+    private func checkRelaunch() async throws {
+        // What is still to fail on the server fails now.
+        for _ in 0..<12 {
+            self.world.server.expireAllAccessTokens()
+            try await self.call()
+        }
+        try await self.call(mustSucceed: true)
+        let signIns = self.world.statistics.signIns
+        let next = self.world.relaunched(clock: self.schedule.clock)
+        let user = try await next.call(next.runner())
+        try require(user == "alice" && next.statistics.signIns == signIns, "the relaunched app signs in again")
+        await self.runner.signOut()
+        let stored = try await self.world.tokens.load()
+        try require(stored == nil, "tokens are left after a sign-out")
+        try require(next.statistics.reusesDetected == 0, "the relaunched app used a spent token")
+    }
+
+    private func act() async throws {
+        switch self.schedule.draw(0..<12) {
+        case 0:
+            self.signOuts.withLock { $0 += 1 }
+            await self.runner.signOut()
+        case 1...2: self.world.server.expireAllAccessTokens()
+        case 3:
+            self.revocations.withLock { $0 += 1 }
+            self.world.server.revokeAllRefreshTokens()
+        case 4: self.world.server.failNextRefreshes(with: .unavailable)
+        case 5...7:
+            try await withThrowingTaskGroup { group in
+                group.addTask { try await self.call() }
+                for _ in 0..<self.schedule.draw(0..<8) { await self.schedule.pause() }
+                group.cancelAll()
+                try await group.waitForAll()
+            }
+        default: try await self.call()
+        }
+    }
+
+    private func call(mustSucceed: Bool = false) async throws {
+        do {
+            let user = try await self.world.call(self.runner)
+            try require(user == "alice", "somebody else's")
+        } catch is CancellationError {
+            try require(Task.isCancelled, "a caller that was not cancelled is told that it was")
+        } catch RunnerError.signedOut where !mustSucceed {
+            try require(self.signOuts.withLock { $0 } > 0, "signed out by nobody")
+        } catch is FakeOAuthError where !mustSucceed {
+        } catch RunnerError.tooManyUpdates where !mustSucceed {
+        }
+    }
+}

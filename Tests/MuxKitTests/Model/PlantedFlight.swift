@@ -1,0 +1,112 @@
+import MuxKit
+
+/// The machine with one bug planted in it: its events and answers are distorted, its code is not copied.
+struct PlantedFlight: FlightDecider {
+    enum Bug: String, CaseIterable, Sendable {
+        case none = "no bug"
+        case waiterClearsTheSlot = "waiter clears the slot"
+        case outcomeCommittedWithoutTheFence = "outcome committed without the fence"
+        case cancelledWaiterResumedTwice = "cancelled waiter resumed twice"
+        case leaderEndsTheFlight = "leader's cancellation ends the flight"
+        case fenceForgotten = "fence forgotten"
+        case fencedCallersLost = "callers of a fenced flight are never answered"
+        case cancelledOutcomeGivenToNewcomers = "newcomers get the cancellation of those who left"
+        case lingerOutlivesTheReturn = "linger goes on although somebody came back"
+        case deadlineLeavesTheSlotTaken = "a flight that ran out of time keeps the slot"
+        case owedFlightCancelled = "a flight that is owed is cancelled with its last caller"
+        case lateStartRunsBeside = "a fenced flight begins beside the next one"
+        case dismissalForgetsTheFenced = "sign-out forgets the callers of fenced flights"
+    }
+
+    let bug: Bug
+    private var base = Machine()
+    /// The flight that is current, its first caller, and who left, where the bug wants to know.
+    private var leader: Ticket?
+    private var gone: [Int] = []
+    private var flight: FlightID?
+    private var lingers: Ticket?
+
+    init(_ bug: Bug) { self.bug = bug }
+
+    var waiterCount: Int { self.base.waiterCount }
+    var isIdle: Bool { self.base.isIdle }
+    func violation() -> String? { self.base.violation() }
+
+    mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction {
+        let action = self.base.requested(by: waiter, ticket: ticket)
+        if case .start(let id) = action {
+            self.flight = id
+            self.leader = ticket
+            self.gone = []
+        }
+        return action
+    }
+
+    mutating func begun(_ id: FlightID) -> Bool { self.base.begun(id) }
+
+    mutating func answeredEarly(_ id: FlightID) -> [Int] { self.base.answeredEarly(id) }
+
+    mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
+        let action = self.base.left(ticket, abandonment: abandonment)
+        switch (self.bug, action) {
+        case (.waiterClearsTheSlot, .resume):
+            _ = self.base.detachedByFence()
+        case (.cancelledWaiterResumedTwice, .resume(let waiter)):
+            self.gone.append(waiter)
+        case (.leaderEndsTheFlight, .resume(let waiter)) where ticket == self.leader:
+            if let flight { return .resumeAndCancel(waiter, flight) }
+        case (.owedFlightCancelled, .resume(let waiter)) where self.base.waiterCount == 0:
+            if let current = self.base.currentFlight, abandonment == .cancel {
+                return .resumeAndCancel(waiter, current)
+            }
+        case (.lingerOutlivesTheReturn, .resumeAndLinger):
+            self.lingers = ticket
+        default: break
+        }
+        return action
+    }
+
+    mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+        if self.bug == .lingerOutlivesTheReturn, self.lingers == ticket, let current = self.base.currentFlight {
+            return current
+        }
+        return self.base.lingerPassed(since: ticket)
+    }
+
+    mutating func workBegins(_ id: FlightID) -> Bool {
+        let begins = self.base.workBegins(id)
+        return self.bug == .lateStartRunsBeside ? true : begins
+    }
+
+    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction {
+        let action = self.base.ended(id, failed: failed, next: next)
+        switch (self.bug, action) {
+        case (.outcomeCommittedWithoutTheFence, .answer(let waiters)): return .commit(waiters)
+        case (.fencedCallersLost, .answer): return .ignore
+        case (.cancelledWaiterResumedTwice, .commit(let waiters)):
+            defer { self.gone = [] }
+            return .commit(waiters + self.gone)
+        case (.cancelledOutcomeGivenToNewcomers, .restart):
+            if case .commit(let waiters) = self.base.ended(next, failed: true, next: next) { return .commit(waiters) }
+            return action
+        default: return action
+        }
+    }
+
+    mutating func deadlinePassed(_ id: FlightID) -> [Int]? {
+        guard self.bug == .deadlineLeavesTheSlotTaken, self.base.currentFlight == id else {
+            return self.base.deadlinePassed(id)
+        }
+        return self.base.answeredEarly(id)
+    }
+
+    mutating func detachedByFence() -> Machine.FenceAction {
+        self.bug == .fenceForgotten ? .init() : self.base.detachedByFence()
+    }
+
+    mutating func dismissedByFence() -> Machine.FenceAction {
+        guard self.bug == .dismissalForgetsTheFenced else { return self.base.dismissedByFence() }
+        _ = self.base.detachedByFence()
+        return .init()
+    }
+}

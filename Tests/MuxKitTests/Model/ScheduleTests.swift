@@ -1,0 +1,47 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// The real types in many orders, each drawn from a seed; `MUX_SCHEDULES` asks for more, `MUX_SEED` for a certain one.
+@Suite(.timeLimit(.minutes(60)))
+struct ScheduleTests {
+    @Test func `Q-04 multiplexers keep their promises in every order that is tried`() async throws {
+        let count = try await SeededExecutor.explore(5_000) { try await MapScenario($0).play() }
+        print("Q-04: \(count) schedules of multiplexers")
+    }
+
+    @Test func `Q-04 a runner keeps its promises in every order that is tried`() async throws {
+        let count = try await SeededExecutor.explore(3_000) { try await RunnerScenario($0).play() }
+        print("Q-04: \(count) schedules of a runner")
+    }
+
+    @Test func `Q-04 a signed-in app keeps its promises in every order that is tried`() async throws {
+        let count = try await SeededExecutor.explore(2_500) { try await OAuthScenario($0).play() }
+        print("Q-04: \(count) schedules of a signed-in app")
+    }
+
+    /// Writes down what happens.
+    private final class Log: MuxObserver {
+        let events = Guarded<[MuxEvent]>([])
+
+        func observe(_ event: MuxEvent) { self.events.withLock { $0.append(event) } }
+    }
+
+    @Test func `Q-04 the same seed gives the same log of events`() async throws {
+        for seed in UInt64(0)..<300 {
+            var logs: [[MuxEvent]] = []
+            var orders: [UInt64] = []
+            for _ in 0..<2 {
+                let schedule = SeededExecutor(seed: seed)
+                let log = Log()
+                try await schedule.run { try await MapScenario(schedule, observer: log).play() }
+                logs.append(log.events.withLock { $0 })
+                orders.append(schedule.fingerprint)
+            }
+            try #require(
+                logs[0] == logs[1] && orders[0] == orders[1],
+                "MUX_SEED=\(seed)"
+            )
+        }
+    }
+}

@@ -1,0 +1,164 @@
+import MuxKit
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct RetryStateMachineTests {
+    private func at(_ seconds: Int64) -> Moment { Moment(nanoseconds: seconds * 1_000_000_000) }
+
+    private func waiting(
+        _ verdict: RetryStateMachine.Verdict = .retry(retryAfter: nil),
+        _ policy: RetryPolicy = .fixed(.seconds(60), jitter: .none)
+    ) throws -> (RetryStateMachine, RetryStateMachine.Wait) {
+        var machine = RetryStateMachine(policy)
+        #expect(machine.started(at: self.at(0)) == true)
+        guard case .wait(let wait) = machine.failed(verdict, at: self.at(0), random: 0.5) else {
+            throw Flaky()
+        }
+        return (machine, wait)
+    }
+
+    @Test func `E01 a machine that has begun does not begin again`() {
+        var machine = RetryStateMachine(.web)
+
+        #expect(machine.started(at: self.at(5)) == true)
+        #expect(machine.started(at: self.at(6)) == false)
+        #expect(machine.elapsed(at: self.at(7)) == .seconds(2))
+        #expect(machine.elapsed(at: self.at(4)) == .zero, "time never goes back")
+    }
+
+    @Test func `E01 events that come at the wrong time are ignored`() throws {
+        var fresh = RetryStateMachine(.web)
+        #expect(fresh.failed(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
+        #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore)
+        #expect(fresh.demanded() == .ignore(.unstarted))
+        #expect(fresh.rescheduled(.zero, at: self.at(0)) == .ignore(.unstarted))
+        #expect(fresh.ended() == .nothing)
+        #expect(fresh.started(at: self.at(0)) == false)
+
+        var (machine, wait) = try self.waiting()
+        #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
+        #expect(machine.woken(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore)
+        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
+        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore)
+        #expect(machine.demanded() == .ignore(.running))
+        #expect(machine.ended() == .stopAttempt)
+        #expect(machine.ended() == .ignore)
+        #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
+        #expect(machine.demanded() == .ignore(.finished))
+    }
+
+    @Test func `F09 a demand ends a wait, whatever the server asked for`() throws {
+        var (machine, wait) = try self.waiting(.retry(retryAfter: .seconds(200)))
+
+        #expect(machine.demanded() == .attempt(1))
+        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore, "that wait is over")
+    }
+
+    @Test func `F10 another wait takes the place of the present one`() throws {
+        var (machine, wait) = try self.waiting()
+
+        guard case .wait(let next) = machine.rescheduled(.seconds(2), at: self.at(10)) else {
+            Issue.record("no wait")
+            return
+        }
+
+        #expect(next.deadline == self.at(12))
+        #expect(machine.woken(wait.id, by: .time, at: self.at(12), random: 0) == .ignore)
+        #expect(machine.woken(next.id, by: .time, at: self.at(12), random: 0) == .attempt(1))
+    }
+
+    @Test func `F11 a wait without a time of its own ends only when it is woken`() throws {
+        var (machine, wait) = try self.waiting(.whenWoken)
+        #expect(wait.deadline == nil)
+
+        guard case .settle(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
+            Issue.record("no settling")
+            return
+        }
+
+        #expect(next.deadline == self.at(500).advanced(by: .milliseconds(1_500)))
+        #expect(machine.woken(next.id, by: .time, at: self.at(502), random: 0.5) == .attempt(1))
+    }
+
+    @Test func `E01 a wake up after the time in all is over ends it`() throws {
+        var policy = RetryPolicy.fixed(.seconds(60), jitter: .none)
+        policy.maximumDuration = .seconds(100)
+        var (machine, wait) = try self.waiting(.whenWoken, policy)
+
+        #expect(machine.woken(wait.id, by: .signal, at: self.at(101), random: 0) == .stop(.timeExhausted))
+        #expect(machine.phase == .finished)
+    }
+
+    /// Plays random events and checks after each what must hold whatever happens.
+    @Test(arguments: 0..<300 as Range<UInt64>)
+    func `E01 no order of events makes too many attempts or an early one`(seed: UInt64) {
+        var generator = SeededGenerator(seed: seed)
+        func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
+        var policy = RetryPolicy(
+            maxAttempts: Int.random(in: -1...5, using: &generator),
+            backoff: pick([.immediate, .fixed(.seconds(5)), .exponential(base: .seconds(1)), .patient])
+        )
+        policy.maximumDuration = pick([nil, .seconds(30)])
+        var machine = RetryStateMachine(policy)
+        var now = self.at(0)
+        var attempts = 0
+        var wait: RetryStateMachine.Wait?
+        var floor = now
+        var isOver = false
+
+        for _ in 0..<60 {
+            now = now.advanced(by: .seconds(Int64.random(in: 0...8, using: &generator)))
+            let random = Double.random(in: 0...1, using: &generator)
+            let before = machine.phase
+            switch Int.random(in: 0..<10, using: &generator) {
+            case 0:
+                if machine.started(at: now) { attempts += 1 }
+            case 1...4:
+                let after = pick([nil, Duration.seconds(7), .seconds(1_000)])
+                let verdict = pick([
+                    RetryStateMachine.Verdict.never, .retry(retryAfter: after), .retry(retryAfter: after),
+                    .after(.seconds(3)), .whenWoken,
+                ])
+                switch machine.failed(verdict, at: now, random: random) {
+                case .ignore: #expect(before != .running)
+                case .stop: isOver = true
+                case .wait(let next):
+                    #expect(before == .running)
+                    wait = next
+                    floor = now
+                    if case .retry(let after?) = verdict { floor = now.advanced(by: after) }
+                    #expect(next.deadline.map { $0 >= floor } ?? (verdict == .whenWoken))
+                }
+            case 5...7:
+                let wake = pick([RetryStateMachine.Wake.time, .signal, .demand])
+                if wake == .time, let deadline = wait?.deadline { now = max(now, deadline) }
+                switch machine.woken(wait?.id ?? 99, by: wake, at: now, random: random) {
+                case .ignore: break
+                case .stop: isOver = true
+                case .settle(let next):
+                    #expect(next.isSettling)
+                    #expect(next.deadline.map { $0 > now && $0 <= max(floor, now.advanced(by: .seconds(3))) } == true)
+                    wait = next
+                case .attempt(let index):
+                    attempts += 1
+                    #expect(index == attempts - 1)
+                    #expect(wake == .demand || now >= floor, "no attempt before the server wants one")
+                }
+            case 8:
+                let action = Bool.random(using: &generator) ? machine.demanded() : machine.rescheduled(nil, at: now)
+                switch action {
+                case .ignore(let phase): #expect(phase == before && before != .waiting)
+                case .attempt: attempts += 1
+                case .wait(let next): (wait, floor) = (next, now)
+                }
+            default:
+                if Int.random(in: 0..<8, using: &generator) == 0 {
+                    _ = machine.ended()
+                    isOver = true
+                }
+            }
+            #expect(attempts <= max(policy.maxAttempts, 1))
+            if isOver { #expect(machine.phase == .finished) }
+        }
+    }
+}

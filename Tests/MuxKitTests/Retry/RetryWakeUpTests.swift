@@ -1,0 +1,242 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct RetryWakeUpTests {
+    private let world = RetryWorld()
+
+    /// A call that fails once and tells when its second attempt began.
+    private func call(_ policy: RetryPolicy, wakingOn wakeUps: RetryWakeUp...) -> Task<Duration, any Error> {
+        var course = self.world.course(policy)
+        course.wakeUps = wakeUps
+        return Task { [course] in
+            try await course.run { attempt in
+                if attempt.index == 0 { throw Flaky() }
+                return .output(attempt.elapsed)
+            }
+        }
+    }
+
+    private let anHour = RetryPolicy.fixed(.seconds(3_600), jitter: .none)
+
+    @Test func `F03 a helper that wakes is set up and torn down once, and so are the others`() async throws {
+        let (winner, loser) = (CountingHelper(), CountingHelper())
+        let caller = self.call(self.anHour, wakingOn: .helper(winner), .helper(loser))
+        await loser.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+
+        winner.fire()
+        winner.fire()
+        loser.fire()
+        _ = await self.world.passWaits(1)
+
+        _ = try await caller.value
+        for helper in [winner, loser] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+    }
+
+    @Test func `F03 a helper is torn down once when the time is over and when the task is cancelled`() async throws {
+        let (timed, cancelled) = (CountingHelper(), CountingHelper())
+        let first = self.call(.fixed(.seconds(1), jitter: .none), wakingOn: .helper(timed))
+        await timed.waitForSetUp()
+        _ = await self.world.passWaits(1)
+        _ = try await first.value
+
+        let second = self.call(self.anHour, wakingOn: .helper(cancelled))
+        await cancelled.waitForSetUp()
+        second.cancel()
+        await #expect(throws: CancellationError.self) { try await second.value }
+
+        for helper in [timed, cancelled] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+    }
+
+    @Test func `F03 a helper that wakes while it is set up is torn down, and the next is not set up`() {
+        let race = RetryRace()
+        let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
+        let ends = Guarded<[String?]>([])
+
+        race.start([.helper(hasty), .helper(next)], self.world.course(.web).context) { winner in
+            ends.withLock { $0.append(winner?.name) }
+        }
+        race.callOff()
+
+        #expect(ends.withLock { $0 } == ["helper"])
+        #expect((hasty.setUps, hasty.tearDowns) == (1, 1))
+        #expect((next.setUps, next.tearDowns) == (0, 0))
+    }
+
+    @Test func `F03 a race that is called off before it begins sets nothing up`() {
+        let race = RetryRace()
+        let helper = CountingHelper()
+        let ends = Guarded(0)
+        race.callOff()
+
+        race.start([.helper(helper)], self.world.course(.web).context) { winner in
+            #expect(winner == nil)
+            _ = ends.next()
+        }
+
+        #expect(ends.withLock { $0 } == 1)
+        #expect((helper.setUps, helper.tearDowns) == (0, 0))
+    }
+
+    @Test(arguments: 1...20)
+    func `F03 helpers that wake at the same time end the race once`(round: Int) async {
+        let race = RetryRace()
+        let helpers = (0..<8).map { _ in CountingHelper() }
+        let ends = Guarded(0)
+        let context = self.world.course(.web).context
+
+        await withTaskGroup(of: Void.self) { group in
+            for helper in helpers {
+                group.addTask {
+                    await helper.waitForSetUp()
+                    helper.fire()
+                }
+            }
+            race.start(helpers.map { .helper($0) }, context) { _ in _ = ends.next() }
+            // Those that the race did not get to are not waited for.
+            group.cancelAll()
+        }
+
+        #expect(ends.withLock { $0 } == 1)
+        for helper in helpers { #expect(helper.setUps == helper.tearDowns) }
+    }
+
+    @Test func `F04 of several times the shortest wins`() async throws {
+        let caller = self.call(
+            .never.with(maxAttempts: 2, .fixed(.seconds(60))),
+            wakingOn: .after(.seconds(5)),
+            .after(.milliseconds(300))
+        )
+        await self.world.clock.waitForSleepers(3)
+
+        #expect(self.world.clock.advanceToNextDeadline() == .milliseconds(300))
+
+        #expect(try await caller.value == .milliseconds(300))
+        #expect(self.world.clock.sleeperCount == 0, "the others were torn down")
+    }
+
+    @Test func `F07 a notification wakes once`() async throws {
+        let center = NotificationCenter()
+        let name = Notification.Name("Test")
+        let last = CountingHelper()
+        let waiting = self.world.course(self.anHour, wakingOn: .notification(name, in: center), .helper(last))
+        let runs = Guarded(0)
+        let caller = Task {
+            await retryError {
+                let _: Int = try await waiting.run { _ in throw Flaky(call: runs.next()) }
+            }
+        }
+        await last.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+        center.post(name: Notification.Name("Other"), object: nil)
+        center.post(name: name, object: nil)
+        center.post(name: name, object: nil)
+
+        #expect(await self.world.passWaits(2) == [.milliseconds(1_500), .seconds(3_600)])
+        _ = await caller.value
+        #expect(runs.withLock { $0 } == 3)
+        #expect(self.world.lines.withLock { $0.count { $0.hasSuffix("woken by notification") } } == 1)
+    }
+
+    @Test func `F07 an element of a sequence wakes once, and an end or an error wakes nobody`() async throws {
+        let (elements, continuation) = AsyncStream<Int>.makeStream()
+        let caller = self.call(
+            self.anHour,
+            wakingOn: .element(of: { AsyncStream<Int> { $0.finish() } }),
+            .element(of: { elements })
+        )
+        await self.world.clock.waitForSleepers(1)
+
+        continuation.yield(1)
+        continuation.yield(2)
+
+        await self.world.tally.reached(5)  // begins, failed, waiting, woken, waiting
+        #expect(await self.world.passWaits(1) == [.milliseconds(1_500)])
+        #expect(try await caller.value == .milliseconds(1_500))
+    }
+
+    @Test func `F08 a helper of one's own wakes`() async throws {
+        let helper = CountingHelper()
+        let caller = self.call(self.anHour, wakingOn: .helper(helper))
+        await helper.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+
+        helper.fire()
+
+        await self.world.tally.reached(5)
+        #expect(await self.world.passWaits(1) == [.milliseconds(1_500)])
+        #expect(try await caller.value == .milliseconds(1_500))
+    }
+
+    @Test func `F09 retryNow ends the wait with no delay, even one that a server asked for`() async throws {
+        let button = RetrySignal()
+        let last = CountingHelper()
+        let course = self.world.course(self.anHour, wakingOn: .signal(button), .helper(last))
+        #expect(button.retryNow() == 0, "nobody waits")
+        let caller = Task {
+            try await course.run { attempt in
+                if attempt.index == 0 { throw Advised.status(503, retryAfter: .seconds(200)) }
+                return .output(attempt.elapsed)
+            }
+        }
+        await last.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+
+        #expect(button.retryNow() == 1)
+
+        #expect(try await caller.value == .zero)
+        #expect(button.retryNow() == 0)
+        #expect(self.world.clock.sleeperCount == 0)
+    }
+
+    @Test(arguments: [(0.0, 0), (0.5, 1_500), (0.999, 2_997)])
+    func `F21 an early wake up is followed by up to three seconds of chance`(random: Double, delay: Int) async throws {
+        let helper = CountingHelper()
+        var world = self.world
+        world.random = { random }
+        let course = world.course(self.anHour, wakingOn: .helper(helper))
+        let caller = Task {
+            try await course.run { attempt in
+                if attempt.index == 0 { throw Flaky() }
+                return .output(attempt.elapsed)
+            }
+        }
+        await helper.waitForSetUp()
+        await world.clock.waitForSleepers(1)
+        world.clock.advance(by: .seconds(100))
+
+        helper.fire()
+        if delay > 0 {
+            await world.tally.reached(5)
+            #expect(await world.passWaits(1) == [.milliseconds(delay)])
+        }
+
+        #expect(try await caller.value == .seconds(100) + .milliseconds(delay))
+    }
+
+    @Test func `F21 the chance after a wake up never makes a wait longer than it was`() async throws {
+        let helper = CountingHelper()
+        let caller = self.call(.fixed(.seconds(60), jitter: .none), wakingOn: .helper(helper))
+        await helper.waitForSetUp()
+        await self.world.clock.waitForSleepers(1)
+        self.world.clock.advance(by: .seconds(59))
+
+        helper.fire()
+        await self.world.tally.reached(5)
+        #expect(await self.world.passWaits(1) == [.seconds(1)])
+
+        #expect(try await caller.value == .seconds(60))
+    }
+}
+
+extension RetryPolicy {
+    func with(maxAttempts: Int, _ backoff: RetryBackoff) -> RetryPolicy {
+        var policy = self
+        policy.maxAttempts = maxAttempts
+        policy.backoff = backoff
+        return policy
+    }
+}

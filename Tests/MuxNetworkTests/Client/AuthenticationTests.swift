@@ -1,0 +1,221 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct AuthenticationTests {
+    /// A server that lets in whoever has the present token.
+    private final class Door: Sendable {
+        let good: Guarded<String>
+        let transport: ScriptedTransport
+
+        init(_ token: String, hold: Gate<Void>? = nil) {
+            let good = Guarded(token)
+            self.good = good
+            self.transport = ScriptedTransport { call, _ in
+                let isGood = call.headers["Authorization"] == "Bearer \(good.withLock { $0 })"
+                try await hold?.pass()
+                return HTTPReply(status: isGood ? 200 : 401, body: Data("body".utf8))
+            }
+        }
+
+        var tokens: [String] { self.transport.calls.map { $0.headers["Authorization"] ?? "" } }
+    }
+
+    private func runner(_ first: String?, _ fetch: ScriptedFetch<String>) -> DependentRunner<String> {
+        DependentRunner(first) { _ in .updatedDependency(try await fetch()) }
+    }
+
+    @Test func `K07 fifty requests with a token that has ended make one token request`() async throws {
+        let hold = Gate<Void>()
+        let door = Door("new", hold: hold)
+        let fetch = ScriptedFetch<String>([.value("new")])
+        let client = HTTPClient(transport: door.transport, authenticator: self.runner("old", fetch))
+
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for _ in 0..<50 { group.addTask { _ = try await client.execute(Ask()) } }
+            await hold.waitForCall(50)
+            hold.openForGood(returning: ())
+            try await group.waitForAll()
+        }
+
+        #expect(fetch.callCount == 1)
+        #expect(door.tokens.filter { $0 == "Bearer old" }.count == 50)
+        #expect(door.tokens.filter { $0 == "Bearer new" }.count == 50)
+    }
+
+    @Test func `K07 fifty requests against a server that rotates make one refresh`() async throws {
+        let backend = try LoopbackBackend(oauth: FakeOAuthServer(users: ["a": "p"]), places: [Place(id: 1)])
+        let oauth = backend.oauth
+        let base = try HTTPEndPoint(try backend.goOnline())
+        let runner = OAuthDependentRunner<String, String>(
+            repository: MuxRepository(),
+            refreshAccess: { token in
+                let tokens = try await oauth.refresh(token)
+                return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+            },
+            signIn: {
+                let tokens = try await oauth.signIn(user: "a", password: "p")
+                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+            }
+        )
+        let client = HTTPClient(authenticator: runner)
+        let me = Ask { $0.endPoint = base.appending("/me") }
+        _ = try await client.execute(me)
+        oauth.expireAllAccessTokens()
+
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for _ in 0..<50 { group.addTask { _ = try await client.execute(me) } }
+            try await group.waitForAll()
+        }
+        await backend.goOffline()
+
+        #expect(oauth.statistics.refreshes == 1 && oauth.statistics.signIns == 1)
+        #expect(oauth.statistics.reusesDetected == 0)
+    }
+
+    private struct Place: Encodable, Identifiable, Sendable {
+        var id: Int
+    }
+
+    @Test func `K08 a refused token is renewed and the request repeated once`() async throws {
+        let door = Door("new")
+        let fetch = ScriptedFetch<String>([.value("new")])
+        let client = HTTPClient(transport: door.transport, authenticator: self.runner("old", fetch))
+        let ask = Ask { ask in
+            ask.method = .post
+            ask.body = .multipart(HTTPMultipart(fields: ["a": "1"]))
+        }
+
+        let (body, response) = try await client.execute(ask)
+
+        #expect(response.status == .ok && body == Data("body".utf8))
+        #expect(door.tokens == ["Bearer old", "Bearer new"] && fetch.callCount == 1)
+        #expect(door.transport.calls[0].body == door.transport.calls[1].body)
+    }
+
+    @Test func `K09 a second 401 is the end`() async throws {
+        let door = Door("never")
+        let fetch = ScriptedFetch<String>(thereafter: .value("other"))
+        let client = HTTPClient(transport: door.transport, authenticator: self.runner("old", fetch))
+
+        let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask()) }
+
+        #expect(error?.status == .unauthorized)
+        #expect(door.tokens == ["Bearer old", "Bearer other"] && fetch.callCount == 1)
+    }
+
+    @Test func `K09 a token that is given is neither renewed nor tried again`() async {
+        let door = Door("new")
+        let fetch = ScriptedFetch<String>([])
+        let client = HTTPClient(transport: door.transport, authenticator: self.runner("mine", fetch))
+
+        let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask(), token: "given") }
+
+        #expect(error?.isBadDependency == true)
+        #expect(door.tokens == ["Bearer given"] && fetch.callCount == 0)
+    }
+
+    @Test func `K10 a token that is about to end is renewed before the server sees it`() async throws {
+        let now = Date(timeIntervalSince1970: 1_000)
+        let good = try Self.token(expiry: 2_000)
+        let door = Door(good.text)
+        var configuration = HTTPConfiguration()
+        configuration.wallTime = { now }
+        for (seconds, refreshes) in [(999.0, 1), (1_000, 1), (1_030, 1), (1_031, 0)] {
+            let fetch = ScriptedFetch<JSONWebToken>([.value(good)])
+            let old = try Self.token(expiry: seconds)
+            let runner = DependentRunner(old) { _ in .updatedDependency(try await fetch()) }
+            let client = HTTPClient(configuration: configuration, transport: door.transport, authenticator: runner)
+            let before = door.tokens.count
+
+            _ = try await client.execute(Ask())
+
+            #expect(fetch.callCount == 1, "\(seconds)")
+            #expect(door.tokens.count - before == (refreshes == 1 ? 1 : 2), "\(seconds)")
+        }
+    }
+
+    @Test func `K10 a new token that ends at once is used nevertheless`() async throws {
+        let short = try Self.token(expiry: 1)
+        let door = Door(short.text)
+        let fetch = ScriptedFetch<JSONWebToken>(thereafter: .value(short))
+        let runner = DependentRunner(short) { _ in .updatedDependency(try await fetch()) }
+        let client = HTTPClient(transport: door.transport, authenticator: runner)
+
+        _ = try await client.execute(Ask())
+
+        #expect(fetch.callCount == 1 && door.tokens == ["Bearer \(short.text)"])
+    }
+
+    @Test func `K11 a request with private headers asks for no token`() async throws {
+        let door = Door("x")
+        let fetch = ScriptedFetch<String>([])
+        let client = HTTPClient(transport: door.transport, authenticator: self.runner(nil, fetch))
+
+        await #expect(throws: HTTPError.self) { try await client.execute(Ask { $0.usesPrivateHeaders = true }) }
+
+        #expect(fetch.callCount == 0 && door.tokens == [""])
+    }
+
+    @Test func `K11 a request that cannot be sent asks for no token`() async {
+        let fetch = ScriptedFetch<String>([])
+        let client = HTTPClient(transport: ScriptedTransport([]), authenticator: self.runner(nil, fetch))
+
+        await #expect(throws: HTTPError.preparation(.missingHost)) {
+            try await client.execute(Ask { $0.endPoint.host = "" })
+        }
+        await #expect(throws: HTTPError.preparation(.invalidHeader(name: "X"))) {
+            try await client.execute(Ask { $0.headers = ["X": "\n"] })
+        }
+        #expect(fetch.callCount == 0)
+    }
+
+    @Test func `K11 an error of the exchange is none of the authenticator`() async {
+        let fetch = ScriptedFetch<String>([.value("t")])
+        let transport = ScriptedTransport([.failure(HTTPError.notHTTP), .failure(BadDependency())])
+        let client = HTTPClient(transport: transport, authenticator: self.runner(nil, fetch))
+
+        await #expect(throws: HTTPError.notHTTP) { try await client.execute(Ask()) }
+        let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask()) }
+
+        guard case .transport(.unreachable)? = error else {
+            Issue.record("not a transport error")
+            return
+        }
+        #expect(fetch.callCount == 1)
+    }
+
+    @Test func `K07 a multiplexer with a dependency renews the token for a 401`() async throws {
+        let door = Door("new")
+        let fetch = ScriptedFetch<String>([.value("new")])
+        let runner = self.runner("old", fetch)
+        let client = HTTPClient(transport: door.transport)
+        let data = Multiplexer<Data>(cacheKey: "K07", dependency: runner, repository: MuxRepository()) { token in
+            try await client.output(of: Ask(), token: token)
+        }
+
+        #expect(try await data.request() == Data("body".utf8))
+        #expect(fetch.callCount == 1 && door.tokens == ["Bearer old", "Bearer new"])
+    }
+
+    @Test func `K13 a call that waits for a token leaves at once`() async {
+        let gate = Gate<String>()
+        let runner = DependentRunner<String> { _ in .updatedDependency(try await gate.pass()) }
+        let client = HTTPClient(transport: ScriptedTransport([]), authenticator: runner)
+
+        let call = Task { _ = try await client.execute(Ask()) }
+        await gate.waitForCall(1)
+        call.cancel()
+
+        await #expect(throws: CancellationError.self) { try await call.value }
+        gate.open(returning: "t")
+    }
+
+    static func token(expiry: Double?) throws -> JSONWebToken {
+        let claims = expiry.map { "{\"exp\":\($0)}" } ?? "{}"
+        return try JSONWebToken("e30.\(Base64URL.encode(Data(claims.utf8))).c2ln")
+    }
+}

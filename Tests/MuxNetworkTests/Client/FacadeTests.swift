@@ -1,0 +1,44 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// What an app adds to the client: its own words.
+extension HTTPClient {
+    fileprivate func fetchUserInfo(at base: HTTPEndPoint) async throws -> FacadeTests.User {
+        try await self.output(of: FacadeTests.GetUserInfo(endPoint: base.appending("/me")))
+    }
+}
+
+@Suite(.timeLimit(.minutes(1)))
+struct FacadeTests {
+    fileprivate struct User: Decodable, Sendable {
+        var user: String
+    }
+
+    fileprivate struct GetUserInfo: HTTPRequest {
+        var endPoint: HTTPEndPoint
+        var method: HTTPMethod { .get }
+        typealias Output = User
+    }
+
+    private struct Nowhere: Encodable, Identifiable, Sendable {
+        var id: Int
+    }
+
+    @Test func `K12 an app speaks in its own words to a real server`() async throws {
+        let oauth = FakeOAuthServer(users: ["alice": "p"])
+        let backend = try LoopbackBackend(oauth: oauth, places: [Nowhere(id: 1)])
+        let base = try HTTPEndPoint(try backend.goOnline())
+        let runner = DependentRunner<String> { _ in
+            .updatedDependency(try await oauth.signIn(user: "alice", password: "p").access)
+        }
+
+        let user = try await HTTPClient(authenticator: runner).fetchUserInfo(at: base)
+        await backend.goOffline()
+
+        #expect(user.user == "alice")
+        #expect(oauth.statistics.signIns == 1)
+    }
+}

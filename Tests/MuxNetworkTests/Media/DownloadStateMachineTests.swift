@@ -1,0 +1,194 @@
+import Foundation
+import MuxNetwork
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct DownloadStateMachineTests {
+    typealias Machine = DownloadStateMachine
+
+    private func machine(_ partial: Machine.Partial? = nil, limit: Int64 = 1000) -> Machine {
+        var machine = Machine(limit: limit)
+        if let partial { machine.found(partial) }
+        return machine
+    }
+
+    /// 40 of 100 bytes.
+    private static let some = Machine.Partial(validator: "\"v\"", total: 100, offset: 40)
+
+    private static func part(
+        _ bounds: ClosedRange<Int64>?,
+        of total: Int64?,
+        length: Int64? = nil,
+        validator: String? = nil,
+        isEncoded: Bool = false
+    ) -> DownloadHead {
+        DownloadHead(
+            status: 206,
+            length: length,
+            range: ContentRange(bounds: bounds, total: total),
+            validator: validator,
+            isEncoded: isEncoded
+        )
+    }
+
+    @Test(arguments: [
+        (Machine.Partial(), Machine.Step.askForAll),
+        (.init(validator: nil, total: 100, offset: 40), .askForAll),
+        (.init(validator: "\"v\"", total: 100, offset: 0), .askForAll),
+        (.init(validator: "\"v\"", total: 100, offset: 101), .askForAll),
+        (.init(validator: "\"v\"", total: 2000, offset: 40), .askForAll),
+        (some, .ask(from: 40, ifStill: "\"v\"")),
+        (.init(validator: "\"v\"", total: nil, offset: 40), .ask(from: 40, ifStill: "\"v\"")),
+        (.init(validator: "\"v\"", total: 100, offset: 100), .finish),
+    ])
+    func `AM-04 what is on disk decides what is asked for`(partial: Machine.Partial, step: Machine.Step) {
+        #expect(self.machine(partial).nextStep == step)
+    }
+
+    @Test(arguments: [
+        // What fits is appended.
+        (part(40...99, of: 100), Machine.HeadAction.append),
+        (part(40...99, of: 100, length: 60, validator: "\"v\""), .append),
+        (part(40...99, of: nil), .append),
+        (part(40...69, of: 100), .append),
+        // What does not fit makes everything be asked for anew.
+        (part(39...99, of: 100), .askAgain),
+        (part(41...99, of: 100), .askAgain),
+        (part(0...99, of: 100), .askAgain),
+        (part(40...99, of: 101), .askAgain),
+        (part(40...100, of: nil), .askAgain),
+        (part(40...99, of: 100, length: 59), .askAgain),
+        (part(40...99, of: 100, validator: "\"w\""), .askAgain),
+        (part(40...99, of: 100, isEncoded: true), .askAgain),
+        (part(nil, of: 100), .askAgain),
+        (DownloadHead(status: 206), .askAgain),
+        // The whole, in place of a part.
+        (DownloadHead(status: 200, length: 90, validator: "\"w\""), .restart),
+        (DownloadHead(status: 203), .restart),
+        (DownloadHead(status: 200, length: 1001), .fail(.tooLarge)),
+        // Nothing is missing, or something else is there.
+        (DownloadHead(status: 416, range: ContentRange(bounds: nil, total: 40)), .askAgain),
+        (DownloadHead(status: 416), .askAgain),
+        // Refusals.
+        (DownloadHead(status: 204), .refuse(status: 204)), (DownloadHead(status: 401), .refuse(status: 401)),
+        (DownloadHead(status: 404), .refuse(status: 404)), (DownloadHead(status: 500), .refuse(status: 500)),
+        (DownloadHead(status: 304), .refuse(status: 304)), (DownloadHead(status: 412), .refuse(status: 412)),
+    ])
+    func `AM-04 an answer to a request for the rest is appended only if it fits`(
+        head: DownloadHead,
+        action: Machine.HeadAction
+    ) {
+        var machine = self.machine(Self.some)
+        #expect(machine.received(head) == action)
+        if action == .askAgain {
+            #expect(machine.nextStep == .askForAll)
+            machine.found(Self.some)
+            #expect(machine.received(head) == .fail(.wrongRange), "only once")
+        }
+    }
+
+    @Test(arguments: [
+        (DownloadHead(status: 200, length: 100, validator: "\"v\""), Machine.HeadAction.restart),
+        (part(0...99, of: 100), .fail(.wrongRange)),
+        (DownloadHead(status: 416), .refuse(status: 416)),
+    ])
+    func `AM-04 an answer to a request for everything is everything`(
+        head: DownloadHead,
+        action: Machine.HeadAction
+    ) {
+        var machine = self.machine()
+        #expect(machine.received(head) == action)
+    }
+
+    @Test func `AM-04 a file whose length nobody said and of which nothing is missing is complete`() {
+        var machine = self.machine(.init(validator: "\"v\"", total: nil, offset: 40))
+
+        #expect(machine.received(DownloadHead(status: 416, range: ContentRange(bounds: nil, total: 40))) == .finish)
+        #expect(machine.partial.total == 40)
+    }
+
+    @Test(
+        arguments: [
+            (DownloadHead(status: 200, length: 100), 100, nil), (DownloadHead(status: 200, length: 100), 101, .tooMuch),
+            (DownloadHead(status: 200), 1000, nil), (DownloadHead(status: 200), 1001, .tooLarge),
+            (DownloadHead(status: 404), 1, .wrongRange),
+        ] as [(DownloadHead, Int, Machine.Contradiction?)]
+    )
+    func `AM-06 no more is taken than was announced`(
+        head: DownloadHead,
+        count: Int,
+        contradiction: Machine.Contradiction?
+    ) {
+        var machine = self.machine()
+        _ = machine.received(head)
+        #expect(machine.receives(count: count) == contradiction)
+    }
+
+    @Test func `AM-06 no more is taken of a part than was announced`() {
+        var machine = self.machine(Self.some)
+        #expect(machine.received(Self.part(40...69, of: 100)) == .append)
+        #expect(machine.receives(count: 30) == nil)
+        #expect(machine.receives(count: 31) == .tooMuch)
+    }
+
+    @Test(arguments: [
+        (DownloadHead(status: 200, length: 100), 100, true, Machine.EndAction.finish),
+        (DownloadHead(status: 200, length: 100), 100, false, .finish),
+        (DownloadHead(status: 200, length: 100), 99, true, .brokeOff),
+        (DownloadHead(status: 200, length: 100), 99, false, .brokeOff),
+        (DownloadHead(status: 200), 7, true, .finish), (DownloadHead(status: 200), 7, false, .brokeOff),
+        (DownloadHead(status: 404), 0, true, .brokeOff), (DownloadHead(status: 200, length: 0), 0, true, .finish),
+    ])
+    func `AM-06 a file is complete when all bytes are there and not before`(
+        head: DownloadHead,
+        count: Int,
+        inOrder: Bool,
+        action: Machine.EndAction
+    ) {
+        var machine = self.machine()
+        _ = machine.received(head)
+        machine.appended(count: count)
+        #expect(machine.ended(inOrder: inOrder) == action)
+    }
+
+    @Test func `AM-04 a server that sends less than the rest is asked for more`() {
+        var machine = self.machine(Self.some)
+        #expect(machine.received(Self.part(40...69, of: 100)) == .append)
+        machine.appended(count: 30)
+
+        #expect(machine.ended(inOrder: true) == .goOn)
+        #expect(machine.nextStep == .ask(from: 70, ifStill: "\"v\""))
+    }
+
+    @Test func `AM-04 a new representation takes the place of the old one`() {
+        var machine = self.machine(Self.some)
+        _ = machine.received(DownloadHead(status: 200, length: 90, validator: "\"w\""))
+
+        #expect(machine.partial == .init(validator: "\"w\"", total: 90, offset: 0))
+    }
+
+    @Test(
+        arguments: [
+            ("bytes 0-99/100", ContentRange(bounds: 0...99, total: 100)),
+            ("Bytes 5-5/*", ContentRange(bounds: 5...5, total: nil)),
+            ("bytes */100", ContentRange(bounds: nil, total: 100)),
+            ("bytes */*", nil), ("bytes 9-5/100", nil), ("bytes 0-100/100", nil), ("bytes -1-5/100", nil),
+            ("bytes 0-5", nil), ("items 0-5/10", nil), ("bytes a-b/c", nil), ("", nil), ("bytes +1-5/10", nil),
+            ("bytes 0-99999999999999999999/*", nil), ("bytes 1-2-3/9", nil), ("bytes 0-5/10/10", nil),
+        ] as [(String, ContentRange?)]
+    )
+    func `AM-04 a range field is read or refused`(field: String, range: ContentRange?) {
+        #expect(ContentRange(field) == range)
+    }
+
+    @Test(
+        arguments: [
+            (["ETag": "\"v\""], "\"v\""), (["ETag": "W/\"v\""], nil), (["ETag": "v"], nil), (["ETag": "\"\""], nil),
+            ([:], nil), (["ETag": "\"v\"", "Content-Encoding": "gzip"], nil),
+            (["ETag": "\"v\"", "Content-Encoding": "identity"], "\"v\""),
+        ] as [([String: String], String?)]
+    )
+    func `AM-04 only a strong validator counts`(fields: [String: String], validator: String?) {
+        #expect(DownloadHead(HTTPReply(status: 200, headers: fields)).validator == validator)
+    }
+}

@@ -1,0 +1,104 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaRequestTests {
+    @Test func `AM-01 a hundred callers are one GET and get one file`() async throws {
+        let gate = Gate<Void>()
+        try await MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        }).run { world in
+            let media = world.media()
+            let files = try await withThrowingTaskGroup { group in
+                for _ in 0..<100 { group.addTask { try await media.request(url: world.url) } }
+                await world.events.wait(for: .joined, count: 99)
+                await gate.waitForCall()
+                gate.openForGood(returning: ())
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+
+            #expect(world.server.requestCount == 1)
+            #expect(files.count == 100 && Set(files).count == 1)
+            #expect(try Data(contentsOf: files[0]) == world.file.content)
+            #expect(world.names == [files[0].lastPathComponent])
+            #expect(media.statistics.misses == 1 && media.statistics.joins == 99)
+            media.expectAtRest()
+        }
+    }
+
+    @Test func `AM-01 a file on disk is not fetched again in this process nor in another`() async throws {
+        try await MediaWorld().run { world in
+            let media = world.media()
+            #expect(media.cachedValue(url: world.url) == nil)
+            let file = try await media.request(url: world.url)
+            #expect(media.cachedValue(url: world.url) == file)
+            #expect(try await media.request(url: world.url) == file)
+
+            let relaunched = world.media()
+            #expect(await relaunched.loadCachedValue(url: world.url) == file)
+            #expect(relaunched.cachedValue(url: world.url) == file)
+            #expect(try await relaunched.request(url: world.url) == file)
+
+            #expect(world.server.requestCount == 1)
+            #expect(relaunched.statistics.diskHits == 1 && relaunched.statistics.fetches == 0)
+        }
+    }
+
+    @Test func `AM-03 watchers see it grow from where it is and never go back`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
+        try await world.run { world in
+            let media = world.media()
+            let early = Task { try await media.progress(of: world.url).reduce(into: []) { $0.append($1) } }
+            let request = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            var late = media.progress(of: world.url).makeAsyncIterator()
+            // Whatever was handed to the socket arrives: the late one is told when.
+            var state = try await late.next()
+            while let former = state, former.received < 100_000 { state = try await late.next() }
+            #expect(state == MediaProgress(received: 100_000, total: 300_000))
+
+            gate.open()
+            _ = try await request.value
+
+            var last = state
+            while let next = try await late.next() {
+                #expect(next.isComplete || next.received > 100_000)
+                last = next
+            }
+            #expect(last == MediaProgress(received: 300_000, total: 300_000, isComplete: true))
+            let fractions = try await early.value.map { $0.fraction ?? 0 }
+            #expect(fractions == fractions.sorted() && fractions.last == 1 && fractions.count >= 2)
+        }
+    }
+
+    @Test func `AM-07 a caller that is cancelled leaves and the last one stops the download`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
+        try await world.run { world in
+            let media = world.media()
+            let first = Task { try await media.request(url: world.url) }
+            let second = Task { try await media.request(url: world.url) }
+            await gate.waitForCall()
+            await world.events.wait(for: .joined)
+            for try await progress in media.progress(of: world.url) where progress.received >= 100_000 { break }
+
+            first.cancel()
+            await #expect(throws: CancellationError.self) { try await first.value }
+            #expect(world.server.openConnectionCount == 1)
+            second.cancel()
+            await #expect(throws: CancellationError.self) { try await second.value }
+            await world.server.waitForClosedConnection()
+
+            #expect(world.partialSize == 100_000)
+            let file = try await media.request(url: world.url)
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0, 100_000])
+            media.expectAtRest()
+        }
+    }
+}

@@ -1,0 +1,33 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct MediaResumeTests {
+    @Test func `AM-04 cut at a hundred offsets the file is right and nothing is fetched twice`() async throws {
+        var random = SplitMix64(state: 4)
+        let size: Int64 = 2_000_000
+        // No two within what counts as progress.
+        let cuts = (1...100).map { Int64($0) * 19_000 + Int64.random(in: 0..<10_000, using: &random) }
+        var faults: [LoopbackFile.Fault] = []
+        var start: Int64 = 0
+        for cut in cuts {
+            faults.append(.cut(after: cut - start))
+            start = cut
+        }
+        let world = try MediaWorld(LoopbackFile(size: size), faults: faults)
+        try await world.run { world in
+            let media = world.media()
+
+            let file = try await media.request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0] + cuts)
+            #expect(world.file.bytesSent == size)
+            #expect(world.names == [file.lastPathComponent])
+            media.expectAtRest()
+        }
+    }
+}

@@ -1,0 +1,105 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// What a test of media needs: a file behind a server, a folder, a repository with counted events.
+final class MediaWorld: Sendable {
+    let file: LoopbackFile
+    let server: LoopbackServer
+    let url: URL
+    let folder: URL
+    let events = EventTally()
+    let repository: MuxRepository
+    let clock = VirtualClock()
+    /// What goes wrong with the answers, in order; those after the last one are good.
+    let faults: Guarded<[LoopbackFile.Fault]>
+
+    /// Starts the server.
+    ///
+    /// - Parameters:
+    ///   - file: What it serves.
+    ///   - faults: What goes wrong with its first answers.
+    ///   - folder: Where files are kept; by default a new folder.
+    ///   - store: Where the repository keeps its entries.
+    ///   - answer: Answers requests in place of the file.
+    /// - Throws: ``LoopbackError``.
+    init(
+        _ file: LoopbackFile = LoopbackFile(size: 300_000),
+        faults: [LoopbackFile.Fault] = [],
+        folder: URL? = nil,
+        store: any MuxStore = MemoryStore(),
+        answer: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
+    ) throws {
+        let faults = Guarded(faults)
+        self.file = file
+        self.faults = faults
+        self.server = LoopbackServer { request in
+            if let response = await answer(request) { return response }
+            let fault = faults.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+            return file.response(to: request, fault: fault)
+        }
+        self.url = try self.server.start().appending(path: "picture.jpg")
+        self.folder =
+            folder ?? FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        self.repository = MuxRepository(store: store, observer: self.events)
+    }
+
+    /// Media that keep their files in the folder.
+    func media(
+        transport: (any HTTPTransport)? = nil,
+        limits: MediaLimits = .init(),
+        fileSystem: any FileSystem = POSIXFileSystem()
+    ) -> AsyncMedia {
+        let transport = transport ?? URLSessionTransport(clock: self.clock)
+        return AsyncMedia(
+            directory: self.folder,
+            limits: limits,
+            durability: .relaxed,
+            repository: self.repository,
+            fileSystem: fileSystem
+        ) { call, sink in
+            _ = try await transport.stream(call, into: sink)
+        }
+    }
+
+    /// The names of all files below the folder.
+    var names: [String] {
+        let files = FileManager.default.enumerator(at: self.folder, includingPropertiesForKeys: [.isRegularFileKey])
+        return (files?.compactMap { $0 as? URL } ?? []).filter { !$0.hasDirectoryPath }.map(\.lastPathComponent)
+            .filter { $0 != "session" }.sorted()
+    }
+
+    /// How many bytes of the file are on disk though it is not complete.
+    var partialSize: Int64 {
+        let path = self.folder.appending(path: "media").appending(component: MediaName(self.url).partial).path
+        let attributes = try? FileManager.default.attributesOfItem(atPath: path)
+        return (attributes?[.size] as? NSNumber)?.int64Value ?? 0
+    }
+
+    /// Stops the server and removes the folder.
+    func close() async {
+        await self.server.stop()
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    /// Runs `body`, then ``close()``.
+    func run(_ body: (MediaWorld) async throws -> Void) async throws {
+        let result: Result<Void, any Error>
+        do { result = .success(try await body(self)) } catch { result = .failure(error) }
+        await self.close()
+        try result.get()
+    }
+}
+
+extension AsyncMedia {
+    /// Checks what has to hold when nothing is under way.
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
+        let occupancy = self.occupancy
+        #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
+        #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
+        #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        #expect(self.turnstile.waiting == 0, "downloads still wait", sourceLocation: location)
+    }
+}

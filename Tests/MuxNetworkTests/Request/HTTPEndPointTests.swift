@@ -1,0 +1,141 @@
+import Foundation
+import MuxNetwork
+import Testing
+
+extension HTTPEndPoint {
+    fileprivate static let feature = HTTPEndPoint(
+        scheme: .https,
+        host: "api.domain.com",
+        path: "/{resourceid1}/feature/function"
+    )
+}
+
+@Suite(.timeLimit(.minutes(1)))
+struct HTTPEndPointTests {
+    private func text(
+        _ path: HTTPPath,
+        _ values: [String: String] = [:],
+        host: HTTPHost = "h",
+        query: HTTPQuery = []
+    ) throws -> String {
+        try HTTPEndPoint(scheme: .http, host: host, path: path).url(path: values, query: query).absoluteString
+    }
+
+    @Test func `G08 a static end point with a value and a parameter is the URL of the article`() throws {
+        let url = try HTTPEndPoint.feature.url(path: ["resourceid1": "12345"], query: ["item1": "value1"])
+
+        #expect(url.absoluteString == "https://api.domain.com/12345/feature/function?item1=value1")
+    }
+
+    @Test func `G08 a base URL is an end point that others are appended to`() throws {
+        let base = try HTTPEndPoint(try #require(URL(string: "http://h:8080/api/a%2Fb/?v=1%2B1#x")))
+
+        #expect(base.scheme == .http && base.host == "h:8080")
+        #expect(try base.url().absoluteString == "http://h:8080/api/a%2Fb?v=1%2B1")
+        let place = base.appending("/users/{id}", query: ["w": "2"])
+        #expect(try place.url(path: ["id": "7"]).absoluteString == "http://h:8080/api/a%2Fb/users/7?v=1%2B1&w=2")
+        let root = try HTTPEndPoint(try #require(URL(string: "https://h")))
+        #expect(try root.url().absoluteString == "https://h/")
+        #expect(try root.appending("/a").url().absoluteString == "https://h/a")
+        let six = try HTTPEndPoint(try #require(URL(string: "http://[::1]:81/")))
+        #expect(try six.appending("/a").url().absoluteString == "http://[::1]:81/a")
+    }
+
+    @Test(arguments: ["relative", "ftp://h/", "file:///etc", "http:///p", "http://u@h/", "http://u:p@h/", "mailto:a@b"])
+    func `G08 a URL that is no place of the web is no end point`(text: String) throws {
+        let url = try #require(URL(string: text))
+        #expect(throws: HTTPPreparationError.self) { try HTTPEndPoint(url) }
+    }
+
+    @Test func `G09 names that begin alike are different placeholders`() throws {
+        let values = ["id1": "A", "id10": "B", "id": "C"]
+
+        #expect(try self.text("/{id10}/{id1}/{id}", values) == "http://h/B/A/C")
+        #expect(try self.text("/id1/id10/{id10}{id1}-{id}", values) == "http://h/id1/id10/BA-C")
+    }
+
+    @Test func `G09 a value is not looked at for placeholders`() throws {
+        #expect(try self.text("/{a}/{b}", ["a": "{b}", "b": "{a}"]) == "http://h/%7Bb%7D/%7Ba%7D")
+        #expect(try self.text("/x/\("{a}")", ["a": "1"]) == "http://h/x/%7Ba%7D")
+    }
+
+    @Test(arguments: [
+        ("a/b", "a%2Fb"), ("../x", "..%2Fx"), ("ü ?#%&+;=", "%C3%BC%20%3F%23%25%26%2B%3B%3D"),
+        ("a\r\nb\0", "a%0D%0Ab%00"),
+        ("%2e%2e", "%252e%252e"), ("a-._~Z9", "a-._~Z9"), ("...", "..."), ("👩‍🚀", "%F0%9F%91%A9%E2%80%8D%F0%9F%9A%80"),
+    ])
+    func `G09 a value becomes one segment whatever it holds`(value: String, segment: String) throws {
+        #expect(try self.text("/p/{id}/q", ["id": value]) == "http://h/p/\(segment)/q")
+        #expect(try self.text("/p/\(value)/q") == "http://h/p/\(segment)/q")
+        #expect(try self.text(HTTPPath(segments: ["p", value, "q"])) == "http://h/p/\(segment)/q")
+    }
+
+    @Test func `G09 what is written in the path itself is encoded where it must be and no further`() throws {
+        #expect(try self.text("/v1/a:b@c,d;e=f/") == "http://h/v1/a:b@c,d;e=f/")
+        #expect(try self.text("/ü /100%/a?b#c}") == "http://h/%C3%BC%20/100%25/a%3Fb%23c%7D")
+        // As a character, this slash is one with the accent that follows it.
+        #expect(try self.text("/a/\u{301}b") == "http://h/a/%CC%81b")
+    }
+
+    @Test(arguments: ["", ".", ".."])
+    func `G09 a value that would lead elsewhere is refused`(value: String) {
+        let expected = value.isEmpty ? HTTPPreparationError.emptyPathSegment : .dotPathSegment
+        #expect(throws: expected) { try self.text("/a/{id}", ["id": value]) }
+        #expect(throws: expected) { try self.text("/a/\(value)") }
+        #expect(throws: expected) { try self.text("/a/{id}/b", ["id": value]) }
+        #expect(throws: expected) { try self.text(HTTPPath(segments: ["a", value])) }
+    }
+
+    @Test func `G09 what is wrong with a path is said`() {
+        #expect(throws: HTTPPreparationError.missingPathValue(name: "id")) { try self.text("/{id}", ["ID": "1"]) }
+        for path: HTTPPath in ["/{", "/{}", "/{a/b}", "/{a{b}}", "/a{b"] {
+            #expect(throws: HTTPPreparationError.malformedPlaceholder) { try self.text(path, ["a": "1", "b": "2"]) }
+        }
+        #expect(throws: HTTPPreparationError.dotPathSegment) { try self.text("/a/../b") }
+        #expect(throws: HTTPPreparationError.dotPathSegment) { try self.text("/.{a}", ["a": "."]) }
+        #expect(throws: HTTPPreparationError.emptyPathSegment) { try self.text("/a//b") }
+    }
+
+    @Test(arguments: [
+        ("h", "h"), ("api:8080", "api:8080"), ("api.domain.com", "api.domain.com"), ("127.0.0.1:1", "127.0.0.1:1"),
+        ("h:65535", "h:65535"), ("a_b-c", "a_b-c"), ("h.", "h."), ("[::1]", "[::1]"),
+        ("[fe80::1.2.3.4]:80", "[fe80::1.2.3.4]:80"),
+    ])
+    func `G11 a host may have a port`(host: String, authority: String) throws {
+        #expect(try self.text("/", host: HTTPHost(host)) == "http://\(authority)/")
+        #expect(HTTPHost(host).description == host)
+    }
+
+    @Test(
+        arguments: [
+            ("", .missingHost), (":80", .missingHost), ("h:", .invalidPort), ("h:0", .invalidPort),
+            ("h:080", .invalidPort),
+            ("h:65536", .invalidPort),
+            ("h:99999999999999999999", .invalidPort), ("h:-1", .invalidPort), ("h:8o", .invalidPort),
+            ("::1", .missingHost),
+            ("a b", .invalidHost), ("a/b", .invalidHost), ("u@h", .invalidHost), ("a..b", .invalidHost),
+            (".a", .invalidHost),
+            ("ü", .invalidHost), ("a?b", .invalidHost), ("a#b", .invalidHost), ("[::1", .invalidHost),
+            ("[x]", .invalidHost),
+            ("[::1]x", .invalidHost), ("a%41", .invalidHost), ("h\r\n", .invalidHost),
+            (String(repeating: "a", count: 64), .invalidHost),
+            ("u:p@h", .invalidPort), ("[:]", .invalidHost), ("[]", .invalidHost),
+        ] as [(String, HTTPPreparationError)]
+    )
+    func `G11 what is no host is refused with the reason`(host: String, reason: HTTPPreparationError) {
+        #expect(throws: reason) { try self.text("/", host: HTTPHost(host)) }
+        #expect(HTTPHost(host).description == "invalid host")
+    }
+
+    @Test func `G11 a path without a slash and a scheme of no web are refused with the reason`() throws {
+        for path: HTTPPath in ["", "a", "a/b", "\("/a")", "{a}"] {
+            #expect(throws: HTTPPreparationError.pathWithoutSlash) { try self.text(path, ["a": "/"]) }
+        }
+        let scheme = try #require(HTTPScheme(rawValue: "ftp"))
+        #expect(throws: HTTPPreparationError.unsupportedScheme(scheme)) {
+            try HTTPEndPoint(scheme: scheme, host: "h").url()
+        }
+        #expect(try self.text("/", host: HTTPHost("h", port: 81)) == "http://h:81/")
+        #expect(throws: HTTPPreparationError.invalidPort) { try self.text("/", host: HTTPHost("h", port: -1)) }
+    }
+}

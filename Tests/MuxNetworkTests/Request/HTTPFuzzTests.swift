@@ -1,0 +1,146 @@
+import Foundation
+import MuxNetwork
+import Testing
+
+/// Seeded mutations of everything that comes from a caller's data or from a server.
+///
+/// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
+@Suite(.timeLimit(.minutes(60)))
+struct HTTPFuzzTests {
+    private let seed: UInt64
+    private let factor: Int
+
+    init() {
+        let environment = ProcessInfo.processInfo.environment
+        self.seed = environment["MUX_SEED"].flatMap(UInt64.init) ?? .random(in: 0..<1_000_000_000)
+        self.factor = max(1, environment["MUX_FUZZ"].flatMap(Int.init) ?? 1)
+        // Beforehand, because a trap leaves no time for it.
+        print("MUX_SEED=\(self.seed) MUX_FUZZ=\(self.factor)")
+    }
+
+    private func run(_ count: Int, _ body: (inout Scrambler, Comment) throws -> Void) rethrows {
+        for number in 0..<(count * self.factor) {
+            var scrambler = Scrambler(seed: self.seed &+ UInt64(number))
+            try body(&scrambler, "MUX_SEED=\(self.seed &+ UInt64(number))")
+        }
+    }
+
+    @Test func `G09 whatever the values are they are the segments that the URL has`() {
+        self.run(3_000) { scrambler, seed in
+            let values = ["a": scrambler.text(like: "a/b"), "b": scrambler.text(like: "..")]
+            let query = HTTPQuery([.init(scrambler.text(like: "q="), scrambler.text(like: "a+b&c"))])
+            let place = HTTPEndPoint(host: "h:80", path: "/x{a}/\(scrambler.text(like: "é{a}"))/{b}", query: query)
+            guard let url = try? place.url(path: values) else { return }
+
+            let text = url.absoluteString
+            let isPlain = text.utf8.allSatisfy { $0 > 32 && $0 < 127 }
+            #expect(isPlain, seed)
+            let afterHost = text.dropFirst("https://h:80/".count)
+            let path = afterHost.prefix { $0 != "?" && $0 != "#" }
+            let segments = path.split(separator: "/", omittingEmptySubsequences: false)
+            #expect(segments.count == 3 && text.hasPrefix("https://h:80/x"), seed)
+            #expect(PercentEncoding.decode(segments[0]) == "x\(values["a"] ?? "")", seed)
+            #expect(PercentEncoding.decode(segments[2]) == values["b"], seed)
+            #expect(HTTPQuery(parsing: String(afterHost.dropFirst(path.count + 1))) == query, seed)
+            #expect(url.host() == "h" && url.port == 80 && url.fragment() == nil, seed)
+        }
+    }
+
+    @Test func `G11 a mutated host is refused or is the host of the URL`() throws {
+        try self.run(3_000) { scrambler, seed in
+            let text = scrambler.text(
+                like: ["api.domain.com:8080", "[::1]:80", "a-b_c", "127.0.0.1"].randomElement(using: &scrambler) ?? ""
+            )
+            guard let url = try? HTTPEndPoint(scheme: .http, host: HTTPHost(text)).url() else { return }
+
+            #expect(url.absoluteString == "http://\(text)/", seed)
+            #expect(url.user() == nil && url.path() == "/" && url.query() == nil, seed)
+            let again = try HTTPEndPoint(url).url()
+            #expect(again == url, seed)
+        }
+    }
+
+    @Test func `G09 a mutated path neither traps nor leads to another server`() {
+        self.run(3_000) { scrambler, seed in
+            let path = HTTPPath(stringLiteral: scrambler.text(like: "/users/{id}/ä/{name}/../x"))
+            guard let url = try? HTTPEndPoint(host: "h", path: path).url(path: ["id": "1", "name": "n"]) else { return }
+
+            #expect(url.absoluteString.hasPrefix("https://h/") && url.host() == "h", seed)
+            #expect(url.query() == nil && url.fragment() == nil, seed)
+        }
+    }
+
+    @Test func `H04 whatever the parts are a reference parser gets them back`() throws {
+        try self.run(500) { scrambler, seed in
+            let form = HTTPMultipart(
+                fields: HTTPQuery(
+                    (0..<Int.random(in: 0...2, using: &scrambler)).map { _ in
+                        .init(scrambler.text(like: "name\"\r\n"), scrambler.text(like: "value\r\n--mux-"))
+                    }
+                ),
+                files: (0..<Int.random(in: 0...2, using: &scrambler)).map { _ in
+                    .init(
+                        name: scrambler.text(like: "file\"; x=\""),
+                        fileName: scrambler.text(like: "a.txt\r\n\r\n"),
+                        contentType: HTTPMediaType.plainText.with("p", scrambler.text(like: "v\r\n")),
+                        data: Data(scrambler.mutated(Array("--mux-0\r\n\r\n--\r\n".utf8)))
+                    )
+                }
+            )
+            let (data, type) = try form.encoded()
+            let boundary = try #require(type?.parameters["boundary"], seed)
+            let parts = try #require(MultipartParser.parse(Array(data), boundary: boundary), seed)
+
+            #expect(parts.count == form.fields.items.count + form.files.count, seed)
+            let bodies = form.fields.items.map { Array(($0.value ?? "").utf8) } + form.files.map { Array($0.data) }
+            #expect(parts.map(\.body) == bodies, seed)
+            for part in parts { #expect(part.headers.count == (part.headers["content-type"] == nil ? 1 : 2), seed) }
+        }
+    }
+
+    @Test func `G05 a mutated media type is none or reads back as itself`() {
+        self.run(3_000) { scrambler, seed in
+            let text = scrambler.text(like: #"text/plain; charset="a\"b"; x=y;z="";"#)
+            guard let type = HTTPMediaType(rawValue: text) else { return }
+
+            #expect(HTTPMediaType(rawValue: type.rawValue) == type, seed)
+        }
+    }
+
+    @Test func `I05 a mutated date is none or is written and read back as itself`() {
+        self.run(3_000) { scrambler, seed in
+            let text = scrambler.text(like: "2021-06-04T10:00:00.125+02:30")
+            guard let date = ISO8601.date(text) else { return }
+
+            #expect(date.timeIntervalSince1970.isFinite, seed)
+            #expect(abs(date.timeIntervalSince1970) < 260_000_000_000, seed)
+        }
+    }
+
+    @Test func `K06 a mutated token is an error or says an end`() {
+        self.run(3_000) { scrambler, seed in
+            let claims = scrambler.mutated(Array(#"{"exp":1300819380.5,"sub":[{}]}"#.utf8))
+            let texts = [
+                "e30.\(Base64URL.encode(Data(claims))).c2ln", scrambler.text(like: "e30.eyJleHAiOjV9.c2ln"),
+            ]
+            for text in texts {
+                guard let token = try? JSONWebToken(text) else { continue }
+                #expect(token.text == text && token.expiry?.timeIntervalSince1970.isFinite != false, seed)
+            }
+        }
+    }
+
+    @Test func `G18 a mutated header is refused or arrives as one line`() {
+        let client = HTTPClient()
+        self.run(3_000) { scrambler, seed in
+            let name = scrambler.text(like: "X-Name")
+            let ask = Ask { $0.headers = [HTTPHeaderName(stringLiteral: name): scrambler.text(like: "value\t é")] }
+            guard let call = try? client.call(for: ask) else { return }
+
+            let isClean = call.headers.allSatisfy { name, value in
+                HTTPGrammar.isToken(name) && !value.utf8.contains { $0 < 32 && $0 != 9 || $0 == 127 }
+            }
+            #expect(isClean, seed)
+        }
+    }
+}

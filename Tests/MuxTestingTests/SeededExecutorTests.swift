@@ -1,0 +1,128 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct SeededExecutorTests {
+    /// Writes down who was there, in order.
+    private final class Visitors: Sendable {
+        let names = Guarded<[Int]>([])
+
+        func come(_ name: Int) { self.names.withLock { $0.append(name) } }
+    }
+
+    private func order(_ seed: UInt64) async throws -> ([Int], UInt64) {
+        let schedule = SeededExecutor(seed: seed)
+        let visitors = Visitors()
+        try await schedule.run {
+            await withTaskGroup { group in
+                for name in 0..<4 {
+                    group.addTask {
+                        for _ in 0..<3 {
+                            await schedule.pause()
+                            visitors.come(name)
+                        }
+                    }
+                }
+            }
+        }
+        return (visitors.names.withLock { $0 }, schedule.fingerprint)
+    }
+
+    @Test func `Q-04 the same seed gives the same order and most seeds another one`() async throws {
+        var orders: Set<[Int]> = []
+        for seed in UInt64(0)..<100 {
+            let (names, fingerprint) = try await self.order(seed)
+            let (again, same) = try await self.order(seed)
+            #expect(names == again && fingerprint == same)
+            orders.insert(names)
+        }
+        #expect(orders.count > 90)
+    }
+
+    /// Counts, and forgets that others may come while it waits.
+    private actor CarelessCounter {
+        private(set) var count = 0
+
+        func add(_ schedule: SeededExecutor) async {
+            let before = self.count
+            await schedule.pause()
+            self.count = before + 1
+        }
+    }
+
+    private struct Lost: Error {}
+
+    @Test func `P-04 an order in which something goes wrong is found named and found again`() async throws {
+        let body: @Sendable (SeededExecutor) async throws -> Void = { schedule in
+            let counter = CarelessCounter()
+            async let one: Void = counter.add(schedule)
+            async let two: Void = counter.add(schedule)
+            _ = await (one, two)
+            if await counter.count != 2 { throw Lost() }
+        }
+
+        let error = await #expect(throws: SeededScheduleError.self) {
+            for seed in UInt64(0)..<100 { try await SeededExecutor.explore(seed: seed, body) }
+        }
+
+        guard case .failed(let seed, let underlying)? = error else { throw Lost() }
+        let text = try #require(error).description
+        #expect(underlying is Lost && text.hasPrefix("MUX_SEED=\(seed)"))
+        let schedule = SeededExecutor(seed: seed)
+        await #expect(throws: Lost.self) { try await schedule.run { try await body(schedule) } }
+    }
+
+    @Test(arguments: [false, true])
+    func `P-04 what waits for ever is told and not waited for`(ignoringCancellation: Bool) async {
+        let schedule = SeededExecutor(seed: 7, patience: .milliseconds(1))
+        let gate = Gate<Int>()
+
+        await #expect {
+            try await schedule.run { try await gate.pass(ignoringCancellation: ignoringCancellation) }
+        } throws: { error in
+            guard case .stuck(seed: 7)? = error as? SeededScheduleError else { return false }
+            return true
+        }
+
+        gate.openForGood(returning: 1)
+    }
+
+    @Test func `P-04 time passes when nothing else can go on`() async throws {
+        let schedule = SeededExecutor(seed: 1)
+        let clock = schedule.clock
+
+        let end = try await schedule.run {
+            async let long: Void = clock.sleep(for: .seconds(60))
+            try await clock.sleep(for: .seconds(5))
+            #expect(clock.now.offset == .seconds(5))
+            try await long
+            return clock.now.offset
+        }
+
+        #expect(end == .seconds(60))
+    }
+
+    @Test func `P-04 the library follows and so do its repositories`() async throws {
+        let count = try await SeededExecutor.explore(200) { schedule in
+            let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
+            let fetches = Guarded(0)
+            let name = Multiplexer<Int>(cacheKey: "Name", repository: repository) {
+                let count = fetches.withLock { count in
+                    count += 1
+                    return count
+                }
+                try await schedule.clock.sleep(for: .seconds(1))
+                return count
+            }
+            async let before = name.request()
+            name.refresh()
+            async let saved = repository.saveAll()
+            let after = try await name.request()
+            let values = try await (before, saved.failed.count)
+            guard values.1 == 0, values.0 <= after, after == fetches.withLock({ $0 }) else { throw Lost() }
+        }
+
+        #expect(count > 0)
+    }
+}
