@@ -41,16 +41,17 @@ extension FlightEngine {
 
     private func patienceEnded(of ticket: Ticket, _ key: Key, _ instead: Instead) {
         let now = self.time.now
-        let (action, output) = self.board.withLock { board -> (FlightStateMachine<Waiter>.LeaveAction, Output?) in
+        let (action, result) = self.board.withLock {
+            board -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
             guard let output = instead(&board.state, ticket, now) else { return (.ignore, nil) }
             return (board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
         }
-        guard let output else { return }
+        guard let result else { return }
         switch action {
         case .ignore: break
-        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(returning: .output(output))
+        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(with: result.map(Landing.output))
         case .resumeAndCancel(let waiter, let flight):
-            waiter.resume(returning: .output(output))
+            waiter.resume(with: result.map(Landing.output))
             self.cancel([flight])
         }
     }

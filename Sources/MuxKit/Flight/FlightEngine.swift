@@ -31,8 +31,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case fly
     }
 
-    /// Says, under the lock, what there is for a caller whose patience has ended; `nil` if it has to wait on.
-    package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Output?
+    /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
+    package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
 
     /// Who does the work of a flight that has to start.
     package enum Launch: Sendable {

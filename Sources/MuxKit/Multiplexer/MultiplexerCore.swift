@@ -117,7 +117,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                     met = .hit
                 case .fly, .flyNoLonger:
                     guard let patience = options.patience else { break }
-                    return .flyNoLonger(than: patience) { Self.instead(in: &$0, key, $1, at: $2) }
+                    return .flyNoLonger(than: patience) { Self.instead(in: &$0, key, $1, at: $2).map(Result.success) }
                 }
                 return decision
             },

@@ -19,6 +19,13 @@ enum FolderManners {
         return true
     }
 
+    /// Lets nobody but the owner into the folder.
+    ///
+    /// - Returns: Whether that worked.
+    static func restrict(_ path: String) -> Bool {
+        (try? FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: path)) != nil
+    }
+
     /// The folder that the user's cached files belong in, if the environment says or the system knows.
     static func caches(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)

@@ -40,6 +40,8 @@ public struct MuxEvent: Sendable, Equatable {
         case updated
         /// An update of a dependency failed, or was refused.
         case updateFailed
+        /// An earlier process began to renew tokens, and did not live to say how that ended: this one tries them.
+        case updateInterrupted
     }
 
     /// What was decided.

@@ -106,7 +106,7 @@ extension MuxRepository {
 
     /// Signs out: no trace of the session is left, in memory or on disk, and nothing that began before can bring it back.
     ///
-    /// In this order: the session epoch is raised, durably; requests that wait throw ``MuxError/sessionEnded``, fetches
+    /// In this order: runners note beside their tokens that these are void; the session epoch is raised, durably; requests that wait throw ``MuxError/sessionEnded``, fetches
     /// are cancelled, runners are signed out; memory is dropped; everything in the repository's folder is removed, also of
     /// multiplexers that this process never touched; the tokens of runners are removed. If the process dies in between,
     /// the next one reads nothing of the old session and finishes the removal.
@@ -119,15 +119,18 @@ extension MuxRepository {
         await self.inLane {
             var report = MuxClearReport()
             var raised: UInt64?
+            let participants = self.participants
             self.registry.withLock { $0.owesSignOut = true }
             do {
                 let epoch = try Self.next(after: await self.store.sessionEpoch())
+                // First, because the system may empty the repository's folder, and the number with it. If it fails, the
+                // removal below will, and reports it.
+                for participant in participants { try? await participant.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
             } catch {
                 report.failures.append(error)
             }
-            let participants = self.participants
             for participant in participants { participant.sessionEnded() }
             // Not before: until then nobody outside the lane may learn the new session's number.
             if let raised {
@@ -152,6 +155,35 @@ extension MuxRepository {
             }
             return report
         }
+    }
+
+    /// Ends the session here, because it was found out that sessions before `epoch` were ended elsewhere.
+    ///
+    /// - Throws: What the store threw; the session has ended nevertheless.
+    nonisolated func endSession(before epoch: UInt64) async throws {
+        let result: Result<Void, any Error> = await self.inLane {
+            guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
+            self.registry.withLock { $0.owesSignOut = true }
+            let found: UInt64
+            do {
+                found = try await self.store.sessionEpoch()
+                if found < epoch { try await self.store.raiseSessionEpoch(to: epoch) }
+            } catch {
+                for participant in self.participants { participant.sessionEnded() }
+                return .failure(error)
+            }
+            for participant in self.participants { participant.sessionEnded() }
+            self.registry.withLock { registry in
+                registry.sessionEpoch = max(found, epoch)
+                registry.owesSignOut = false
+            }
+            // Where it was raised by somebody else, they remove what is left, and may have begun the next session.
+            guard found < epoch else { return .success(()) }
+            let isRemoved = (try? await self.store.removeEverything()) != nil
+            self.registry.withLock { $0.owesRemoval = !isRemoved }
+            return .success(())
+        }
+        try result.get()
     }
 
     /// Tells all participants but one what was cleared; in the lane.

@@ -6,6 +6,11 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// What the participant counted.
     var statistics: MuxStatistics { get }
 
+    /// The session is about to end: notes beside what the participant keeps elsewhere that sessions before `epoch` are over.
+    ///
+    /// - Throws: What went wrong; the sign-out goes on, and removes what it can.
+    func sessionWillEnd(before epoch: UInt64) async throws
+
     /// Ends the session in memory: fences flights, answers their callers, forgets values. Synchronous and final.
     func sessionEnded()
 
@@ -27,6 +32,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
 extension SessionParticipant {
     package var domain: String? { nil }
     package var statistics: MuxStatistics { MuxStatistics() }
+    package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }

@@ -2,6 +2,19 @@
 ///
 /// Pure; flights are kept beside it.
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
+    /// When a value turns bad by itself.
+    package struct Expiry: Sendable {
+        /// From when on it is renewed before it is used.
+        package let renewal: Moment
+        /// From when on it is no good.
+        package let end: Moment
+
+        package init(renewal: Moment, end: Moment) {
+            self.renewal = renewal
+            self.end = end
+        }
+    }
+
     /// A dependency with the epochs that tell it from others.
     package struct Held: Sendable {
         /// The value.
@@ -14,6 +27,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         package let session: UInt64
         /// Raised with every change of the value or of what is known about it.
         package let revision: UInt64
+        /// When it turns bad by itself; `nil` if nobody knows.
+        package let expiry: Expiry?
     }
 
     /// How a session ends.
@@ -35,10 +50,18 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package struct Call: Sendable {
         package let session: UInt64
         package let startedAt: Moment
-        /// The epoch of the value that the task refused last.
+        /// When the call gives up.
+        package var deadline: Moment?
+        /// The epoch of the value that the task refused last, or that the call wants replaced.
         package var badEpoch: UInt64?
         /// What the task threw when it refused.
         package var lastError: (any Error)?
+        /// Whether the call wants an update in any case.
+        package var isForced = false
+        /// Whether the call asked for an update only because the value ends soon.
+        package fileprivate(set) var isEarly = false
+        /// Whether the call takes a value that ends soon.
+        package var takesEnding = false
         /// How many updates the call has asked for after a refusal.
         package private(set) var updates = 0
 
@@ -50,7 +73,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         /// Run the task with this.
         case use(Held)
         /// End with this.
-        case fail(RunnerError)
+        case fail(any Error)
         /// Wait for an update.
         case update
     }
@@ -72,13 +95,41 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Why every call fails until something changes.
     private var refusal: RunnerError?
 
-    package init(_ value: Dependency?) {
+    /// Why every call fails until the runner is reset or a value is set.
+    private var critical: RaisedCritical?
+
+    /// What the last update threw, and until when it is not tried again.
+    private var failure: (error: any Error, until: Moment)?
+
+    /// The value that a task refused last.
+    private var refusedEpoch: UInt64?
+
+    /// When refused values were replaced: as many as a window may have.
+    private var replacements: [Moment] = []
+
+    /// Counts what is told to those who watch the runner.
+    private var lastEvent: UInt64 = 0
+
+    package init(_ value: Dependency?, expiry: Expiry? = nil) {
         guard let value else { return }
-        _ = self.changed(to: value, parentEpoch: 0)
+        _ = self.changed(to: value, parentEpoch: 0, expiry: expiry)
+    }
+
+    /// The number of the next thing that is told to those who watch.
+    package mutating func nextEvent() -> UInt64 {
+        self.lastEvent &+= 1
+        return self.lastEvent
     }
 
     /// A call begins.
     package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
+
+    /// Why `call` fails whatever else may be wrong, the gravest first.
+    package func standing(_ call: Call) -> (any Error)? {
+        if let critical { return critical }
+        if call.session != self.session { return self.lastEnd.error }
+        return self.refusal
+    }
 
     /// The value, unless it was made with a parent's value that has been replaced.
     package func current(parentEpoch: UInt64) -> Held? {
@@ -86,50 +137,102 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
+    /// The epoch that a child's value must not be older than.
+    package func epochForChildren(parentEpoch: UInt64) -> UInt64 {
+        self.held == nil || self.current(parentEpoch: parentEpoch) != nil ? self.epoch : self.epoch &+ 1
+    }
+
     /// The value that a call may use as things stand; `nil` if it has to ask with ``answer(to:parentEpoch:policy:at:)``.
-    package func usable(in call: Call, parentEpoch: UInt64) -> Held? {
+    package func usable(in call: Call, parentEpoch: UInt64, at now: Moment) -> Held? {
         guard call.session == self.session, let held = self.current(parentEpoch: parentEpoch),
             held.epoch != call.badEpoch
         else { return nil }
+        if let expiry = held.expiry, now >= expiry.renewal, !call.takesEnding { return nil }
         return held
     }
 
+    /// Whether the value, though it ends soon, is good yet.
+    package func isGood(at now: Moment) -> Bool {
+        guard let expiry = self.held?.expiry else { return false }
+        return now < expiry.end
+    }
+
+    /// Whether a task has refused this value.
+    package func wasRefused(_ held: Held) -> Bool { self.refusedEpoch == held.epoch }
+
     /// A call wants the dependency, and waits for an update if there is to be one.
-    package func answer(
+    package mutating func answer(
         to call: inout Call,
         parentEpoch: UInt64,
         policy: RunnerPolicy,
         at now: Moment
     ) -> Answer {
+        call.isEarly = false
+        if let critical { return .fail(critical) }
         guard call.session == self.session else { return .fail(self.lastEnd.error) }
-        if let held = self.usable(in: call, parentEpoch: parentEpoch) { return .use(held) }
+        if let held = self.usable(in: call, parentEpoch: parentEpoch, at: now) { return .use(held) }
         if let refusal { return .fail(refusal) }
-        guard self.current(parentEpoch: parentEpoch) != nil else { return .update }
+        let current = self.current(parentEpoch: parentEpoch)
+        call.isEarly = current.map { $0.epoch != call.badEpoch } ?? false
+        if let failure, now < failure.until { return .fail(failure.error) }
+        guard let current, !call.isEarly, !call.isForced else { return .update }
         guard call.updates < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
-            return .fail(.tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError))
+            return .fail(
+                RunnerError.tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
+            )
         }
+        if let limit = policy.maximumUpdatesPerWindow {
+            self.replacements.removeAll { now.duration(since: $0) >= policy.window }
+            guard self.replacements.count < limit else {
+                return .fail(
+                    RunnerError.tooManyUpdatesInWindow(
+                        count: self.replacements.count,
+                        window: policy.window,
+                        underlying: call.lastError
+                    )
+                )
+            }
+        }
+        self.refusedEpoch = current.epoch
         call.asksForUpdate()
         return .update
     }
 
     // MARK: - What happened
 
-    /// An update brought a value, or one was set: the epoch grows, and earlier refusals do not count any more.
-    package mutating func changed(to value: Dependency, parentEpoch: UInt64) -> Held {
+    /// A value was set: the epoch grows, and earlier failures do not count any more.
+    package mutating func changed(to value: Dependency, parentEpoch: UInt64, expiry: Expiry?) -> Held {
         self.epoch &+= 1
         self.refusal = nil
-        return self.hold(value, parentEpoch: parentEpoch)
+        self.critical = nil
+        self.failure = nil
+        return self.hold(value, parentEpoch: parentEpoch, expiry: expiry)
     }
 
-    private mutating func hold(_ value: Dependency, parentEpoch: UInt64) -> Held {
+    /// An update brought a value.
+    package mutating func updated(
+        to value: Dependency,
+        parentEpoch: UInt64,
+        expiry: Expiry?,
+        at now: Moment,
+        policy: RunnerPolicy
+    ) -> Held {
+        if let held, held.epoch == self.refusedEpoch, let limit = policy.maximumUpdatesPerWindow {
+            self.replacements = self.replacements.suffix(max(limit - 1, 0)) + [now]
+        }
+        return self.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+    }
+
+    private mutating func hold(_ value: Dependency, parentEpoch: UInt64, expiry: Expiry?) -> Held {
         self.revision &+= 1
         let held = Held(
             value: value,
             epoch: self.epoch,
             parentEpoch: parentEpoch,
             session: self.session,
-            revision: self.revision
+            revision: self.revision,
+            expiry: expiry
         )
         self.held = held
         return held
@@ -143,19 +246,21 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package mutating func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
         guard let present = self.held, present.epoch == held.epoch, self.session == held.session else { return nil }
         if raisesEpoch { self.epoch &+= 1 }
-        return self.hold(value, parentEpoch: held.parentEpoch)
+        return self.hold(value, parentEpoch: held.parentEpoch, expiry: nil)
     }
 
-    /// Something became known about the value of `held`; nothing changes if more has become known meanwhile.
-    package mutating func noted(_ held: Held, as value: Dependency) {
-        guard self.held?.revision == held.revision, self.session == held.session else { return }
-        _ = self.hold(value, parentEpoch: held.parentEpoch)
+    /// Something became known about the value of `held`.
+    ///
+    /// - Returns: The value with its epochs; `nil`, and nothing has changed, if more has become known meanwhile.
+    package mutating func noted(_ held: Held, as value: Dependency) -> Held? {
+        guard self.held?.revision == held.revision, self.session == held.session else { return nil }
+        return self.hold(value, parentEpoch: held.parentEpoch, expiry: held.expiry)
     }
 
     /// The parent's value was exchanged for one that continues it; a value that was set meanwhile stays good.
-    package mutating func parentContinued(epoch parentEpoch: UInt64) {
-        guard let held, held.parentEpoch < parentEpoch else { return }
-        _ = self.hold(held.value, parentEpoch: parentEpoch)
+    package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
+        guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
+        _ = self.hold(held.value, parentEpoch: parentEpoch, expiry: held.expiry)
     }
 
     /// An update was refused: later calls fail with `error`, and the value that it was to replace is no good.
@@ -164,12 +269,27 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.refusal = error
     }
 
+    /// An update failed in a way that may pass; it is not tried again before `until`.
+    package mutating func failed(_ error: any Error, until: Moment) {
+        self.failure = (error, until)
+    }
+
+    /// Something happened after which no call can succeed.
+    package mutating func raised(_ critical: RaisedCritical) {
+        self.epoch &+= 1
+        self.held = nil
+        self.critical = critical
+    }
+
     /// A session ends: the value goes, and calls that are under way end.
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
         self.held = nil
         self.refusal = nil
+        self.critical = nil
+        self.failure = nil
+        self.replacements = []
         self.lastEnd = end
     }
 }

@@ -1,3 +1,5 @@
+public import Foundation
+
 /// Runs tasks that need something which can turn bad while it is in use, such as an access token or a connection.
 ///
 /// Many tasks find out at once that it is bad. Exactly one update runs, everybody else waits for it, and then everybody is
@@ -32,18 +34,21 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
     ///   - observer: Receives what is decided.
-    ///   - clock: Measures how long a call took.
+    ///   - clock: Measures how long things take.
+    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
         observer: (any MuxObserver)? = nil,
-        clock: any Clock<Duration> = ContinuousClock()
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() }
     ) {
         self.core = RunnerCore(
             value,
             policy: policy,
             observer: observer,
             time: TimeSource(clock),
+            wallTime: wallTime,
             spawn: Spawn()
         )
     }
@@ -54,13 +59,15 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
     ///   - observer: Receives what is decided.
-    ///   - clock: Measures how long a call took.
+    ///   - clock: Measures how long things take.
+    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
     ///   - update: Makes a dependency; receives the one that was refused, `nil` if there is none.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() },
         update: @escaping @Sendable (Dependency?) async throws -> UpdateResult<Dependency>
     ) {
         let time = TimeSource(clock)
@@ -69,9 +76,61 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             policy: policy,
             observer: observer,
             time: time,
+            wallTime: wallTime,
             spawn: Spawn(),
-            update: { failed in
-                try await policy.retrying(time) { RunnerCore.Updated(try await update(failed?.value)) }
+            update: { refused, _ in
+                try await policy.retrying(time) { RunnerCore.Updated(try await update(refused?.value)) }
+            }
+        )
+    }
+
+    /// Makes a runner whose dependency is made with that of another runner.
+    ///
+    /// ```swift
+    /// let account = DependentRunner<Account> { _ in .updatedDependency(try await ui.signIn()) }
+    /// let session = DependentRunner<Session>(dependingOn: account) { account, refused in
+    ///     .updatedDependency(try await api.session(of: account))
+    /// }
+    /// ```
+    ///
+    /// What was made with a dependency of `parent` is void as soon as that one is replaced. An update that reports
+    /// ``UpdateResult/updateFailed`` blames the parent's dependency: `parent` makes a new one, and the update runs again.
+    ///
+    /// - Parameters:
+    ///   - parent: The runner to depend on; it may depend on another one.
+    ///   - value: The dependency, if there is one already.
+    ///   - policy: Bounds on what is done for one call.
+    ///   - observer: Receives what is decided.
+    ///   - clock: Measures how long things take.
+    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
+    ///   - update: Makes a dependency with that of `parent`; receives also the one that was refused, `nil` if there is none.
+    public init<Parent: Sendable>(
+        dependingOn parent: DependentRunner<Parent>,
+        _ value: Dependency? = nil,
+        policy: RunnerPolicy = .init(),
+        observer: (any MuxObserver)? = nil,
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() },
+        update: @escaping @Sendable (Parent, Dependency?) async throws -> UpdateResult<Dependency>
+    ) {
+        let parent = parent.core
+        let time = TimeSource(clock)
+        self.core = RunnerCore(
+            value,
+            policy: policy,
+            observer: observer,
+            time: time,
+            wallTime: wallTime,
+            spawn: Spawn(),
+            parentEpoch: { parent.epochForChildren },
+            update: { refused, _ in
+                try await parent.run { held, _ in
+                    switch try await policy.retrying(time, { try await update(held.value, refused?.value) }) {
+                    case .updatedDependency(let value):
+                        .output(RunnerCore.Updated(.updatedDependency(value), parentEpoch: held.epoch))
+                    case .updateFailed: .badDependency
+                    }
+                }
             }
         )
     }
@@ -88,12 +147,11 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         _ task: (Dependency) async throws -> RunResult<Output>,
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.core.run(
-            { try await task($0.value) },
-            update: { failed in
-                try await self.core.policy.retrying(self.core.time) { try await update(failed) }
-            }
-        )
+        try await self.core.run { held, _ in
+            try await task(held.value)
+        } update: { refused, _ in
+            try await self.core.policy.retrying(self.core.time) { try await update(refused) }
+        }
     }
 
     /// Runs `task` with the dependency, made by the runner's own update.
@@ -105,8 +163,76 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.core.run { try await task($0.value) }
+        try await self.core.run { held, _ in try await task(held.value) }
     }
+
+    /// Runs `task` as ``run(_:update:)`` does, within a time, and tells both closures what the call has met so far.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
+    ///     that runs is not interrupted, nor is an update, which is of use to later calls: a caller whose own closure is the
+    ///     running update stays until that has ended.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    ///   - update: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
+    /// - Returns: What the task returned.
+    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        timeout: Duration? = nil,
+        _ task: (Dependency, RunContext) async throws -> RunResult<Output>,
+        update: (Dependency?, RunContext) async throws -> UpdateResult<Dependency>
+    ) async throws -> Output {
+        try await self.core.run(timeout: timeout) { held, call in
+            try await task(held.value, RunContext(call, at: self.core.time.now))
+        } update: { refused, call in
+            try await update(refused, RunContext(call, at: self.core.time.now))
+        }
+    }
+
+    /// Runs `task` with the dependency, made by the runner's own update, within a time.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
+    ///     that runs is not interrupted, nor is an update, which is of use to later calls.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    /// - Returns: What the task returned.
+    /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        timeout: Duration? = nil,
+        _ task: (Dependency, RunContext) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.core.run(timeout: timeout) { held, call in
+            try await task(held.value, RunContext(call, at: self.core.time.now))
+        }
+    }
+
+    /// Does what an object says, with the dependency, and has the object make one if it falls to this call.
+    ///
+    /// - Parameter operation: The work, the way to a new dependency, and the time for both.
+    /// - Returns: What the operation returned.
+    /// - Throws: What the operation threw, ``RunnerError``, or `CancellationError`.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        _ operation: some DependentOperation<Dependency, Output>
+    ) async throws -> Output {
+        try await self.run(timeout: operation.timeout) { dependency, context in
+            try await operation.run(dependency, context)
+        } update: { refused, context in
+            try await operation.refresh(refused, context)
+        }
+    }
+
+    /// Has the runner's own update renew the dependency, however good it is; callers at the same time share one update.
+    ///
+    /// - Returns: The new dependency.
+    /// - Throws: What the update threw, ``RunnerError``, or `CancellationError`.
+    @discardableResult
+    public nonisolated(nonsending) func refresh() async throws -> Dependency {
+        try await self.core.refreshed().value
+    }
+
+    /// What happens from now on, for one listener; it ends with the runner.
+    ///
+    /// A listener who is slow misses the oldest of more than 256 events.
+    public nonisolated var events: AsyncStream<RunnerEvent> { self.core.watchers.stream }
 
     /// The dependency, if there is one.
     public nonisolated var value: Dependency? { self.core.held?.value }

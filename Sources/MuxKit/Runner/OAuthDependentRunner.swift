@@ -21,8 +21,12 @@
 /// tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown by
 /// `refreshAccess`.
 ///
-/// **On disk.** Tokens are kept in the store. A refresh token that the server exchanged is stored before anyone sees the
-/// access token that came with it.
+/// **On disk.** Tokens are kept in the store. That a refresh token is about to be sent is noted there first, and one that
+/// the server exchanged is stored before anyone sees the access token that came with it. After a crash in between, the next
+/// start tries what the store has, and asks for a sign-in only if the server refuses that.
+///
+/// **Several processes** that share a store make one refresh between them: whoever has the lease looks into the store first,
+/// and takes up what another one has left there. A process that is killed costs the others the rest of its lease.
 ///
 /// **Sign-out** is one with the repository's: ``signOut()`` is ``MuxRepository/clearAll()``, and either ends the other.
 public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>:
@@ -40,6 +44,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.
+    ///   - lease: Keeps processes that share the store from renewing tokens at the same time; `nil` for the store's own, if
+    ///     it has one, as a ``ProtectedFileTokenStore`` does.
     ///   - repository: Whose session the tokens belong to.
     ///   - policy: Bounds on what is done for one call, in each of the two layers; one update.
     ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the server refuses the
@@ -47,6 +53,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - signIn: Asks the person, and returns the tokens of a new session.
     public init(
         store: any TokenStore = .inMemory,
+        lease: (any MuxLease)? = nil,
         repository: MuxRepository = .shared,
         policy: RunnerPolicy = .onePerCall,
         refreshAccess: @escaping @Sendable (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
@@ -57,7 +64,14 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         let refresh = { @Sendable (token: RefreshToken) in
             try await policy.retrying(time) { try await refreshAccess(token) }
         }
-        let vault = OAuthVault(store: store, repository: repository, refreshAccess: refresh, signIn: signIn)
+        let vault = OAuthVault(
+            store: store,
+            lease: lease ?? store.lease,
+            policy: policy,
+            repository: repository,
+            refreshAccess: refresh,
+            signIn: signIn
+        )
         self.session = OAuthSession(vault: vault, policy: policy, repository: repository)
         repository.attach(self.session)
     }
@@ -71,8 +85,37 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.session.run(task)
+        try await self.session.run(timeout: nil, task)
     }
+
+    /// Runs `task` as ``run(_:)`` does, within a time.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long the call may wait for tokens and go on to further runs. A task that runs is not interrupted, and
+    ///     a refresh goes on.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    /// - Returns: What the task returned.
+    /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    public nonisolated(nonsending) func run<Output: Sendable>(
+        timeout: Duration,
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.session.run(timeout: timeout, task)
+    }
+
+    /// Renews the access token, however good it is; callers at the same time share one refresh.
+    ///
+    /// - Returns: The new access token.
+    /// - Throws: What a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    @discardableResult
+    public nonisolated(nonsending) func refresh() async throws -> AccessToken {
+        try await self.session.refreshed()
+    }
+
+    /// What happens to the access token from now on, for one listener; it ends with the runner.
+    ///
+    /// A listener who is slow misses the oldest of more than 256 events.
+    public nonisolated var events: AsyncStream<RunnerEvent> { self.session.events }
 
     /// Takes over tokens that were obtained elsewhere, and stores them.
     ///

@@ -8,12 +8,18 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     private let lower: RunnerCore<AccessToken>
 
     init(vault: OAuthVault<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
+        // Never cancelled: the server may have exchanged the refresh token already. The vault limits the time of a refresh;
+        // a person may take as long as they like.
+        var policy = policy
+        policy.cancelsUnwantedUpdates = false
+        policy.updateTimeout = nil
         let upper = RunnerCore<OAuthGrant<AccessToken, RefreshToken>>(
             policy: policy,
             observer: repository.observer,
             time: repository.time,
+            wallTime: repository.wallTime,
             spawn: repository.spawn,
-            update: { try await vault.grant(insteadOf: $0?.value) }
+            update: { refused, session in try await vault.grant(insteadOf: refused?.value, session: session) }
         )
         self.vault = vault
         self.upper = upper
@@ -21,20 +27,28 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             policy: policy,
             observer: repository.observer,
             time: repository.time,
+            wallTime: repository.wallTime,
             spawn: repository.spawn,
             parentEpoch: { upper.epoch },
-            update: { refused in
-                try await upper.run { held in try await vault.access(with: held, of: upper, insteadOf: refused) }
+            update: { refused, _ in
+                try await upper.run { held, _ in try await vault.access(with: held, of: upper, insteadOf: refused) }
             }
         )
     }
 
     /// Runs `task` with an access token.
     nonisolated(nonsending) func run<Output: Sendable>(
+        timeout: Duration?,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.lower.run { try await task($0.value) }
+        try await self.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
     }
+
+    /// Has the access token renewed.
+    nonisolated(nonsending) func refreshed() async throws -> AccessToken { try await self.lower.refreshed().value }
+
+    /// What happens to the access token from now on.
+    var events: AsyncStream<RunnerEvent> { self.lower.watchers.stream }
 
     /// Takes over tokens that were obtained elsewhere, and stores them.
     nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
@@ -54,6 +68,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         self.vault.sessionEnded()
         self.upper.end(.signOut)
         self.lower.end(.signOut)
+    }
+
+    func sessionWillEnd(before epoch: UInt64) async throws {
+        try await self.vault.sessionWillEnd(before: epoch)
     }
 
     func removeTraces() async throws {

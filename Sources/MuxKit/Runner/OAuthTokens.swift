@@ -6,10 +6,16 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
     /// The refresh token to use from now on, if the server exchanged it (RFC 6749, section 6); `nil` to keep the old one.
     public var refresh: RefreshToken?
 
+    /// How long the access token lives (`expires_in`, RFC 6749, section 5.1); `nil` if the server did not say.
+    ///
+    /// The token is renewed a little before its end: see ``RunnerPolicy/leeway``.
+    public var accessLifetime: Duration?
+
     /// Describes a renewal.
-    public init(access: AccessToken, refresh: RefreshToken? = nil) {
+    public init(access: AccessToken, refresh: RefreshToken? = nil, accessLifetime: Duration? = nil) {
         self.access = access
         self.refresh = refresh
+        self.accessLifetime = accessLifetime
     }
 }
 
@@ -21,10 +27,14 @@ public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendab
     /// The first access token, if the server gave one with it; `nil` to have it made with the refresh token.
     public var access: AccessToken?
 
+    /// How long the access token lives, if there is one and the server said.
+    public var accessLifetime: Duration?
+
     /// Describes a sign-in.
-    public init(refresh: RefreshToken, access: AccessToken? = nil) {
+    public init(refresh: RefreshToken, access: AccessToken? = nil, accessLifetime: Duration? = nil) {
         self.refresh = refresh
         self.access = access
+        self.accessLifetime = accessLifetime
     }
 }
 

@@ -1,16 +1,25 @@
 public import Foundation
 
-/// Keeps tokens in a file that only its owner can read: mode 0600, in a folder of mode 0700.
+/// Keeps tokens in a file that only its owner can read: mode 0600, in a folder of mode 0700 that holds nothing else.
 ///
 /// On Apple platforms the file is also protected until the device was first unlocked, and kept out of backups.
 ///
-/// **Concurrent calls** wait for one another, on a thread of the store's own.
+/// **Concurrent calls** wait for one another, on a thread of the store's own; several processes may share the store, and
+/// ``lease`` keeps them from renewing tokens at the same time.
 ///
-/// **On disk.** Killed at any point, the file has its old content or the new one.
+/// **On disk.** Killed at any point, the file has its old content or the new one. What a killed process left beside it is
+/// removed by the next one that uses the store.
 public actor ProtectedFileTokenStore: TokenStore {
     private let executor = DiskExecutor(label: "MuxKit.ProtectedFileTokenStore")
     private let file: DurableFile
+    private let lock: FolderLock
     private let folder: String
+    private let fileSystem: any FileSystem
+    /// Whether what killed processes left was removed.
+    private var isTidy = false
+
+    /// A ``FileLease`` in the same folder.
+    public nonisolated let lease: (any MuxLease)?
 
     /// The executor of the store's blocking calls.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -21,28 +30,39 @@ public actor ProtectedFileTokenStore: TokenStore {
     ///
     /// - Parameters:
     ///   - name: Tells the tokens from others in the folder: any text. The file is named by a digest of it.
-    ///   - directory: The folder; `nil` for a folder of this app among the user's data (XDG on Linux, Application Support on
-    ///     Apple platforms). Unlike the caches folder, the system does not empty it.
+    ///   - directory: The folder in which the store makes its own, "tokens"; `nil` for a folder of this app among the user's
+    ///     data (XDG on Linux, Application Support on Apple platforms). Unlike the caches folder, the system does not empty it.
     public init(named name: String, directory: URL? = nil) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
     }
 
     package init(named name: String, directory: URL?, fileSystem: any FileSystem) {
-        let folder = directory ?? MuxStoreLocation.standard(.data)
+        let folder = (directory ?? MuxStoreLocation.standard(.data)).appending(component: "tokens")
+        self.fileSystem = fileSystem
+        let fileName = "tokens-" + Hex.text(of: FNV.hash(name.utf8))
         self.folder = folder.standardizedFileURL.path(percentEncoded: false)
-        self.file = DurableFile("tokens-" + Hex.text(of: FNV.hash(name.utf8)), in: self.folder, fileSystem: fileSystem)
+        self.file = DurableFile(fileName, in: self.folder, fileSystem: fileSystem)
+        self.lock = FolderLock(fileName + ".lock", in: self.folder, fileSystem: fileSystem)
+        self.lease = FileLease(named: name, directory: folder, fileSystem: fileSystem)
     }
 
     /// Returns what was saved last; `nil` if there is no file.
     ///
     /// - Throws: ``MuxStoreError`` if there is a file and it cannot be read now.
-    public func load() throws -> Data? { try self.file.read() }
+    public func load() throws -> Data? {
+        let content = try self.file.read()
+        if content != nil { self.tidy() }
+        return content
+    }
 
     /// Replaces the file's content; returns when that survives a power cut.
     ///
     /// - Throws: ``MuxStoreError``; the file then has its old content.
     public func save(_ data: Data) throws {
-        try self.file.write(data, durability: .full)
+        try self.lock.hold { () throws(MuxStoreError) in
+            self.tidyAlone()
+            try self.file.write(data, durability: .full)
+        }
         _ = FolderManners.mark(self.folder)
     }
 
@@ -50,9 +70,27 @@ public actor ProtectedFileTokenStore: TokenStore {
     ///
     /// - Throws: ``MuxStoreError``; the file may then still be there.
     public func delete() throws {
-        try self.file.remove(durability: .full)
-        // A killed writer may have left tokens beside the file.
-        try self.file.removeLeftovers()
+        guard try self.fileSystem.status(at: self.folder) != nil else { return }
+        try self.lock.hold { () throws(MuxStoreError) in
+            try self.file.remove(durability: .full)
+            // A killed writer may have left tokens beside the file.
+            try self.file.removeLeftovers()
+        }
+    }
+
+    /// Removes what killed processes left, if nobody has yet; what cannot be removed now is left to the next one.
+    private func tidy() {
+        guard !self.isTidy else { return }
+        try? self.lock.hold { () throws(MuxStoreError) in self.tidyAlone() }
+    }
+
+    /// Does the same while no other process writes.
+    private func tidyAlone() {
+        guard !self.isTidy else { return }
+        self.isTidy = true
+        // The folder is the store's own, but somebody may have made it, or copied it, with another mode.
+        _ = FolderManners.restrict(self.folder)
+        try? self.file.removeLeftovers()
     }
 }
 

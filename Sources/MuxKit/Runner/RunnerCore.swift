@@ -1,97 +1,129 @@
+package import Foundation
+
 /// One layer of dependency: its state, its flights, and the loop that runs a task until it accepts the dependency.
 package final class RunnerCore<Dependency: Sendable>: Sendable {
     package typealias Machine = DependencyStateMachine<Dependency>
     package typealias Held = Machine.Held
+    typealias Engine = FlightEngine<SoleKey, Held, Machine>
 
     /// What a stored update brings.
     package struct Updated: Sendable {
         let result: UpdateResult<Dependency>
         /// The epoch of the parent's value that it was made with.
         let parentEpoch: UInt64
+        /// The epoch before, of a parent's value that was exchanged for one that continues it.
+        let formerParentEpoch: UInt64
+        /// How long the value will live, if that is known.
+        let lifetime: Duration?
 
-        package init(_ result: UpdateResult<Dependency>, parentEpoch: UInt64 = 0) {
+        package init(
+            _ result: UpdateResult<Dependency>,
+            parentEpoch: UInt64 = 0,
+            continuing formerParentEpoch: UInt64? = nil,
+            lifetime: Duration? = nil
+        ) {
             self.result = result
             self.parentEpoch = parentEpoch
+            self.formerParentEpoch = formerParentEpoch ?? parentEpoch
+            self.lifetime = lifetime
         }
     }
 
-    /// Makes a value; receives the one that was refused, `nil` if there is none.
-    package typealias StoredUpdate = @Sendable (Held?) async throws -> Updated
+    /// Makes a value; receives the one that was refused, `nil` if there is none, and the session in which it is needed.
+    package typealias StoredUpdate = @Sendable (Held?, UInt64) async throws -> Updated
 
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     private struct LookAgain: Error {}
 
-    private let engine: FlightEngine<SoleKey, Held, Machine>
+    let engine: Engine
     let policy: RunnerPolicy
     let time: TimeSource
-    private let parentEpoch: @Sendable () -> UInt64
+    let wallTime: @Sendable () -> Date
+    let parentEpoch: @Sendable () -> UInt64
+    let observer: (any MuxObserver)?
+    let watchers = RunnerEvents()
     private let storedUpdate: StoredUpdate?
-    private let observer: (any MuxObserver)?
 
     package init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy,
         observer: (any MuxObserver)?,
         time: TimeSource,
+        wallTime: @escaping @Sendable () -> Date = { Date() },
         spawn: Spawn,
         parentEpoch: @escaping @Sendable () -> UInt64 = { 0 },
         update: StoredUpdate? = nil
     ) {
         self.policy = policy
         self.time = time
+        self.wallTime = wallTime
         self.parentEpoch = parentEpoch
         self.storedUpdate = update
         self.observer = observer
-        // No linger: an update is never cancelled because nobody waits.
-        let options = FlightEngine<SoleKey, Held, Machine>.Options(
-            linger: nil,
+        let options = Engine.Options(
+            linger: policy.cancelsUnwantedUpdates ? .zero : nil,
+            deadline: policy.updateTimeout,
+            timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
             wouldDeadlock: RunnerError.wouldDeadlock
         )
-        self.engine = FlightEngine(Machine(value), options, time: time, spawn: spawn)
+        let expiry = value.flatMap { value in
+            Self.expiry(of: value, lifetime: nil, isNew: false, policy, at: time.now, wallTime: wallTime)
+        }
+        self.engine = FlightEngine(Machine(value, expiry: expiry), options, time: time, spawn: spawn)
     }
 
     // MARK: - Running
 
     /// Runs `task` with the dependency; the stored update runs in a task of its own that no caller owns.
     package nonisolated(nonsending) func run<Output: Sendable>(
-        _ task: (Held) async throws -> RunResult<Output>
+        timeout: Duration? = nil,
+        _ task: (Held, Machine.Call) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.loop(task) { call in
-            // First of all, for what an update needs is made in vain if there is none to be made.
-            if let held = self.usable(in: call) { return held }
-            let update = self.storedUpdate
-            let launch = FlightEngine<SoleKey, Held, Machine>.Launch.spawned(name: "mux.update") { [weak self] flight in
-                guard let update else { return }  // no flight starts without one
-                // A flight that was dismissed before its turn came must not meet the next one's update.
-                guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
-                self?.tell(.updateStarted)
-                let start = self?.time.now
-                let failed = self?.held
-                let result: Result<Updated, any Error>
-                do {
-                    result = .success(try await update(failed))
-                } catch {
-                    result = .failure(error)
-                }
-                self?.land(flight, result, since: start)
-            }
-            do {
-                guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else {
-                    return nil
-                }
-                return held
-            } catch is LookAgain {
-                return nil
-            }
+        try await self.loop(self.begun(timeout), task) { call in try await self.obtainStored(&call) }
+    }
+
+    /// Has the dependency renewed, by an update that is running or by a new one.
+    package nonisolated(nonsending) func refreshed() async throws -> Held {
+        var call = self.begun(nil)
+        call.isForced = true
+        call.badEpoch = self.held?.epoch
+        return try await self.loop(call) { held, _ in
+            .output(held)
+        } obtain: { call in
+            try await self.obtainStored(&call)
         }
+    }
+
+    private nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
+        if let held = self.usable(in: call) { return held }
+        let update = self.storedUpdate
+        let session = call.session
+        let launch = Engine.Launch.spawned(name: "mux.update") { [weak self] flight in
+            guard let update else { return }  // no flight starts without one
+            // A flight that was dismissed before its turn came must not meet the next one's update.
+            guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
+            self?.updateStarts()
+            let start = self?.time.now
+            let failed = self?.held
+            let result: Result<Updated, any Error>
+            do {
+                result = .success(try await update(failed, session))
+            } catch {
+                result = .failure(error)
+            }
+            self?.land(flight, result, insteadOf: failed, since: start)
+        }
+        guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else { return nil }
+        return held
     }
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     package nonisolated(nonsending) func run<Output: Sendable>(
-        _ task: (Held) async throws -> RunResult<Output>,
-        update: (Dependency?) async throws -> UpdateResult<Dependency>
+        timeout: Duration? = nil,
+        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
+        update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.loop(task) { call in
+        try await self.loop(self.begun(timeout), task) { call in
             if let held = self.usable(in: call) { return held }
             let flight: FlightID
             switch try await self.enter(&call, .byCaller, canUpdate: true) {
@@ -99,63 +131,128 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             case .lead(let id): flight = id
             }
             let start = self.time.now
-            let result: Result<Updated, any Error>
-            do {
-                // Whoever this call works for waits for the update, as it would for one in a task of its own.
-                let node = self.engine.node(.sole)
-                let caller = FlightNode.current
-                if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
-                defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
-                let updated = try await shieldedFromCancellation(for: node) {
-                    // The way here may have taken a while: the value to replace is the one of now.
-                    guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
-                    self.tell(.updateStarted)
-                    return try await update(self.refusedValue)
-                }
-                result = .success(Updated(updated))
-            } catch is LookAgain {
-                try Task.checkCancellation()
-                return nil
-            } catch {
-                result = .failure(error)
+            guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
+            let isKept = self.land(flight, result, insteadOf: failed, since: start)
+            if isKept, case .failure(let error) = result, !error.saysBadDependency, error.criticalCause == nil {
+                try self.checkPatience(call)
+                throw error
             }
-            let isKept = self.land(flight, result, since: start)
-            try Task.checkCancellation()
-            if isKept, case .failure(let error) = result, !error.saysBadDependency { throw error }
             return nil  // look again: the update has left a value or a refusal, or a fence has passed it
         }
     }
 
-    private nonisolated(nonsending) func loop<Output: Sendable>(
-        _ task: (Held) async throws -> RunResult<Output>,
-        obtain: (inout Machine.Call) async throws -> Held?
-    ) async throws -> Output {
-        try Task.checkCancellation()
-        var call = self.engine.withState { $0.call(at: self.time.now) }
-        while true {
-            guard let held = try await obtain(&call) else { continue }
-            do {
-                if case .output(let output) = try await task(held) { return output }
-                call.lastError = nil
-            } catch  where error.saysBadDependency {
-                call.lastError = error
+    /// The outcome of an update that is the caller's own, and what it was to replace; `nil` if it was called off.
+    private nonisolated(nonsending) func led(
+        _ flight: FlightID,
+        by call: Machine.Call,
+        _ update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
+    ) async -> (Result<Updated, any Error>, Held?)? {
+        let start = self.time.now
+        let limit = self.policy.updateTimeout
+        var failed: Held?
+        do {
+            // Whoever this call works for waits for the update, as it would for one in a task of its own.
+            let node = self.engine.node(.sole)
+            let caller = FlightNode.current
+            if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
+            defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
+            let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
+                // The way here may have taken a while: the value to replace is the one of now.
+                guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
+                self.updateStarts()
+                failed = self.held
+                return try await update(failed?.value, call)
             }
-            call.badEpoch = held.epoch
-            try Task.checkCancellation()
+            return (.success(Updated(updated)), failed)
+        } catch is LookAgain {
+            return nil
+        } catch {
+            guard error is CancellationError, let limit, self.time.now >= start.advanced(by: limit) else {
+                return (.failure(error), failed)
+            }
+            return (.failure(RunnerError.updateTimedOut(after: limit)), failed)
         }
     }
 
-    /// The value, if the call can use it as it is.
+    private func begun(_ timeout: Duration?) -> Machine.Call {
+        let now = self.time.now
+        var call = self.engine.withState { $0.call(at: now) }
+        call.deadline = timeout.map { now.advanced(by: $0) }
+        return call
+    }
+
+    private nonisolated(nonsending) func loop<Output: Sendable>(
+        _ begun: Machine.Call,
+        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
+        obtain: (inout Machine.Call) async throws -> Held?
+    ) async throws -> Output {
+        var call = begun
+        while true {
+            try self.checkPatience(call)
+            guard let held = try await self.obtained(&call, obtain) else { continue }
+            do {
+                if case .output(let output) = try await task(held, call) { return output }
+                call.lastError = nil
+            } catch  where error.saysBadDependency {
+                call.lastError = error
+            } catch {
+                guard let cause = error.criticalCause else { throw error }
+                throw self.raise(cause, call)
+            }
+            call.badEpoch = held.epoch
+        }
+    }
+
+    /// The value, if the call can use it as it is: looked for first, for what an update needs is made in vain if there is
+    /// none to be made.
     private func usable(in call: Machine.Call) -> Held? {
         let parentEpoch = self.parentEpoch()
-        return self.engine.withState { $0.usable(in: call, parentEpoch: parentEpoch) }
+        let now = self.time.now
+        return self.engine.withState { $0.usable(in: call, parentEpoch: parentEpoch, at: now) }
+    }
+
+    private nonisolated(nonsending) func obtained(
+        _ call: inout Machine.Call,
+        _ obtain: (inout Machine.Call) async throws -> Held?
+    ) async throws -> Held? {
+        do {
+            return try await obtain(&call)
+        } catch is LookAgain {
+            return nil
+        } catch let critical as RaisedCritical {
+            throw critical.claimed()
+        } catch {
+            // The old value, which was to be renewed early, is better than none.
+            let now = self.time.now
+            guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.isGood(at: now) }) else {
+                throw error
+            }
+            call.takesEnding = true
+            return nil
+        }
+    }
+
+    /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
+    private func checkPatience(_ call: Machine.Call) throws {
+        let isCancelled = Task.isCancelled
+        let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
+        guard isCancelled || timedOut else { return }
+        switch self.engine.withState({ $0.standing(call) }) {
+        case let critical as RaisedCritical: throw critical.claimed()
+        case let error?: throw error
+        case nil: throw isCancelled ? CancellationError() : self.timeout(of: call)
+        }
+    }
+
+    private func timeout(of call: Machine.Call) -> any Error {
+        RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
     private nonisolated(nonsending) func enter(
         _ call: inout Machine.Call,
-        _ launch: FlightEngine<SoleKey, Held, Machine>.Launch,
+        _ launch: Engine.Launch,
         canUpdate: Bool
-    ) async throws -> FlightEngine<SoleKey, Held, Machine>.Landing {
+    ) async throws -> Engine.Landing {
         let parentEpoch = self.parentEpoch()
         let now = self.time.now
         var waits = false
@@ -164,55 +261,18 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             launch: launch,
             decide: { state in
                 switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
-                case .use(let held): .answer(held)
-                case .fail(let error): .fail(error)
-                case .update: canUpdate ? .fly : .fail(RunnerError.noUpdate)
+                case .use(let held): return .answer(held)
+                case .fail(let error): return .fail(error)
+                case .update:
+                    guard canUpdate else { return .fail(RunnerError.noUpdate) }
+                    guard let deadline = call.deadline else { return .fly }
+                    let timeout = self.timeout(of: call)
+                    return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
                 }
             },
             joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
-    }
-
-    /// The value that an update which starts now is to replace.
-    private var refusedValue: Dependency? { self.held?.value }
-
-    /// Ends a flight.
-    ///
-    /// - Returns: Whether its outcome counted: no fence had passed it.
-    @discardableResult
-    private func land(_ flight: FlightID, _ result: Result<Updated, any Error>, since start: Moment?) -> Bool {
-        var isKept = false
-        let hasValue =
-            if case .success(let updated) = result, case .updatedDependency = updated.result { true } else { false }
-        self.engine.land(flight, of: .sole, failed: !hasValue) { state, mayKeep in
-            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
-            guard mayKeep else { return .failure(RunnerError.reset) }
-            isKept = true
-            switch result {
-            case .success(let updated):
-                guard case .updatedDependency(let value) = updated.result else {
-                    let error = RunnerError.updateFailed(underlying: nil)
-                    state.refused(error)
-                    return .failure(error)
-                }
-                return .success(state.changed(to: value, parentEpoch: updated.parentEpoch))
-            case .failure(let error):
-                guard error.saysBadDependency else { return .failure(error) }
-                let refusal = RunnerError.updateFailed(underlying: error)
-                state.refused(refusal)
-                return .failure(refusal)
-            }
-        }
-        if !isKept, case .success(let updated) = result {
-            self.engine.withState { $0.parentContinued(epoch: updated.parentEpoch) }
-        }
-        self.tell(hasValue ? .updated : .updateFailed, start.map { self.time.now.duration(since: $0) })
-        return isKept
-    }
-
-    private func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
-        self.observer?.observe(MuxEvent(kind, duration: duration))
     }
 
     // MARK: - From outside
@@ -226,6 +286,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Raised with every change of the value.
     package var epoch: UInt64 { self.engine.withState { $0.epoch } }
 
+    /// The epoch that a child's value must not be older than.
+    package var epochForChildren: UInt64 {
+        let parentEpoch = self.parentEpoch()
+        return self.engine.withState { $0.epochForChildren(parentEpoch: parentEpoch) }
+    }
+
     /// Raised when a session ends.
     package var session: UInt64 { self.engine.withState { $0.session } }
 
@@ -235,10 +301,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @discardableResult
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
         let parentEpoch = self.parentEpoch()
-        return self.engine.dismissAll(cancelling: cancellingUpdate) { state in
-            let held = state.changed(to: value, parentEpoch: parentEpoch)
-            return (.success(held), held)
+        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
+        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+            let held = state.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+            return (.success(held), (held, state.nextEvent()))
         }
+        self.watchers.tell(.set(epoch: held.epoch), number: number)
+        return held
     }
 
     /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
@@ -247,7 +316,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Notes something about the value of `held`, unless more has become known meanwhile.
-    package func note(_ held: Held, as value: Dependency) {
+    @discardableResult
+    package func note(_ held: Held, as value: Dependency) -> Held? {
         self.engine.withState { $0.noted(held, as: value) }
     }
 
@@ -258,10 +328,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
     package func end(_ end: Machine.End) {
-        self.engine.dismissAll(cancelling: true) { state in
+        let number = self.engine.dismissAll(cancelling: true) { state in
             state.ended(end)
-            return (.failure(end.error), ())
+            return (.failure(end.error), state.nextEvent())
         }
+        self.watchers.tell(end == .reset ? .reset : .signedOut, number: number)
     }
 
     /// How many callers wait and how many updates run: zero at rest.

@@ -1,4 +1,4 @@
-/// Bounds on what a runner does for one call.
+/// Bounds on what a runner does.
 public struct RunnerPolicy: Sendable, Hashable {
     /// How many updates a call may ask for because its task refused the dependency; at least 0.
     ///
@@ -11,11 +11,50 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// token is, only if its error says that this does no harm, or says nothing: see ``RetryAdvice/isRepeatable``.
     public var retry: RetryPolicy?
 
+    /// How many dependencies may be refused and replaced within ``window``, over all callers; `nil` for any number.
+    ///
+    /// When there were as many, calls whose task refuses the dependency fail with
+    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)`` until the window has moved on.
+    public var maximumUpdatesPerWindow: Int? = 5
+
+    /// The time in which replaced dependencies are counted.
+    public var window = Duration.seconds(30)
+
+    /// How long an update may take; `nil` for as long as it likes.
+    ///
+    /// Then it is cancelled, and all who wait get ``RunnerError/updateTimedOut(after:)``; the next call tries again. Where
+    /// the update is the caller's own closure, this ends when the closure does. A sign-in may take as long as it likes.
+    public var updateTimeout: Duration? = .seconds(300)
+
+    /// For how long after an update that threw calls get the same error at once, instead of another try.
+    public var coolDown = Duration.zero
+
+    /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``.
+    ///
+    /// Of one that lives for less than twice that time, half the life. If the renewal fails, the old one is used to its end.
+    public var leeway = Duration.seconds(30)
+
+    /// Whether an update that brings a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.
+    ///
+    /// It matters only where dependencies are `Equatable`.
+    public var refusesSameDependency = false
+
+    /// Whether an update is cancelled when nobody waits for it any more; otherwise it finishes, and its value is kept.
+    ///
+    /// ``OAuthDependentRunner`` never does that: the server may have exchanged the refresh token already.
+    public var cancelsUnwantedUpdates = false
+
+    /// For how long a ``MuxLease`` is taken at a time: what the death of its holder costs the others at most.
+    public var leaseDuration = Duration.seconds(10)
+
     /// Makes a policy.
     ///
-    /// - Parameter maximumUpdatesPerCall: How many updates a call may ask for.
-    public init(maximumUpdatesPerCall: Int = 5) {
+    /// - Parameters:
+    ///   - maximumUpdatesPerCall: How many updates a call may ask for.
+    ///   - maximumUpdatesPerWindow: How many refused dependencies may be replaced in half a minute; `nil` for any number.
+    public init(maximumUpdatesPerCall: Int = 5, maximumUpdatesPerWindow: Int? = 5) {
         self.maximumUpdatesPerCall = maximumUpdatesPerCall
+        self.maximumUpdatesPerWindow = maximumUpdatesPerWindow
     }
 
     /// One update for each call: a token that is refused right after it was renewed is not refused for its age.

@@ -18,6 +18,14 @@ public protocol TokenStore: Sendable {
     ///
     /// - Throws: If that failed.
     func delete() async throws
+
+    /// Keeps processes that share the store from renewing tokens at the same time; `nil` if nobody shares it.
+    var lease: (any MuxLease)? { get }
+}
+
+extension TokenStore {
+    /// Nobody shares the store.
+    public var lease: (any MuxLease)? { nil }
 }
 
 /// Keeps tokens in memory: gone with the process.

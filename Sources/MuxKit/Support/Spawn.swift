@@ -36,10 +36,12 @@ package protocol JobSchedule: TaskExecutor {
 ///
 /// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
 ///
-/// If a flight is named, the operation is the work of that flight.
+/// If a flight is named, the operation is the work of that flight. If a limit is given, the operation is cancelled when it
+/// takes longer.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: FlightNode? = nil,
+    limit: (time: TimeSource, duration: Duration)? = nil,
     _ operation: () async throws -> Success
 ) async throws -> Success {
     // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
@@ -57,6 +59,13 @@ package func shieldedFromCancellation<Success: Sendable>(
                 }
             }
         }
+        let timer = limit.map { limit in
+            Task<Void, Never> {
+                guard (try? await limit.time.sleep(for: limit.duration)) != nil else { return }
+                task.cancel()
+            }
+        }
+        defer { timer?.cancel() }
         return try await task.value
     }
 }

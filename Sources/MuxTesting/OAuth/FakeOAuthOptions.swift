@@ -9,6 +9,10 @@ public struct FakeOAuthOptions: Sendable, Hashable {
     /// Whether a refresh hands out a new refresh token and spends the old one.
     public var rotatesRefreshTokens = true
 
+    /// Whether a spent refresh token is exchanged again as long as nobody has used the one that it was exchanged for: the
+    /// reply may have been lost.
+    public var forgivesLostReplies = false
+
     /// Whether every new access token ends the user's earlier ones: the trouble of Alice and Bob.
     public var newAccessTokenKillsPrevious = false
 

@@ -72,6 +72,27 @@ package enum Socket {
         return (descriptor, UInt16(bigEndian: address.sin_port))
     }
 
+    /// Connects to a port of 127.0.0.1.
+    package static func dial(port: UInt16) throws(LoopbackError) -> Int32 {
+        let descriptor = socket(AF_INET, Self.stream, 0)
+        guard descriptor >= 0 else { throw .cannotConnect(code: errno) }
+        Self.configure(descriptor)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
+        let length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isConnected = withUnsafePointer(to: &address) { address in
+            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) == 0 }
+        }
+        guard isConnected else {
+            let code = errno
+            Self.close(descriptor)
+            throw .cannotConnect(code: code)
+        }
+        return descriptor
+    }
+
     /// Takes the next connection; `nil` if it was gone again.
     package static func accept(_ listener: Int32) -> Int32? {
         let descriptor = Self.systemAccept(listener)

@@ -126,7 +126,8 @@ struct ScenarioTests {
     @Test func `S5 without bounds a server that refuses every token is asked for ever`() async throws {
         let updates = Guarded(0)
         let stop = Gate<Void>()
-        let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: .max)) { failed in
+        let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: .max, maximumUpdatesPerWindow: nil)) {
+            failed in
             if updates.next() == 10_000 { try await stop.pass() }
             return .updatedDependency((failed ?? 0) + 1)
         }

@@ -1,0 +1,105 @@
+/// What an authorisation server offers, in one place.
+///
+/// ``OAuthAccount`` offers the same to an app, with everything that a runner adds.
+public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
+    /// What opens resources.
+    associatedtype AccessToken: Codable & Sendable
+    /// What makes access tokens.
+    associatedtype RefreshToken: Codable & Sendable
+
+    /// Asks the person to sign in.
+    ///
+    /// - Returns: The tokens of a new session.
+    /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or anything else that went wrong.
+    func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Lets the person change what the server knows about them, for which it issues new tokens.
+    ///
+    /// - Returns: The tokens that are good from now on.
+    /// - Throws: Anything that went wrong.
+    func editProfile() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Makes an access token with a refresh token.
+    ///
+    /// - Throws: A ``BadDependencyError`` if the server refuses the token, anything else if it is worth another try.
+    func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
+
+    /// Tells the server that the session is over, such as by revoking its tokens (RFC 7009).
+    ///
+    /// - Throws: Anything that went wrong; the session is over on this side nevertheless.
+    func logout() async throws
+}
+
+/// A person's account at a server: the four things that an app does with one.
+///
+/// ```swift
+/// let account = OAuthAccount(MyService(), store: .protectedFile(named: "session"))
+/// try await account.authorize()
+/// let page = try await account.runner.run { access in … }
+/// await account.logout()
+/// ```
+///
+/// **Concurrent calls** share sign-ins and refreshes, as those of ``runner`` do.
+public struct OAuthAccount<Service: OAuthService>: Sendable {
+    /// Runs tasks with the account's access token.
+    public let runner: OAuthDependentRunner<Service.AccessToken, Service.RefreshToken>
+
+    private let service: Service
+
+    /// Makes an account.
+    ///
+    /// - Parameters:
+    ///   - service: The server.
+    ///   - store: Keeps the tokens between launches.
+    ///   - lease: Keeps processes that share the store from renewing at the same time; `nil` for the store's own.
+    ///   - repository: Whose session the tokens belong to.
+    ///   - policy: Bounds on what is done for one call.
+    public init(
+        _ service: Service,
+        store: any TokenStore = .inMemory,
+        lease: (any MuxLease)? = nil,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall
+    ) {
+        self.service = service
+        self.runner = OAuthDependentRunner(
+            store: store,
+            lease: lease,
+            repository: repository,
+            policy: policy,
+            refreshAccess: { try await service.refresh($0) },
+            signIn: { try await service.authorize() }
+        )
+    }
+
+    /// Has the person sign in, unless there are tokens already.
+    ///
+    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
+
+    /// Lets the person change what the server knows about them, and takes over the tokens that it issues.
+    ///
+    /// - Throws: What the service threw, or ``RunnerError/tokensNotStored(underlying:)``.
+    public func editProfile() async throws {
+        let tokens = try await self.service.editProfile()
+        try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
+    }
+
+    /// Renews the access token, however good it is.
+    ///
+    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    public func refresh() async throws { try await self.runner.refresh() }
+
+    /// Ends the session, here and at the server.
+    ///
+    /// The session is over on this side first, whether or not the server can be told.
+    ///
+    /// - Returns: What could not be removed from disk.
+    /// - Throws: What the service threw.
+    @discardableResult
+    public func logout() async throws -> MuxClearReport {
+        let report = await self.runner.signOut()
+        try await self.service.logout()
+        return report
+    }
+}

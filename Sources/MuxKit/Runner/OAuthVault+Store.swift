@@ -1,0 +1,265 @@
+/// What the vault does with the token store.
+extension OAuthVault {
+    // MARK: - Taking up what is there
+
+    /// The grant in the store, if it is not the `refused` one nor older.
+    ///
+    /// - Parameters:
+    ///   - refused: The grant that the server refused.
+    ///   - mayRemove: Whether nobody else can be storing tokens now, so that what is left of an ended session can go.
+    func restored(insteadOf refused: Grant?, mayRemove: Bool) async throws -> Grant? {
+        let mayRestore = self.memo.withLock { $0.mayRestore }
+        // After a sign-out here, only what somebody else has left since.
+        guard mayRestore || self.leaseHolder != nil else { return nil }
+        let epoch: UInt64
+        do {
+            epoch = try await self.repositoryEpoch()
+        } catch {
+            guard mayRestore else { return nil }
+            throw RunnerError.tokensUnreadable(underlying: error)
+        }
+        switch try await self.tokens.load(session: epoch) {
+        case .nothing:
+            return nil
+        case .record(let record):
+            if let refused, (record.serial ?? 0) <= refused.serial { return nil }
+            // The epoch may have been lost with the caches folder; it never goes back.
+            if record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
+                self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
+            }
+            self.met(record)
+            return Grant(record)
+        case .ended(let end):
+            // A sign-out was cut short.
+            if end > epoch { try await self.endedElsewhere(before: end) }
+            guard mayRemove else { return nil }
+            try await self.storeLane.run {
+                guard self.memo.withLock({ $0.storedSession }) == nil else { return }
+                try? await self.tokens.store.delete()
+            }
+            return nil
+        }
+    }
+
+    /// The grant of `upper` after a look at what others who share the store have left; it is that of `held` if nothing.
+    ///
+    /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
+    func withSiblings(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held {
+        guard self.leaseHolder != nil else { return held }
+        let epoch = try await self.repositoryEpoch()
+        switch try await self.tokens.load(session: epoch) {
+        case .nothing:
+            guard held.value.isStored else { return held }
+            try await self.endedElsewhere(before: epoch &+ 1)
+        case .ended(let end):
+            try await self.endedElsewhere(before: max(end, epoch &+ 1))
+        case .record(let record) where record.session > epoch:
+            try await self.endedElsewhere(before: record.session)
+        case .record(let record):
+            self.met(record)
+            guard (record.serial ?? 0) > held.value.serial, var grant = Grant(record) else { return held }
+            grant.lane = held.value.lane
+            let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)
+            return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
+        }
+        throw RunnerError.signedOut
+    }
+
+    /// Checks that nobody has signed out elsewhere, just before tokens are stored; in the lane.
+    private func checkOutside(session epoch: UInt64, isStored: Bool) async throws {
+        guard self.leaseHolder != nil else { return }
+        switch try? await self.tokens.load(session: epoch) {
+        case .nothing? where isStored: throw RunnerError.signedOut
+        case .ended(let end)? where end > epoch: throw RunnerError.signedOut
+        case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
+        case .nothing?, .ended?, .record?, nil: break
+        }
+    }
+
+    private func endedElsewhere(before epoch: UInt64) async throws {
+        do {
+            try await self.repository.endSession(before: epoch)
+        } catch {
+            throw RunnerError.tokensUnreadable(underlying: error)
+        }
+    }
+
+    private func met(_ record: Tokens.Record) {
+        // Somebody was about to send the refresh token, and did not live to tell the outcome.
+        if let attempt = record.attempt, attempt.owner != self.owner {
+            self.repository.observer?.observe(MuxEvent(.updateInterrupted))
+        }
+        self.memo.withLock { $0.serial = max($0.serial, record.serial ?? 0) }
+    }
+
+    // MARK: - Storing
+
+    /// Makes the grant durable, unless it is.
+    ///
+    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated. Where the stored one is as
+    ///   good for the server, a store that fails now is tried again with the next grant.
+    func store(_ held: Upper.Held, of upper: Upper) async throws {
+        do {
+            try await self.storeNow(held, of: upper)
+        } catch let error as RunnerError {
+            guard case .tokensNotStored = error, !held.value.isRotated else { throw error }
+        }
+    }
+
+    /// Makes the grant durable, unless it is.
+    ///
+    /// - Throws: ``RunnerError``: not stored, or signed out.
+    func storeNow(_ held: Upper.Held, of upper: Upper) async throws {
+        guard !held.value.isStored else { return }
+        _ = try await self.write(held, of: upper, attempt: nil)
+    }
+
+    /// Notes durably that the refresh token is about to be sent.
+    ///
+    /// - Returns: The grant, which is stored now.
+    /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, a store that fails is no reason to
+    ///   send nothing.
+    func journaled(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held {
+        let attempt = Tokens.Attempt(owner: self.owner, time: self.repository.wallTime())
+        do {
+            return try await self.write(held, of: upper, attempt: attempt)
+        } catch let error as RunnerError {
+            guard case .tokensNotStored = error, !held.value.rotates, !held.value.isRotated else { throw error }
+            return held
+        }
+    }
+
+    private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws
+        -> Upper.Held
+    {
+        let epoch: UInt64
+        do {
+            epoch = try await self.repositoryEpoch()
+        } catch {
+            throw RunnerError.tokensNotStored(underlying: error)
+        }
+        return try await self.inStoreLane {
+            guard let present = upper.held, present.session == held.session,
+                !self.memo.withLock({ $0.isEnding })
+            else { throw RunnerError.signedOut }
+            var grant = present.value
+            guard !grant.isStored || attempt != nil else { return present }
+            try await self.checkOutside(session: epoch, isStored: grant.isStored)
+            grant.serial = try await self.save(grant, session: epoch, attempt)
+            grant.isStored = true
+            self.memo.withLock { $0.storedSession = held.session }
+            return upper.note(present, as: grant) ?? present
+        }
+    }
+
+    /// Makes the grant of a sign-in durable, unless other tokens took its place.
+    func stored(_ grant: Grant, ofLine line: UInt64, _ session: UInt64) async throws -> Grant {
+        let epoch = try await self.repositoryEpoch()
+        return try await self.inStoreLane {
+            guard self.memo.withLock({ $0.line == line && !$0.isEnding }) else { throw RunnerError.signedOut }
+            var grant = grant
+            grant.serial = try await self.save(grant, session: epoch, nil)
+            grant.isStored = true
+            self.memo.withLock { $0.storedSession = session }
+            return grant
+        }
+    }
+
+    /// Saves a record; in the lane.
+    ///
+    /// - Returns: Its number, which is greater than those that were met.
+    private func save(_ grant: Grant, session: UInt64, _ attempt: Tokens.Attempt?) async throws -> UInt64 {
+        let serial = max(self.memo.withLock { $0.serial }, grant.serial) &+ 1
+        let record = Tokens.Record(
+            session: session,
+            refresh: grant.refresh,
+            access: grant.access,
+            accessExpiry: grant.accessExpiry,
+            rotates: grant.rotates ? true : nil,
+            serial: serial,
+            attempt: attempt
+        )
+        try await self.tokens.save(record)
+        self.memo.withLock { $0.serial = max($0.serial, serial) }
+        return serial
+    }
+
+    /// Runs `operation` in the lane, and then does what a sign-out that came from within it could not do.
+    private func inStoreLane<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
+        try await self.storeLane.run {
+            let result: Result<Success, any Error>
+            do {
+                result = .success(try await operation())
+            } catch {
+                result = .failure(error)
+            }
+            let owes = self.memo.withLock { memo in
+                defer { memo.owesRemoval = false }
+                return memo.owesRemoval
+            }
+            if owes { try? await self.tokens.store.delete() }
+            return try result.get()
+        }
+    }
+
+    func repositoryEpoch() async throws -> UInt64 {
+        let (known, generation) = self.memo.withLock { ($0.repositoryEpoch, $0.generation) }
+        if let known { return known }
+        let epoch = try await self.repository.currentEpoch()
+        // A sign-out may have come in between: then this is the epoch of the session before.
+        self.memo.withLock { if $0.generation == generation, $0.repositoryEpoch == nil { $0.repositoryEpoch = epoch } }
+        return epoch
+    }
+
+    // MARK: - Sign-out
+
+    /// Writes over the stored tokens that sessions before `epoch` are over.
+    ///
+    /// The number of the session is kept in the repository's folder, which the system may empty; this note is beside the
+    /// tokens, and holds whatever becomes of that folder.
+    func sessionWillEnd(before epoch: UInt64) async throws {
+        self.memo.withLock { memo in
+            memo.isEnding = true
+            memo.endedBefore = epoch
+        }
+        guard !self.storeLane.isHeldByCaller else { return }
+        try await self.storeLane.run {
+            guard case .record = try await self.tokens.load(session: 0) else { return }
+            let serial = self.memo.withLock { $0.serial } &+ 1
+            try await self.tokens.save(.init(session: epoch, serial: serial))
+        }
+    }
+
+    /// The session is over: what it left in the store is not taken up again.
+    func sessionEnded() {
+        self.memo.withLock { memo in
+            memo = Memo(
+                storedSession: memo.storedSession,
+                mayRestore: false,
+                generation: memo.generation &+ 1,
+                line: memo.line &+ 1,
+                serial: memo.serial,
+                endedBefore: memo.endedBefore
+            )
+        }
+    }
+
+    /// Removes the tokens of ended sessions; those of the session that is present stay.
+    func removeTraces(present session: UInt64) async throws {
+        guard !self.storeLane.isHeldByCaller else { return self.memo.withLock { $0.owesRemoval = true } }
+        try await self.storeLane.run {
+            let (stored, ended) = self.memo.withLock { memo in
+                defer { memo.endedBefore = nil }
+                return (memo.storedSession, memo.endedBefore)
+            }
+            guard stored != session else { return }
+            guard let leaseHolder else { return try await self.tokens.store.delete() }
+            // Somebody who shares the store may be in the next session already, or about to store its tokens. In that case
+            // the note that the session is over stays where it is.
+            try await leaseHolder.runIfFree {
+                if let ended, case .record? = try? await self.tokens.load(session: ended) { return }
+                try await self.tokens.store.delete()
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+import Foundation
+
+/// How updates begin and end.
+extension RunnerCore {
+    func updateStarts() {
+        self.tell(.updateStarted)
+        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.nextEvent() })
+    }
+
+    /// Ends a flight.
+    ///
+    /// - Returns: Whether its outcome counted: no fence had passed it.
+    @discardableResult
+    func land(
+        _ flight: FlightID,
+        _ outcome: Result<Updated, any Error>,
+        insteadOf failed: Held?,
+        since start: Moment?
+    ) -> Bool {
+        let result = self.checked(outcome, insteadOf: failed)
+        var value: (Dependency, Machine.Expiry?, parentEpoch: UInt64)?
+        if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
+            value = (new, self.expiry(of: new, lifetime: updated.lifetime, isNew: true), updated.parentEpoch)
+        }
+        let now = self.time.now
+        var event = RunnerEvent.updateDropped
+        var number: UInt64?
+        self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
+            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
+            guard mayKeep else { return .failure(RunnerError.reset) }
+            number = state.nextEvent()
+            event = .updateFailed
+            if let (value, expiry, parentEpoch) = value {
+                let held = state.updated(
+                    to: value,
+                    parentEpoch: parentEpoch,
+                    expiry: expiry,
+                    at: now,
+                    policy: self.policy
+                )
+                event = .updated(epoch: held.epoch)
+                return .success(held)
+            }
+            guard case .failure(let error) = result, !error.saysBadDependency else {
+                var cause: (any Error)?
+                if case .failure(let error) = result { cause = error }
+                let refusal = RunnerError.updateFailed(underlying: cause)
+                state.refused(refusal)
+                return .failure(refusal)
+            }
+            if let cause = error.criticalCause {
+                let critical = RaisedCritical(cause)
+                state.raised(critical)
+                event = .critical
+                return .failure(critical)
+            }
+            state.failed(error, until: now.advanced(by: self.policy.coolDown))
+            return .failure(error)
+        }
+        if number == nil, case .success(let updated) = result {
+            self.engine.withState { $0.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch) }
+        }
+        self.tell(value == nil ? .updateFailed : .updated, start.map { self.time.now.duration(since: $0) })
+        self.watchers.tell(event, number: number ?? self.engine.withState { $0.nextEvent() })
+        return number != nil
+    }
+
+    /// The outcome, or a failure if the update brought what had been refused and the policy minds.
+    private func checked(
+        _ outcome: Result<Updated, any Error>,
+        insteadOf failed: Held?
+    ) -> Result<Updated, any Error> {
+        guard self.policy.refusesSameDependency, let failed, case .success(let updated) = outcome,
+            case .updatedDependency(let value) = updated.result,
+            self.engine.withState({ $0.wasRefused(failed) }), areEqual(failed.value, value)
+        else { return outcome }
+        return .failure(RunnerError.sameDependency)
+    }
+
+    /// Ends all calls of the session of `call`, because of what its task threw.
+    ///
+    /// - Returns: What the call itself ends with.
+    func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
+        let critical = RaisedCritical(cause)
+        let own = critical.claimed()
+        let standing = self.engine.withState { $0.standing(call) }
+        // An old session's trouble, or a second one, is nobody else's.
+        guard standing == nil else { return own }
+        let number = self.engine.dismissAll(cancelling: false) { state in
+            state.raised(critical)
+            return (.failure(critical), state.nextEvent())
+        }
+        self.watchers.tell(.critical, number: number)
+        return own
+    }
+
+    func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
+        self.observer?.observe(MuxEvent(kind, duration: duration))
+    }
+
+    // MARK: - Ends of values
+
+    func expiry(of value: Dependency, lifetime: Duration?, isNew: Bool) -> Machine.Expiry? {
+        Self.expiry(
+            of: value,
+            lifetime: lifetime,
+            isNew: isNew,
+            self.policy,
+            at: self.time.now,
+            wallTime: self.wallTime
+        )
+    }
+
+    /// When the value ends, if it or somebody else knows.
+    static func expiry(
+        of value: Dependency,
+        lifetime: Duration?,
+        isNew: Bool,
+        _ policy: RunnerPolicy,
+        at now: Moment,
+        wallTime: @Sendable () -> Date
+    ) -> Machine.Expiry? {
+        var known = lifetime
+        if known == nil, let value = value as? any ExpiringDependency {
+            known = .saturating(seconds: value.expiry.timeIntervalSince(wallTime()))
+        }
+        guard let known else { return nil }
+        let end = now.advanced(by: known)
+        let leeway = max(.zero, isNew ? min(policy.leeway, known / 2) : policy.leeway)
+        return Machine.Expiry(renewal: end.advanced(by: .zero - min(leeway, .longest)), end: end)
+    }
+}
+
+/// Whether two values that may be `Equatable` are, and are equal.
+private func areEqual(_ a: Any, _ b: Any) -> Bool {
+    func isEqual<Value: Equatable>(_ a: Value) -> Bool { b as? Value == a }
+    guard let a = a as? any Equatable else { return false }
+    return isEqual(a)
+}

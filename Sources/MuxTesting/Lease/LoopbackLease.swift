@@ -1,0 +1,130 @@
+import Foundation
+package import MuxKit
+
+/// A test double: a lease that is kept on a server, which only this machine can reach.
+///
+/// | request | answer |
+/// | --- | --- |
+/// | `POST /take` with `owner`, `milliseconds` | the term that holds now |
+/// | `POST /give-back` with `owner`, `generation` | nothing |
+/// | `POST /wait` with `owner`, `generation` | nothing, as soon as that term was given back |
+package final class LoopbackLeaseServer: Sendable {
+    fileprivate struct Term: Codable, Sendable {
+        var owner: String
+        var generation: UInt64
+        var milliseconds: Int64
+    }
+
+    private struct State: Sendable {
+        var owner: String?
+        var generation: UInt64 = 0
+        var deadline = Moment.distantPast
+        var waiting: [UInt64: Gate<Void>] = [:]
+    }
+
+    private let server: LoopbackServer
+
+    /// A server whose time is that of `clock`.
+    package init(clock: any Clock<Duration>) {
+        let time = TimeSource(clock)
+        let state = Guarded(State())
+        self.server = LoopbackServer { request in
+            let fields = request.fields
+            let owner = fields["owner"] ?? ""
+            let generation = fields["generation"].flatMap { UInt64($0) } ?? 0
+            switch request.path {
+            case "/take":
+                let duration = Duration.milliseconds(fields["milliseconds"].flatMap { Int64($0) } ?? 0)
+                return .json(Self.take(state, owner, duration, at: time.now))
+            case "/give-back":
+                let gate = state.withLock { state -> Gate<Void>? in
+                    guard state.owner == owner, state.generation == generation else { return nil }
+                    state.owner = nil
+                    return state.waiting.removeValue(forKey: generation)
+                }
+                gate?.openForGood(returning: ())
+                return LoopbackResponse()
+            case "/wait":
+                let gate = state.withLock { state -> Gate<Void>? in
+                    guard state.owner == owner, state.generation == generation else { return nil }
+                    let gate = state.waiting[generation] ?? Gate()
+                    state.waiting[generation] = gate
+                    return gate
+                }
+                try? await gate?.pass()
+                return LoopbackResponse()
+            default:
+                return LoopbackResponse(status: 404)
+            }
+        }
+    }
+
+    /// Begins to serve.
+    ///
+    /// - Returns: The port.
+    package func start() throws -> Int { try self.server.start().port ?? 0 }
+
+    /// Suspends until so many calls wait, or waited, for the end of a term.
+    package func waitForWaiters(_ count: Int = 1) async {
+        await self.server.waitForRequest("POST /wait", count: count)
+    }
+
+    /// Stops serving.
+    package func stop() async { await self.server.stop() }
+
+    private static func take(
+        _ state: Guarded<State>,
+        _ owner: String,
+        _ duration: Duration,
+        at now: Moment
+    ) -> Term {
+        state.withLock { state in
+            if state.owner == nil || now >= state.deadline {
+                state.generation += 1
+                state.owner = owner
+            }
+            if state.owner == owner { state.deadline = now.advanced(by: duration) }
+            let left = state.deadline.duration(since: now)
+            return Term(
+                owner: state.owner ?? "",
+                generation: state.generation,
+                milliseconds: left.saturatedNanoseconds / 1_000_000
+            )
+        }
+    }
+}
+
+/// A test double: the client of a ``LoopbackLeaseServer``.
+package struct LoopbackLease: MuxLease {
+    private let client: LoopbackClient
+
+    /// Talks to the server at that port.
+    package init(port: Int) { self.client = LoopbackClient(port: port) }
+
+    package func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+        let milliseconds = duration.saturatedNanoseconds / 1_000_000
+        let reply = try await self.client.send(
+            "POST",
+            "/take",
+            fields: ["owner": owner, "milliseconds": "\(milliseconds)"]
+        )
+        let term = try JSONDecoder().decode(LoopbackLeaseServer.Term.self, from: reply.body)
+        return MuxLeaseTerm(
+            owner: term.owner,
+            generation: term.generation,
+            remaining: .milliseconds(term.milliseconds)
+        )
+    }
+
+    package func giveBack(_ term: MuxLeaseTerm) async throws {
+        _ = try await self.client.send("POST", "/give-back", fields: Self.fields(term))
+    }
+
+    package func wait(for term: MuxLeaseTerm) async throws {
+        _ = try await self.client.send("POST", "/wait", fields: Self.fields(term))
+    }
+
+    private static func fields(_ term: MuxLeaseTerm) -> [String: String] {
+        ["owner": term.owner, "generation": "\(term.generation)"]
+    }
+}

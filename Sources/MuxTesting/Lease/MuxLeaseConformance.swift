@@ -1,0 +1,201 @@
+public import Foundation
+public import MuxKit
+
+/// The rules that every `MuxLease` keeps, as a check to run on a lease of your own.
+///
+/// ```swift
+/// @Test func `my lease is a lease`() async throws {
+///     let clock = VirtualClock()
+///     try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }) {
+///         let server = MyLeaseServer(clock: clock)
+///         return (MyLease(server), MyLease(server))
+///     }
+/// }
+/// ```
+public enum MuxLeaseConformance: Sendable {
+    /// Checks rule after rule, each on a lease of its own.
+    ///
+    /// - Parameters:
+    ///   - advance: Moves the lease's time forward, in which durations are minutes.
+    ///   - makeLease: Makes a lease that nobody ever took, and returns it as two parties see it.
+    /// - Throws: ``MuxLeaseConformanceError`` for the first rule that is broken; what the lease threw, if it did.
+    public static func run(
+        advancing advance: @escaping @Sendable (Duration) async -> Void,
+        _ makeLease: @Sendable () async throws -> (any MuxLease, any MuxLease)
+    ) async throws {
+        for (name, rule) in self.rules {
+            let (alice, bob) = try await makeLease()
+            do {
+                try await rule(Doors(alice: alice, bob: bob, advance: advance))
+            } catch let broken as Broken {
+                throw MuxLeaseConformanceError(rule: name, detail: broken.detail)
+            }
+        }
+    }
+
+    private struct Doors: Sendable {
+        let alice: any MuxLease
+        let bob: any MuxLease
+        let advance: @Sendable (Duration) async -> Void
+    }
+
+    private struct Broken: Error {
+        var detail: String
+    }
+
+    private typealias Rule = @Sendable (Doors) async throws -> Void
+
+    private static let rules: [(name: String, rule: Rule)] = [
+        ("A free lease goes to whoever asks", Self.free),
+        ("A lease that is held goes to nobody else", Self.held),
+        ("Its holder has more time by asking again, in the same generation", Self.extended),
+        ("A lease that was given back is free at once, and its generation rises", Self.givenBack),
+        ("Giving back what is over changes nothing", Self.late),
+        ("A lease whose time is up is free", Self.expired),
+        ("Who lost the lease does not have it", Self.lost),
+        ("Of many who ask at once one gets it", Self.many),
+        ("Waiting ends when the lease is given back", Self.waiting),
+        ("Waiting ends at once for a term that is over", Self.overAlready),
+        ("Waiting ends when the task is cancelled", Self.cancelled),
+    ]
+
+    private static func expect(_ condition: Bool, _ detail: @autoclosure () -> String) throws {
+        guard condition else { throw Broken(detail: detail()) }
+    }
+}
+
+extension MuxLeaseConformance {
+    private static func free(_ doors: Doors) async throws {
+        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
+        try self.expect(term.owner == "alice", "\(term.owner) has it")
+        try self.expect(term.remaining > .zero && term.remaining <= .seconds(60), "it lasts \(term.remaining)")
+    }
+
+    private static func held(_ doors: Doors) async throws {
+        let own = try await doors.alice.take(as: "alice", for: .seconds(60))
+        await doors.advance(.seconds(20))
+        let other = try await doors.bob.take(as: "bob", for: .seconds(600))
+        try self.expect(other.owner == "alice", "\(other.owner) has it")
+        try self.expect(other.generation == own.generation, "the generation is \(other.generation)")
+        try self.expect(other.remaining > .zero && other.remaining <= .seconds(40), "it lasts \(other.remaining)")
+    }
+
+    private static func extended(_ doors: Doors) async throws {
+        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
+        await doors.advance(.seconds(40))
+        let second = try await doors.alice.take(as: "alice", for: .seconds(60))
+        try self.expect(second.generation == first.generation, "the generation is \(second.generation)")
+        await doors.advance(.seconds(40))
+        let other = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try self.expect(other.owner == "alice", "\(other.owner) has it")
+        try await doors.alice.giveBack(first)
+        let next = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try self.expect(next.owner == "bob", "the first term gives it back as well")
+    }
+
+    private static func givenBack(_ doors: Doors) async throws {
+        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
+        try await doors.alice.giveBack(first)
+        let second = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try self.expect(second.owner == "bob", "\(second.owner) has it")
+        try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
+        try await doors.bob.giveBack(second)
+        let third = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try self.expect(third.generation > second.generation, "the generation is \(third.generation)")
+    }
+
+    private static func late(_ doors: Doors) async throws {
+        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
+        await doors.advance(.seconds(61))
+        _ = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try await doors.alice.giveBack(first)
+        let present = try await doors.alice.take(as: "carol", for: .seconds(60))
+        try self.expect(present.owner == "bob", "\(present.owner) has it")
+        // Nor does a term of the same owner from before.
+        let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
+        try await doors.bob.giveBack(old)
+        let still = try await doors.alice.take(as: "carol", for: .seconds(60))
+        try self.expect(still.owner == "bob", "\(still.owner) has it")
+    }
+
+    private static func expired(_ doors: Doors) async throws {
+        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
+        await doors.advance(.seconds(60))
+        let second = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try self.expect(second.owner == "bob", "\(second.owner) has it")
+        try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
+    }
+
+    private static func lost(_ doors: Doors) async throws {
+        _ = try await doors.alice.take(as: "alice", for: .seconds(60))
+        await doors.advance(.seconds(61))
+        _ = try await doors.bob.take(as: "bob", for: .seconds(60))
+        let present = try await doors.alice.take(as: "alice", for: .seconds(60))
+        try self.expect(present.owner == "bob", "\(present.owner) has it")
+    }
+
+    private static func many(_ doors: Doors) async throws {
+        let terms = try await withThrowingTaskGroup(of: (String, MuxLeaseTerm).self) { group in
+            for number in 0..<40 {
+                let door = number.isMultiple(of: 2) ? doors.alice : doors.bob
+                group.addTask { ("\(number)", try await door.take(as: "\(number)", for: .seconds(60))) }
+            }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        let winners = terms.filter { $0.0 == $0.1.owner }
+        try self.expect(winners.count == 1, "\(winners.count) have it")
+        try self.expect(Set(terms.map(\.1.owner)).count == 1, "they do not agree on who has it")
+    }
+
+    private static func waiting(_ doors: Doors) async throws {
+        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
+        let seen = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { try await doors.bob.wait(for: seen) }
+            try await doors.alice.giveBack(term)
+            try await group.waitForAll()
+        }
+    }
+
+    private static func overAlready(_ doors: Doors) async throws {
+        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
+        try await doors.alice.giveBack(term)
+        try await doors.bob.wait(for: term)
+    }
+
+    private static func cancelled(_ doors: Doors) async throws {
+        _ = try await doors.alice.take(as: "alice", for: .seconds(60))
+        let seen = try await doors.bob.take(as: "bob", for: .seconds(60))
+        let result = await withTaskGroup(of: Result<Void, any Error>.self) { group in
+            group.addTask {
+                do {
+                    return .success(try await doors.bob.wait(for: seen))
+                } catch {
+                    return .failure(error)
+                }
+            }
+            group.cancelAll()
+            return await group.next()
+        }
+        guard case .failure(let error)? = result else { return }
+        try self.expect(error is CancellationError, "it ends with another error than CancellationError")
+    }
+}
+
+/// A lease broke one of the rules of `MuxLease`.
+public struct MuxLeaseConformanceError: Error, LocalizedError, Sendable, Hashable {
+    /// The rule, as a sentence.
+    public var rule: String
+
+    /// What the lease did instead.
+    public var detail: String
+
+    /// Says which rule was broken, and how.
+    public init(rule: String, detail: String) {
+        self.rule = rule
+        self.detail = detail
+    }
+
+    /// The rule and what happened instead.
+    public var errorDescription: String? { "\(self.rule): \(self.detail)" }
+}

@@ -1,0 +1,83 @@
+package import Foundation
+import MuxKit
+
+/// A test double: the other end of a ``LoopbackServer``, one connection for each request.
+///
+/// It needs nothing of the library, so that a process under test can be killed in the middle of it.
+///
+/// **Cancellation.** A cancelled call breaks its connection off and throws `CancellationError`.
+package struct LoopbackClient: Sendable {
+    private let port: UInt16
+
+    /// Talks to that port of this machine.
+    package init(port: Int) { self.port = UInt16(clamping: port) }
+
+    /// Sends a request and returns the answer's status and body.
+    package func send(
+        _ method: String,
+        _ target: String,
+        bearer: String? = nil,
+        fields: [String: String]? = nil
+    ) async throws -> (status: Int, body: Data) {
+        var head = "\(method) \(target) HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        if let bearer { head += "Authorization: Bearer \(bearer)\r\n" }
+        var body = Data()
+        if let fields {
+            body = try JSONEncoder().encode(fields)
+            head += "Content-Type: application/json\r\n"
+        }
+        let request = Array((head + "Content-Length: \(body.count)\r\n\r\n").utf8) + Array(body)
+        let port = self.port
+        let connection = Guarded(Connection())
+        let answer = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                // A thread of its own: those of Dispatch are few, and the server's tasks may need them.
+                Thread.detachNewThread { continuation.resume(returning: Self.answer(to: request, port, connection)) }
+            }
+        } onCancel: {
+            connection.withLock { connection in
+                connection.isCancelled = true
+                if let descriptor = connection.descriptor { Socket.shutDown(descriptor) }
+            }
+        }
+        try Task.checkCancellation()
+        guard Self.isWhole(answer), let (head, body) = Self.parts(answer) else { throw LoopbackError.noAnswer }
+        let status = head.split(separator: " ").dropFirst().first.flatMap { Int($0) }
+        guard let status else { throw LoopbackError.noAnswer }
+        return (status, Data(body))
+    }
+
+    private struct Connection: Sendable {
+        var descriptor: Int32?
+        var isCancelled = false
+    }
+
+    /// What the server answers; blocks.
+    private static func answer(to request: [UInt8], _ port: UInt16, _ connection: Guarded<Connection>) -> [UInt8] {
+        guard let descriptor = try? Socket.dial(port: port) else { return [] }
+        let isCancelled = connection.withLock { connection in
+            connection.descriptor = descriptor
+            return connection.isCancelled
+        }
+        defer {
+            connection.withLock { $0.descriptor = nil }
+            Socket.close(descriptor)
+        }
+        guard !isCancelled, Socket.write(request, to: descriptor) else { return [] }
+        var answer: [UInt8] = []
+        while !self.isWhole(answer), let bytes = Socket.read(descriptor) { answer += bytes }
+        return answer
+    }
+
+    private static func parts(_ bytes: [UInt8]) -> (head: String, body: ArraySlice<UInt8>)? {
+        guard let end = bytes.firstRange(of: Array("\r\n\r\n".utf8)) else { return nil }
+        return (String(decoding: bytes[..<end.lowerBound], as: UTF8.self), bytes[end.upperBound...])
+    }
+
+    private static func isWhole(_ bytes: [UInt8]) -> Bool {
+        guard let (head, body) = self.parts(bytes) else { return false }
+        let field = head.lowercased().split(separator: "\r\n").first { $0.hasPrefix("content-length:") }
+        let length = field.flatMap { Int($0.dropFirst("content-length:".count).trimmingCharacters(in: .whitespaces)) }
+        return body.count >= length ?? 0
+    }
+}

@@ -1,0 +1,413 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)))
+struct RunnerFeatureTests {
+    private let clock = VirtualClock()
+    private let events = EventTally()
+
+    @Test func `A10 each call sees its own count of updates and its own time`() async throws {
+        let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerWindow: nil), clock: self.clock)
+        let seen = Guarded<[String]>([])
+        let gate = Gate<Void>()
+        let looping = Task {
+            try await runner.run { value, context -> RunResult<Int> in
+                seen.withLock { $0.append("\(context.updates) \(context.elapsed)") }
+                if value == 4 { try await gate.pass() }
+                guard value == 4 else { throw BadDependency() }
+                #expect(context.lastError is BadDependency)
+                return .output(context.updates)
+            } update: { failed, context in
+                #expect(context.updates == (failed ?? 0) + 1)
+                self.clock.advance(by: .seconds(1))
+                return .updatedDependency((failed ?? 0) + 1)
+            }
+        }
+        await gate.waitForCall(1)
+
+        let fresh = try await runner.run { _, context -> RunResult<String> in
+            .output("\(context.updates) \(context.elapsed) \(context.lastError == nil)")
+        }
+
+        #expect(fresh == "0 0.0 seconds true")
+        gate.open()
+        #expect(try await looping.value == 4)
+        #expect(
+            seen.withLock { $0 } == [
+                "0 0.0 seconds", "1 1.0 seconds", "2 2.0 seconds", "3 3.0 seconds", "4 4.0 seconds",
+            ]
+        )
+    }
+
+    private struct Counting: DependentOperation {
+        var timeout: Duration? = .seconds(60)
+
+        func run(_ dependency: Int, _ context: RunContext) async throws -> RunResult<String> {
+            dependency == 3 ? .output("\(dependency)") : .badDependency
+        }
+
+        func refresh(_ refused: Int?, _ context: RunContext) async throws -> UpdateResult<Int> {
+            .updatedDependency((refused ?? 0) + 1)
+        }
+    }
+
+    private struct Patient: DependentOperation {
+        func run(_ dependency: Int, _ context: RunContext) async throws -> RunResult<Int> { .output(dependency) }
+        func refresh(_ refused: Int?, _ context: RunContext) async throws -> UpdateResult<Int> { .updatedDependency(9) }
+    }
+
+    @Test func `A13 one object with run and refresh and a time-out reaches three`() async throws {
+        #expect(try await DependentRunner<Int>().run(Counting()) == "3")
+        #expect(Patient().timeout == nil)
+        #expect(try await DependentRunner<Int>().run(Patient()) == 9)
+    }
+
+    @Test func `A13 the time-out of the object holds`() async throws {
+        let runner = DependentRunner<Int>(clock: self.clock)
+        let error = await #expect(throws: RunnerError.self) { try await runner.run(Counting(timeout: .zero)) }
+        #expect(error?.code == .timedOut)
+    }
+
+    @Test func `A15 results can be mapped and chained and compared`() throws {
+        let good = RunResult.output(2)
+        let bad = RunResult<Int>.badDependency
+        for result in [good, bad] {
+            #expect(result.map { $0 } == result, "identity")
+            #expect(result.map { $0 + 1 }.map { $0 * 2 } == result.map { ($0 + 1) * 2 }, "composition")
+            #expect(result.flatMap { .output($0) } == result, "right unit")
+        }
+        let half: (Int) -> RunResult<Int> = { $0.isMultiple(of: 2) ? .output($0 / 2) : .badDependency }
+        #expect(RunResult.output(4).flatMap(half) == half(4), "left unit")
+        for start in [RunResult.output(8), .output(6), .output(3), .badDependency] {
+            #expect(start.flatMap(half).flatMap(half) == start.flatMap { half($0).flatMap(half) }, "associativity")
+        }
+        #expect(good != bad && good == .output(2) && good != .output(3))
+        #expect(throws: FetchFailed.self) { try good.map { _ -> Int in throw FetchFailed() } }
+        #expect(try bad.flatMap { _ -> RunResult<Int> in throw FetchFailed() } == .badDependency)
+    }
+
+    @Test func `A17 any value can be a dependency`() async throws {
+        struct Connection: Sendable { var host: String }
+        #expect(try await DependentRunner<Int>(1).run { .output($0) } == 1)
+        #expect(try await DependentRunner<String>("one").run { .output($0) } == "one")
+        #expect(try await DependentRunner(Connection(host: "h")).run { .output($0.host) } == "h")
+    }
+
+    // MARK: - Ends that are known
+
+    private struct Pass: ExpiringDependency, Equatable {
+        var number: Int
+        var expiry: Date
+    }
+
+    private var wall: @Sendable () -> Date {
+        let clock = self.clock
+        return { World.start.addingTimeInterval(clock.now.offset.secondsValue) }
+    }
+
+    @Test func `A18 a dependency that ends within the leeway is renewed before the task`() async throws {
+        let preset = Pass(number: 1, expiry: World.start.addingTimeInterval(10))
+        let wall = self.wall
+        let runner = DependentRunner<Pass>(preset, clock: self.clock, wallTime: wall) { failed in
+            #expect(failed?.number == 1)
+            return .updatedDependency(Pass(number: 2, expiry: wall().addingTimeInterval(300)))
+        }
+        let numbers = Guarded<[Int]>([])
+        for _ in 0..<3 {
+            try await runner.run { pass in
+                numbers.withLock { $0.append(pass.number) }
+                return .output(())
+            }
+        }
+        #expect(numbers.withLock { $0 } == [2, 2, 2])
+    }
+
+    @Test func `A18 a dependency that lives long is used until the leeway begins`() async throws {
+        let wall = self.wall
+        let updates = Guarded(0)
+        let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
+            .updatedDependency(Pass(number: updates.next(), expiry: wall().addingTimeInterval(300)))
+        }
+        for (seconds, number) in [(0, 1), (269, 1), (1, 2), (269, 2), (1, 3)] {
+            self.clock.advance(by: .seconds(seconds))
+            #expect(try await runner.run { .output($0.number) } == number)
+        }
+    }
+
+    @Test func `A18 one that lives shorter than the leeway is not renewed by every call`() async throws {
+        let wall = self.wall
+        let updates = Guarded(0)
+        let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
+            .updatedDependency(Pass(number: updates.next(), expiry: wall().addingTimeInterval(10)))
+        }
+        for (seconds, number) in [(0, 1), (0, 1), (4, 1), (1, 2)] {
+            self.clock.advance(by: .seconds(seconds))
+            #expect(try await runner.run { .output($0.number) } == number)
+        }
+    }
+
+    @Test func `A18 if the early renewal fails the old one is used to its end`() async throws {
+        let wall = self.wall
+        let preset = Pass(number: 1, expiry: World.start.addingTimeInterval(10))
+        let runner = DependentRunner<Pass>(preset, clock: self.clock, wallTime: wall) { _ in throw FetchFailed() }
+        #expect(try await runner.run { .output($0.number) } == 1)
+        self.clock.advance(by: .seconds(10))
+        await #expect(throws: FetchFailed.self) { try await runner.run { .output($0.number) } }
+    }
+
+    @Test func `A18 an access token whose life is known is renewed before it is refused`() async throws {
+        let world = World()
+        let refreshes = Guarded(0)
+        let refusals = Guarded(0)
+        let runner = OAuthDependentRunner<Int, String>(
+            repository: world.repository,
+            refreshAccess: { _ in OAuthRenewal(access: refreshes.next(), accessLifetime: .seconds(100)) },
+            signIn: { OAuthSignIn(refresh: "refresh") }
+        )
+        for _ in 0..<10 {
+            let now = world.clock.now.offset
+            _ = try await runner.run { token -> RunResult<Int> in
+                guard now < .seconds(100 * token) else {
+                    refusals.withLock { $0 += 1 }
+                    return .badDependency
+                }
+                return .output(token)
+            }
+            world.clock.advance(by: .seconds(35))
+        }
+        #expect(refusals.withLock { $0 } == 0)
+        #expect(refreshes.withLock { $0 } == 4)
+    }
+
+    // MARK: - Force and watch
+
+    @Test func `A19 two forced refreshes at once are one update`() async throws {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(1, observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
+        let first = Task { try await runner.refresh() }
+        let second = Task { try await runner.refresh() }
+        await self.events.wait(for: .dependencyAwaited, count: 2)
+        gate.open(returning: 2)
+        #expect(try await first.value == 2)
+        #expect(try await second.value == 2)
+        #expect(gate.callCount == 1)
+        #expect(runner.value == 2)
+        runner.expectAtRest()
+    }
+
+    @Test func `A19 a good access token is renewed when that is asked for`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        async let first = runner.refresh()
+        async let second = runner.refresh()
+        let tokens = try await [first, second]
+        #expect(oauth.refreshes.withLock { $0 } <= 3)
+        #expect(oauth.server.authorize(tokens[1]) == "alice")
+        #expect(oauth.statistics.reusesDetected == 0)
+    }
+
+    @Test func `A20 who watches is told what happens in order`() async throws {
+        let update = ScriptedFetch<Int>([.value(1), .failure(FetchFailed()), .value(2)])
+        let runner = DependentRunner<Int> { _ in .updatedDependency(try await update()) }
+        var watched = runner.events.makeAsyncIterator()
+        var other = runner.events.makeAsyncIterator()
+
+        _ = try await runner.run { .output($0) }
+        await #expect(throws: FetchFailed.self) { try await runner.refresh() }
+        runner.set(7)
+        runner.reset()
+        _ = try await runner.run { .output($0) }
+        await #expect(throws: RunnerError.self) {
+            try await runner.run { _ -> RunResult<Int> in throw CriticalError(FetchFailed()) }
+        }
+
+        let expected: [RunnerEvent] = [
+            .updateStarted, .updated(epoch: 1), .updateStarted, .updateFailed, .set(epoch: 2), .reset, .updateStarted,
+            .updated(epoch: 4), .critical,
+        ]
+        for event in expected {
+            #expect(await watched.next() == event)
+            #expect(await other.next() == event)
+        }
+    }
+
+    @Test func `A20 an update that a reset overtook is dropped and the stream ends with the runner`() async throws {
+        let gate = Gate<Int>()
+        var runner: DependentRunner<Int>? = DependentRunner { _ in
+            .updatedDependency(try await gate.pass(ignoringCancellation: true))
+        }
+        let stream = try #require(runner?.events)
+        let call = Task { [runner] in try await runner?.run { .output($0) } }
+        await gate.waitForCall(1)
+        runner?.reset()
+        _ = await call.result
+        runner = nil
+        gate.open(returning: 1)
+        var seen: [RunnerEvent] = []
+        for await event in stream { seen.append(event) }
+        #expect(seen.prefix(2) == [.updateStarted, .reset])
+    }
+
+    // MARK: - Layers
+
+    private final class Layers: Sendable {
+        let counts = Guarded<[String: Int]>([:])
+        let order = Guarded<[String]>([])
+
+        func made(_ layer: String) -> Int {
+            self.order.withLock { $0.append(layer) }
+            return self.counts.withLock { counts in
+                counts[layer, default: 0] += 1
+                return counts[layer] ?? 0
+            }
+        }
+    }
+
+    private func layers(_ layers: Layers, _ good: Guarded<Int>)
+        -> (DependentRunner<Int>, DependentRunner<Int>, DependentRunner<Int>)
+    {
+        let top = DependentRunner<Int>(policy: .onePerCall) { _ in .updatedDependency(layers.made("top")) }
+        let middle = DependentRunner<Int>(dependingOn: top, policy: .onePerCall) { parent, _ in
+            guard parent >= good.withLock({ $0 }) else { return .updateFailed }
+            return .updatedDependency(layers.made("middle"))
+        }
+        let leaf = DependentRunner<Int>(dependingOn: middle, policy: .onePerCall) { parent, _ in
+            guard parent >= good.withLock({ $0 }) else { return .updateFailed }
+            return .updatedDependency(layers.made("leaf"))
+        }
+        return (top, middle, leaf)
+    }
+
+    @Test func `B07 of three layers that all expired each is renewed once, from the bottom up`() async throws {
+        let layers = Layers()
+        let good = Guarded(1)
+        let (_, _, leaf) = self.layers(layers, good)
+        let call: @Sendable () async throws -> Int = {
+            try await leaf.run { value in value >= good.withLock { $0 } ? .output(value) : .badDependency }
+        }
+        #expect(try await call() == 1)
+        #expect(layers.order.withLock { $0 } == ["top", "middle", "leaf"])
+        good.withLock { $0 = 2 }
+        layers.order.withLock { $0 = [] }
+
+        let values = try await withThrowingTaskGroup { group in
+            for _ in 0..<50 { group.addTask { try await call() } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+
+        #expect(values == Array(repeating: 2, count: 50))
+        #expect(layers.order.withLock { $0 } == ["top", "middle", "leaf"])
+    }
+
+    @Test func `B07 B03 what hangs on a replaced value at the top is made again at the bottom`() async throws {
+        let layers = Layers()
+        let (top, middle, leaf) = self.layers(layers, Guarded(0))
+        _ = try await leaf.run { .output($0) }
+        top.set(9)
+        #expect(leaf.value == nil && middle.value == nil)
+        #expect(try await leaf.run { .output($0) } == 2)
+        #expect(layers.counts.withLock { $0 } == ["top": 1, "middle": 2, "leaf": 2])
+    }
+
+    @Test func `B07 B06 a preset at the bottom leaves the layers above alone`() async throws {
+        let layers = Layers()
+        let (top, middle, _) = self.layers(layers, Guarded(0))
+        let leaf = DependentRunner<Int>(dependingOn: middle, 5) { _, _ in .updatedDependency(6) }
+        #expect(try await leaf.run { .output($0) } == 5)
+        #expect(layers.order.withLock { $0 } == [])
+        middle.set(3)
+        #expect(try await leaf.run { .output($0) } == 6)
+        #expect(layers.order.withLock { $0 } == [])
+        #expect(top.value == nil)
+    }
+
+    @Test func `B09 an error of the child passes through and the parent is left alone`() async throws {
+        let signIns = Guarded(0)
+        let top = DependentRunner<Int> { _ in .updatedDependency(signIns.next()) }
+        let leaf = DependentRunner<Int>(dependingOn: top) { _, _ in throw offline }
+        for _ in 0..<3 {
+            await #expect(throws: SilenceableError.self) { try await leaf.run { .output($0) } }
+        }
+        #expect(signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `B10 five thousand calls on tokens that expire and rotate all succeed`() async throws {
+        var options = FakeOAuthOptions()
+        options.accessLifetime = .milliseconds(300)
+        options.refreshLifetime = .seconds(3)
+        let oauth = OAuthWorld(options)
+        let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 1, maximumUpdatesPerWindow: nil))
+        var random = SeededGenerator(seed: 10)
+        var successes = 0
+        while successes < 5_000 {
+            let callers = min(Int.random(in: 1...20, using: &random), 5_000 - successes)
+            let users = try await withThrowingTaskGroup { group in
+                for _ in 0..<callers { group.addTask { try await oauth.call(runner) } }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            #expect(users.allSatisfy { $0 == "alice" })
+            successes += users.count
+            // Now and then for so long that the refresh token dies, too.
+            let pause = Int.random(in: 0..<100, using: &random) == 0 ? 4_000 : Int.random(in: 0...200, using: &random)
+            oauth.world.clock.advance(by: .milliseconds(pause))
+        }
+        #expect(successes == 5_000)
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.revocations == 0)
+        #expect(oauth.statistics.refreshes > 100)
+        #expect(oauth.statistics.signIns > 1)
+    }
+
+    // MARK: - One interface
+
+    private struct Service: OAuthService {
+        let calls = Guarded<[String]>([])
+        let server: FakeOAuthServer
+
+        private func noted(_ call: String) { self.calls.withLock { $0.append(call) } }
+
+        func authorize() async throws -> OAuthSignIn<String, String> {
+            self.noted("authorize")
+            let tokens = try await self.server.signIn(user: "alice", password: "a")
+            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+        }
+
+        func editProfile() async throws -> OAuthSignIn<String, String> {
+            self.noted("editProfile")
+            let tokens = try await self.server.signIn(user: "bob", password: "b")
+            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+        }
+
+        func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {
+            self.noted("refresh")
+            let tokens = try await self.server.refresh(token)
+            return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+        }
+
+        func logout() async throws {
+            self.noted("logout")
+            self.server.revokeAllRefreshTokens()
+        }
+    }
+
+    @Test func `D08 authorize, edit, refresh and log out are one interface`() async throws {
+        let oauth = OAuthWorld()
+        let service = Service(server: oauth.server)
+        let account = OAuthAccount(service, store: oauth.tokens, repository: oauth.world.repository)
+
+        try await account.authorize()
+        try await account.authorize()
+        #expect(try await oauth.call(account.runner) == "alice")
+        try await account.editProfile()
+        #expect(try await oauth.call(account.runner) == "bob")
+        try await account.refresh()
+        #expect(try await oauth.call(account.runner) == "bob")
+        #expect(try await account.logout().isComplete)
+
+        #expect(service.calls.withLock { $0 } == ["authorize", "editProfile", "refresh", "logout"])
+        #expect(try await oauth.call(account.runner) == "alice", "a new session")
+    }
+}

@@ -1,0 +1,364 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Critical errors, limits of count and time, and the order of errors.
+@Suite(.timeLimit(.minutes(1)))
+struct RunnerLimitTests {
+    private let clock = VirtualClock()
+    private let events = EventTally()
+
+    private func policy(_ change: (inout RunnerPolicy) -> Void) -> RunnerPolicy {
+        var policy = RunnerPolicy()
+        change(&policy)
+        return policy
+    }
+
+    /// Whether a call ended with a critical error, and whether as its originator.
+    private func critical(_ task: Task<Int, any Error>) async -> Bool? {
+        guard case .failure(let error) = await task.result,
+            case .critical(let cause, let isOriginator)? = error as? RunnerError, cause is FetchFailed
+        else { return nil }
+        return isOriginator
+    }
+
+    @Test func `C05 a critical error ends all callers and one of them originated it`() async {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
+        let callers = (0..<21).map { _ in Task { try await runner.run { .output($0) } } }
+        await self.events.wait(for: .dependencyAwaited, count: 21)
+        gate.fail(with: CriticalError(FetchFailed()))
+
+        var originators = 0
+        for caller in callers {
+            let isOriginator = await self.critical(caller)
+            #expect(isOriginator != nil)
+            originators += isOriginator == true ? 1 : 0
+        }
+        #expect(originators == 1)
+        let late = Task { try await runner.run { .output($0) } }
+        #expect(await self.critical(late) == false)
+        runner.expectAtRest()
+    }
+
+    @Test func `C05 the task that throws a critical error is its originator`() async throws {
+        let runner = DependentRunner<Int>(1)
+        let call = Task { try await runner.run { _ -> RunResult<Int> in throw CriticalError(FetchFailed()) } }
+        #expect(await self.critical(call) == true)
+        let next = Task { try await runner.run { .output($0) } }
+        #expect(await self.critical(next) == false)
+    }
+
+    @Test func `C06 a critical error during an update ends all who wait and drops its value until a reset`()
+        async throws
+    {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(1, observer: self.events) { _ in
+            .updatedDependency(try await gate.pass(ignoringCancellation: true))
+        }
+        let working = Gate<Void>()
+        let thrower = Task {
+            try await runner.run { _ -> RunResult<Int> in
+                try await working.pass()
+                throw CriticalError(FetchFailed())
+            }
+        }
+        await working.waitForCall(1)
+        let waiting = (0..<5).map { _ in Task { try await runner.run { $0 == 1 ? .badDependency : .output($0) } } }
+        await self.events.wait(for: .dependencyAwaited, count: 5)
+        working.open()
+
+        #expect(await self.critical(thrower) == true)
+        for call in waiting { #expect(await self.critical(call) == false) }
+        gate.open(returning: 2)
+        await self.events.wait(for: .updated)
+        #expect(runner.value == nil)
+        let late = Task { try await runner.run { .output($0) } }
+        #expect(await self.critical(late) == false)
+
+        runner.reset()
+        gate.open(returning: 3)
+        #expect(try await runner.run { .output($0) } == 3)
+    }
+
+    @Test func `C06 setting a value clears a critical error and an old one raises none`() async throws {
+        let runner = DependentRunner<Int>(1)
+        let gate = Gate<Void>()
+        let old = Task {
+            try await runner.run { _ -> RunResult<Int> in
+                try await gate.pass()
+                throw CriticalError(FetchFailed())
+            }
+        }
+        await gate.waitForCall(1)
+        runner.reset()
+        runner.set(2)
+        gate.open()
+        #expect(await self.critical(old) == true)
+        #expect(try await runner.run { .output($0) } == 2, "the session of that error is over")
+
+        let bad = Task { try await runner.run { _ -> RunResult<Int> in throw CriticalError(FetchFailed()) } }
+        _ = await bad.result
+        runner.set(3)
+        #expect(try await runner.run { .output($0) } == 3)
+    }
+
+    @Test func `C09 a call gives up after its time and the update serves the next`() async throws {
+        let clock = self.clock
+        let update = ScriptedFetch<Int>(
+            thereafter: .computed { _ in
+                try await clock.sleep(for: .seconds(10))
+                return 5
+            }
+        )
+        let runner = DependentRunner<Int>(policy: self.policy { $0.updateTimeout = nil }, clock: clock) { _ in
+            .updatedDependency(try await update())
+        }
+        let call = Task { try await runner.run(timeout: .seconds(1)) { value, _ in .output(value) } }
+        await clock.waitForSleepers(2)
+        clock.advance(by: .seconds(1))
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        guard case .timedOut(after: .seconds(1))? = error else { return #expect(Bool(false), "\(error)") }
+
+        clock.advance(by: .seconds(9))
+        #expect(try await runner.run { .output($0) } == 5)
+        #expect(update.callCount == 1)
+        runner.expectAtRest()
+    }
+
+    @Test func `C09 a task is not run again when the time is up`() async throws {
+        let runner = DependentRunner<Int>(1, clock: self.clock) { _ in .updatedDependency(2) }
+        let runs = Guarded(0)
+        let error = await #expect(throws: RunnerError.self) {
+            try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in
+                runs.withLock { $0 += 1 }
+                self.clock.advance(by: .seconds(1))
+                return .badDependency
+            }
+        }
+        #expect(error?.code == .timedOut)
+        #expect(runs.withLock { $0 } == 1)
+    }
+
+    @Test func `C09 a call for a token gives up after its time and the refresh goes on`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let call = Task { try await runner.run(timeout: .seconds(1)) { .output($0) } }
+        await gate.waitForCall(1)
+        await oauth.world.clock.waitForSleepers(2)
+        oauth.world.clock.advance(by: .seconds(1))
+        await #expect(throws: RunnerError.self) { try await call.value }
+        gate.openForGood(returning: ())
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.refreshRequests == 1)
+    }
+
+    @Test func `C10 an update that hangs is a passing failure at its limit`() async throws {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(policy: self.policy { $0.updateTimeout = .seconds(5) }, clock: self.clock) {
+            _ in .updatedDependency(try await gate.pass())
+        }
+        let call = Task { try await runner.run { .output($0) } }
+        await gate.waitForCall(1)
+        await self.clock.waitForSleepers(1)
+        self.clock.advance(by: .seconds(5))
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        guard case .updateTimedOut(after: .seconds(5))? = error else { return #expect(Bool(false), "\(error)") }
+        gate.openForGood(returning: 2)
+        #expect(try await runner.run { .output($0) } == 2)
+    }
+
+    @Test func `C10 a caller's own update is cancelled at its limit`() async throws {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(policy: self.policy { $0.updateTimeout = .seconds(5) }, clock: self.clock)
+        let call = Task {
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(try await gate.pass())
+            }
+        }
+        await gate.waitForCall(1)
+        await self.clock.waitForSleepers(1)
+        self.clock.advance(by: .seconds(5))
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .updateTimedOut)
+        runner.expectAtRest()
+    }
+
+    @Test func `C10 a refresh that hangs is a passing failure and what it brings late is kept`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let call = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        await oauth.world.clock.waitForSleepers(1)
+        oauth.world.clock.advance(by: .seconds(300))
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .updateTimedOut)
+        #expect(oauth.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `C11 a thousand callers who refuse everything make as many updates as the window allows`() async throws {
+        let updates = Guarded(0)
+        let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: 50), clock: self.clock) { _ in
+            .updatedDependency(updates.next())
+        }
+        let call: @Sendable () async -> RunnerError.Code? = {
+            do {
+                return try await runner.run { _ in RunResult<RunnerError.Code?>.badDependency }
+            } catch {
+                return (error as? RunnerError)?.code
+            }
+        }
+        let codes = await withTaskGroup { group in
+            for _ in 0..<1_000 { group.addTask { await call() } }
+            return await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(updates.withLock { $0 } == 5)
+        #expect(codes.allSatisfy { $0 == .tooManyUpdatesInWindow })
+
+        self.clock.advance(by: .seconds(29))
+        #expect(await call() == .tooManyUpdatesInWindow)
+        #expect(updates.withLock { $0 } == 5)
+        self.clock.advance(by: .seconds(1))
+        #expect(await call() == .tooManyUpdatesInWindow)
+        #expect(updates.withLock { $0 } == 10, "the window has moved on")
+        runner.expectAtRest()
+    }
+
+    @Test func `C12 an update that brings what was refused fails after one try`() async throws {
+        let updates = Guarded(0)
+        let runner = DependentRunner<Int>(7, policy: self.policy { $0.refusesSameDependency = true }) { _ in
+            updates.withLock { $0 += 1 }
+            return .updatedDependency(7)
+        }
+        let error = await #expect(throws: RunnerError.self) {
+            try await runner.run { _ in RunResult<Int>.badDependency }
+        }
+        #expect(error?.code == .sameDependency)
+        #expect(updates.withLock { $0 } == 1)
+        #expect(try await runner.refresh() == 7, "nobody refused it this time")
+    }
+
+    @Test func `C13 after a failed update there is no other for a while`() async throws {
+        let update = ScriptedFetch<Int>([.failure(FetchFailed(call: 1)), .value(2)])
+        let runner = DependentRunner<Int>(policy: self.policy { $0.coolDown = .seconds(10) }, clock: self.clock) { _ in
+            .updatedDependency(try await update())
+        }
+        for _ in 0..<10 {
+            await #expect(throws: FetchFailed(call: 1)) { try await runner.run { .output($0) } }
+            self.clock.advance(by: .milliseconds(999))
+        }
+        #expect(update.callCount == 1)
+        self.clock.advance(by: .milliseconds(10))
+        #expect(try await runner.run { .output($0) } == 2)
+    }
+
+    @Test func `C14 of several reasons the gravest is given`() async throws {
+        let runner = DependentRunner<Int> { _ in .updateFailed }
+        let call: @Sendable () async -> (any Error)? = {
+            await Task {
+                withUnsafeCurrentTask { $0?.cancel() }
+                do {
+                    try await runner.run(timeout: .zero) { _, _ in RunResult<Void>.badDependency }
+                    return nil
+                } catch {
+                    return error
+                }
+            }.value
+        }
+        #expect(await call() is CancellationError)
+        await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        #expect((await call() as? RunnerError)?.code == .updateFailed)
+
+        // A critical error comes before the refusal and the cancellation.
+        let both = DependentRunner<Int>(1) { _ in throw CriticalError(FetchFailed()) }
+        let cancelled = Task {
+            try await both.run { _ -> RunResult<Int> in
+                _ = try? await both.refresh()
+                withUnsafeCurrentTask { $0?.cancel() }
+                return .badDependency
+            }
+        }
+        let error = await #expect(throws: RunnerError.self) { try await cancelled.value }
+        #expect(error?.code == .critical)
+    }
+
+    @Test func `C15 errors have codes that can be compared and descriptions`() {
+        let cause = FetchFailed()
+        let errors: [RunnerError] = [
+            .updateFailed(underlying: nil), .tooManyUpdates(count: 1, elapsed: .zero, underlying: nil),
+            .tooManyUpdatesInWindow(count: 5, window: .seconds(30), underlying: nil), .sameDependency,
+            .timedOut(after: .seconds(1)), .updateTimedOut(after: .seconds(1)),
+            .critical(underlying: cause, isOriginator: true), .reset, .signedOut, .wouldDeadlock, .noUpdate,
+            .signInFailed(underlying: cause), .tokensUnreadable(underlying: cause), .tokensNotStored(underlying: cause),
+            .leaseUnavailable(underlying: cause),
+        ]
+        #expect(Set(errors.map(\.code)) == Set(RunnerError.Code.allCases))
+        #expect(errors.count == RunnerError.Code.allCases.count)
+        #expect(Set(errors.map(\.localizedDescription)).count == errors.count)
+        for error in errors { #expect(error.localizedDescription.hasSuffix(".")) }
+        #expect(errors.filter { $0.underlying is FetchFailed }.count == 5)
+    }
+
+    @Test func `D04 an update that nobody waits for is cancelled if that is the policy`() async throws {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(
+            policy: self.policy { $0.cancelsUnwantedUpdates = true },
+            observer: self.events
+        ) { _ in .updatedDependency(try await gate.pass()) }
+        let call = Task { try await runner.run { .output($0) } }
+        await gate.waitForCall(1)
+        call.cancel()
+        await #expect(throws: CancellationError.self) { try await call.value }
+        await self.events.wait(for: .updateFailed)
+        #expect(gate.heldCount == 0)
+        gate.openForGood(returning: 2)
+        #expect(try await runner.run { .output($0) } == 2)
+    }
+
+    @Test func `D04 a refresh of tokens is not cancelled whatever the policy says`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner(policy: self.policy { $0.cancelsUnwantedUpdates = true })
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let call = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        call.cancel()
+        await #expect(throws: CancellationError.self) { try await call.value }
+        #expect(gate.heldCount == 1)
+        gate.openForGood(returning: ())
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.refreshRequests == 1)
+    }
+
+    @Test func `D10 runners are gone when nobody holds them, idle, after a sign-out, and with watchers`() async throws {
+        weak var idle: DependentRunner<Int>?
+        weak var child: DependentRunner<Int>?
+        weak var signedOut: OAuthDependentRunner<String, String>?
+        do {
+            let runner = DependentRunner<Int>(1) { _ in .updatedDependency(2) }
+            let other = DependentRunner<Int>(dependingOn: runner) { parent, _ in .updatedDependency(parent) }
+            let stream = runner.events
+            _ = try await other.run { .output($0) }
+            _ = try await runner.refresh()
+            (idle, child) = (runner, other)
+            withExtendedLifetime(stream) {}
+            let oauth = OAuthWorld()
+            let oauthRunner = oauth.runner()
+            _ = try await oauth.call(oauthRunner)
+            await oauthRunner.signOut()
+            signedOut = oauthRunner
+        }
+        #expect(idle == nil)
+        #expect(child == nil)
+        #expect(signedOut == nil)
+    }
+}

@@ -1,0 +1,268 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Several runners on one store, as in several processes, and several processes.
+@Suite(.timeLimit(.minutes(1)))
+struct SiblingTests {
+    private let clock = VirtualClock()
+    private let scratch = Scratch()
+    private let tokens = InMemoryTokenStore()
+    private let server: FakeOAuthServer
+
+    init() { self.server = FakeOAuthServer(users: ["alice": "a"], clock: self.clock) }
+
+    private struct Sibling: Sendable {
+        let runner: OAuthDependentRunner<String, String>
+        let repository: MuxRepository
+        let refreshes = Guarded(0)
+        let signIns = Guarded(0)
+        let gate = Guarded<Gate<Void>?>(nil)
+
+        init(_ tests: SiblingTests, caches: any MuxStore) {
+            let (server, refreshes, signIns, gate) = (tests.server, self.refreshes, self.signIns, self.gate)
+            let clock = tests.clock
+            self.repository = MuxRepository(store: caches, clock: clock)
+            self.runner = OAuthDependentRunner(
+                store: tests.tokens,
+                lease: FileLease(
+                    named: "lease",
+                    directory: tests.scratch.folder,
+                    fileSystem: POSIXFileSystem(),
+                    wallTime: { World.start.addingTimeInterval(clock.now.offset.secondsValue) },
+                    time: TimeSource(clock)
+                ),
+                repository: self.repository,
+                refreshAccess: { refresh in
+                    refreshes.withLock { $0 += 1 }
+                    do {
+                        let tokens = try await server.refresh(refresh)
+                        try await gate.withLock { $0 }?.pass(ignoringCancellation: true)
+                        return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+                    } catch FakeOAuthError.invalidGrant {
+                        throw BadDependency()
+                    }
+                },
+                signIn: {
+                    signIns.withLock { $0 += 1 }
+                    let tokens = try await server.signIn(user: "alice", password: "a")
+                    return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                }
+            )
+        }
+
+        func call(_ server: FakeOAuthServer) async throws -> String {
+            try await self.runner.run { access in
+                server.authorize(access).map { .output($0) } ?? .badDependency
+            }
+        }
+    }
+
+    private func siblings(sharingCaches: Bool = true) -> (Sibling, Sibling) {
+        let caches = MemoryStore()
+        let first = Sibling(self, caches: caches)
+        return (first, Sibling(self, caches: sharingCaches ? caches : MemoryStore()))
+    }
+
+    @Test func `L01 a sibling's newer tokens are adopted without a request`() async throws {
+        let (app, widget) = self.siblings()
+        #expect(try await app.call(self.server) == "alice")
+        #expect(try await widget.call(self.server) == "alice")
+        self.server.expireAllAccessTokens()
+        #expect(try await app.call(self.server) == "alice")
+
+        #expect(try await widget.call(self.server) == "alice")
+
+        #expect(app.signIns.withLock { $0 } == 1)
+        #expect(widget.signIns.withLock { $0 } == 0)
+        #expect(app.refreshes.withLock { $0 } == 1)
+        #expect(widget.refreshes.withLock { $0 } == 0)
+        #expect(self.server.statistics.reusesDetected == 0)
+    }
+
+    @Test func `L01 who comes while a sibling renews waits for it and takes what it left`() async throws {
+        let (app, widget) = self.siblings()
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        self.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        app.gate.withLock { $0 = gate }
+        let first = Task { try await app.call(self.server) }
+        await gate.waitForCall(1)
+        // Of the holder one sleeps, and of who waits another.
+        await self.clock.waitForSleepers(2)
+        let second = Task { try await widget.call(self.server) }
+        await self.clock.waitForSleepers(3)
+        gate.open()
+
+        #expect(try await first.value == "alice")
+        #expect(try await second.value == "alice")
+        #expect(widget.refreshes.withLock { $0 } == 0)
+        #expect(self.server.statistics.refreshRequests == 1)
+    }
+
+    @Test func `L01 siblings that all start without tokens ask for one sign-in`() async throws {
+        let (app, widget) = self.siblings()
+        async let first = app.call(self.server)
+        async let second = widget.call(self.server)
+        #expect(try await [first, second] == ["alice", "alice"])
+        #expect(self.server.statistics.signIns == 1)
+    }
+
+    @Test func `B11 a refusal is no reason to sign in if a sibling has left a newer token`() async throws {
+        let (app, widget) = self.siblings()
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        self.server.expireAllAccessTokens()
+        // The app's lease runs out while its reply is on the way, and the widget's request finds the token spent. The app's
+        // reply is stored before the widget hears of the refusal.
+        let gate = Gate<Void>()
+        app.gate.withLock { $0 = gate }
+        let first = Task { try await app.call(self.server) }
+        await gate.waitForCall(1)
+        #expect(self.server.statistics.refreshes == 1)
+        gate.open()
+        #expect(try await first.value == "alice")
+
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(self.server.statistics.signIns == 1)
+    }
+
+    @Test(arguments: [true, false])
+    func `D05 a sign-out in one process ends the session of the others`(sharingCaches: Bool) async throws {
+        let (app, widget) = self.siblings(sharingCaches: sharingCaches)
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        let name = Multiplexer<String>(cacheKey: "Name", repository: widget.repository) { "Alice" }
+        _ = try await name.request()
+        await app.runner.signOut()
+        self.server.expireAllAccessTokens()
+
+        // The access token is refused, and there is nothing to renew it with.
+        let error = await #expect(throws: RunnerError.self) { try await widget.call(self.server) }
+
+        #expect(error?.code == .signedOut)
+        #expect(widget.refreshes.withLock { $0 } == 0)
+        #expect(name.cachedValue == nil)
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(widget.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `D06 the next session of a sibling is taken up`() async throws {
+        let (app, widget) = self.siblings()
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        await app.runner.signOut()
+        self.server.expireAllAccessTokens()
+        _ = try await app.call(self.server)
+
+        await #expect(throws: RunnerError.self) { try await widget.call(self.server) }
+        #expect(try await widget.call(self.server) == "alice")
+
+        #expect(widget.signIns.withLock { $0 } == 0)
+        #expect(self.server.statistics.reusesDetected == 0)
+    }
+
+    // MARK: - Processes
+
+    private static let children = 8
+    private static let requests = 50
+
+    /// Eight processes that have the same expired token, with fifty requests each.
+    private func runChildren(_ path: String, _ port: Int, lease: Int) async {
+        await withTaskGroup(of: Void.self) { group in
+            for _ in 0..<Self.children {
+                group.addTask {
+                    await #expect(processExitsWith: .success) {
+                        [path = path as String, port = port as Int, lease = lease as Int] in
+                        let app = ProcessApp(path, port: port)
+                        var policy = RunnerPolicy.onePerCall
+                        policy.leaseDuration = .milliseconds(lease)
+                        let runner = app.runner(policy: policy)
+                        try await withThrowingTaskGroup(of: Bool.self) { group in
+                            for _ in 0..<Self.requests { group.addTask { try await app.me(runner) } }
+                            for try await isDone in group { #expect(isDone) }
+                        }
+                        #expect(app.signIns.withLock { $0 } == 0)
+                    }
+                }
+            }
+        }
+    }
+
+    private func signedIn(_ app: ProcessApp, _ server: ProcessServer) async throws {
+        #expect(try await app.me(app.runner()))
+        server.oauth.expireAllAccessTokens()
+    }
+
+    @Test func `L01 eight processes with fifty requests each on one expired token make one refresh`() async throws {
+        let refused = Guarded<LoopbackServer?>(nil)
+        let server = try ProcessServer(beforeToken: {
+            // Not before every request of every process was refused.
+            await refused.withLock { $0 }?.waitForRequest("GET /me", count: 1 + Self.children * Self.requests)
+        })
+        let app = ProcessApp(self.scratch.folder.path, port: server.port)
+        try await self.signedIn(app, server)
+        refused.withLock { $0 = server.backend.server }
+
+        await self.runChildren(self.scratch.folder.path, server.port, lease: 10_000)
+
+        #expect(server.statistics.refreshRequests == 1)
+        #expect(server.statistics.revocations == 0)
+        #expect(server.statistics.reusesDetected == 0)
+        #expect(server.statistics.signIns == 1)
+        #expect(server.statistics.refusals == Self.children * Self.requests)
+        await server.backend.goOffline()
+    }
+
+    @Test func `L02 eight processes go on after the holder of the lease was killed`() async throws {
+        let server = try ProcessServer()
+        let path = self.scratch.folder.path
+        let port = server.port
+        let app = ProcessApp(path, port: port)
+        try await self.signedIn(app, server)
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, port = port as Int] in
+            var app = ProcessApp(path, port: port)
+            app.beforeSend = { raise(SIGKILL) }
+            var policy = RunnerPolicy.onePerCall
+            policy.leaseDuration = .milliseconds(800)
+            _ = try await app.me(app.runner(policy: policy))
+        }
+        #expect(server.statistics.refreshRequests == 0)
+
+        await self.runChildren(path, port, lease: 800)
+
+        #expect(server.statistics.refreshRequests == 1)
+        #expect(server.statistics.revocations == 0)
+        #expect(server.statistics.signIns == 1)
+        await server.backend.goOffline()
+    }
+
+    @Test func `L02 the death of the holder costs the others its lease and no more`() async throws {
+        let path = self.scratch.folder.path
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
+            let lease = FileLease(
+                named: "lease",
+                directory: URL(filePath: path, directoryHint: .isDirectory),
+                fileSystem: POSIXFileSystem(),
+                wallTime: { World.start }
+            )
+            let holder = LeaseHolder(
+                lease,
+                owner: "dead",
+                duration: .seconds(10),
+                time: TimeSource(ContinuousClock())
+            )
+            try await holder.run { _ = raise(SIGKILL) }
+        }
+        let (app, _) = self.siblings()
+        let call = Task { try await app.call(self.server) }
+        await self.clock.waitForSleepers(1)
+        #expect(app.signIns.withLock { $0 } == 0)
+
+        self.clock.advance(by: .seconds(10))
+
+        #expect(try await call.value == "alice")
+    }
+}

@@ -1,0 +1,226 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What is on disk, and who gets to see it.
+@Suite(.timeLimit(.minutes(1)))
+struct TokenSafetyTests {
+    private let folder = TemporaryFolder()
+
+    private func mode(_ url: URL) throws -> Int? {
+        try FileManager.default.attributesOfItem(atPath: url.path)[.posixPermissions] as? Int
+    }
+
+    private var tokens: URL { self.folder.url.appending(component: "tokens") }
+
+    @Test func `D09 the file is for its owner only, also in a folder that was open to others`() async throws {
+        defer { self.folder.remove() }
+        try FileManager.default.createDirectory(
+            at: self.tokens,
+            withIntermediateDirectories: true,
+            attributes: [.posixPermissions: 0o755]
+        )
+        let store = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
+        try await store.save(Data("one".utf8))
+        #expect(try self.mode(self.tokens) == 0o700)
+        for name in self.folder.contents().keys where name != "tokens" {
+            #expect(try self.mode(self.folder.url.appending(path: name)) == 0o600, "\(name)")
+        }
+        #expect(
+            try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).load() == Data("one".utf8)
+        )
+        #expect(try await ProtectedFileTokenStore(named: "Session", directory: self.folder.url).load() == nil)
+    }
+
+    @Test func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
+        defer { self.folder.remove() }
+        let path = self.folder.url.path
+        try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String] in
+            let store = ProtectedFileTokenStore(
+                named: "session",
+                directory: URL(filePath: path, directoryHint: .isDirectory),
+                fileSystem: RecordingFileSystem { _, call in
+                    call.operation == .rename ? .perform { raise(SIGKILL) } : nil
+                }
+            )
+            try await store.save(Data("two".utf8))
+        }
+        #expect(self.folder.contents().keys.contains { $0.hasSuffix(".tmp") })
+
+        let next = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
+        #expect(try await next.load() == Data("one".utf8))
+
+        #expect(!self.folder.contents().keys.contains { $0.hasSuffix(".tmp") })
+    }
+
+    @Test func `D09 a file that cannot be read now is an error of its own and nobody signs in`() async throws {
+        defer { self.folder.remove() }
+        let signIns = Guarded(0)
+        let refused = RecordingFileSystem { _, call in
+            call.operation == .open && !call.name.hasSuffix(".lock") ? .refuse(EACCES) : nil
+        }
+        let runner = OAuthDependentRunner<String, String>(
+            store: ProtectedFileTokenStore(named: "session", directory: self.folder.url, fileSystem: refused),
+            repository: World().repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: {
+                signIns.withLock { $0 += 1 }
+                return OAuthSignIn(refresh: "new")
+            }
+        )
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        #expect(error?.code == .tokensUnreadable)
+        #expect(signIns.withLock { $0 } == 0)
+    }
+
+    // MARK: - The end of a session, beside the tokens
+
+    @Test func `D05 after a sign-out that was cut short tokens stay void though the caches folder is emptied`()
+        async throws
+    {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        tokens.failsDeletes.withLock { $0 = true }  // or the process dies before it comes to that
+        await runner.signOut()
+        #expect(tokens.memory.peek != nil)
+
+        // Another process, whose caches folder the system has emptied.
+        let signIns = Guarded(0)
+        let next = OAuthDependentRunner<String, String>(
+            store: tokens,
+            repository: MuxRepository(store: MemoryStore()),
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: {
+                signIns.withLock { $0 += 1 }
+                return OAuthSignIn(refresh: "new", access: "new")
+            }
+        )
+        // The first call may learn that the session ended.
+        _ = try? await next.run { .output($0) }
+        #expect(try await next.run { .output($0) } == "new")
+        #expect(signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `D05 what a sign-out leaves in the store holds no token`() async throws {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        tokens.failsDeletes.withLock { $0 = true }
+        await runner.signOut()
+        let left = String(decoding: tokens.memory.peek ?? Data(), as: UTF8.self)
+        #expect(!left.contains("refresh-") && !left.contains("access-"))
+    }
+
+    /// A store that signs out because a save tells it to.
+    private struct CallingStore: TokenStore {
+        let memory = InMemoryTokenStore()
+        let duringSave = Guarded<@Sendable () async -> Void>({})
+
+        func load() async throws -> Data? { await self.memory.load() }
+        func save(_ data: Data) async throws {
+            await self.duringSave.withLock { $0 }()
+            await self.memory.save(data)
+        }
+        func delete() async throws { await self.memory.delete() }
+    }
+
+    @Test func `D05 a store that signs out while it saves does not wait for itself`() async throws {
+        let tokens = CallingStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let done = Guarded(0)
+        tokens.duringSave.withLock { action in
+            action = {
+                guard done.next() == 1 else { return }
+                await runner.signOut()
+            }
+        }
+        let error = await #expect(throws: RunnerError.self) { try await oauth.call(runner) }
+        #expect(error?.code == .signedOut)
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.signIns.withLock { $0 } == 2)
+    }
+
+    // MARK: - Who sees tokens
+
+    private struct Log: MuxObserver {
+        let text = Guarded("")
+
+        func observe(_ event: MuxEvent) {
+            self.text.withLock { text in
+                text += "\(event)"
+                dump(event, to: &text)
+            }
+        }
+    }
+
+    /// An error that quotes a token, as those of servers do.
+    private struct Quoting: Error, CustomStringConvertible {
+        let token: String
+        var description: String { "SECRET \(self.token)" }
+    }
+
+    @Test func `D09 no token is in any description, dump, error, event or report`() async throws {
+        defer { self.folder.remove() }
+        let log = Log()
+        let text = Guarded("")
+        func note(_ value: Any) {
+            text.withLock { text in
+                text += "\(value)" + String(reflecting: value)
+                dump(value, to: &text)
+            }
+        }
+        let world = World()
+        let repository = MuxRepository(store: world.store, observer: log)
+        let store = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
+        let fails = Guarded(false)
+        let runner = OAuthDependentRunner<String, String>(
+            store: store,
+            repository: repository,
+            refreshAccess: { token in
+                if fails.withLock({ $0 }) { throw CriticalError(Quoting(token: token)) }
+                return OAuthRenewal(access: "SECRET-access", refresh: "SECRET-\(UUID().uuidString)")
+            },
+            signIn: { OAuthSignIn(refresh: "SECRET-refresh") }
+        )
+        let events = runner.events
+        _ = try await runner.run { .output($0) }
+        try await runner.refresh()
+        note(runner)
+        note(store)
+        note(repository)
+        fails.withLock { $0 = true }
+        do {
+            try await runner.refresh()
+            #expect(Bool(false), "the refresh fails")
+        } catch {
+            note(error)
+            text.withLock { $0 += error.localizedDescription }
+        }
+        for error in [
+            RunnerError.signInFailed(underlying: Quoting(token: "SECRET")),
+            .leaseUnavailable(underlying: Quoting(token: "SECRET")),
+            .critical(underlying: Quoting(token: "SECRET"), isOriginator: true),
+            .tooManyUpdatesInWindow(count: 1, window: .zero, underlying: Quoting(token: "SECRET")),
+        ] {
+            note(error)
+            text.withLock { $0 += error.localizedDescription }
+        }
+        note(OAuthRenewal(access: "SECRET", refresh: "SECRET"))
+        note(OAuthSignIn(refresh: "SECRET", access: "SECRET"))
+        note(await runner.signOut())
+        var seen = events.makeAsyncIterator()
+        while let event = await seen.next(), event != .signedOut { note(event) }
+
+        let all = text.withLock { $0 } + log.text.withLock { $0 }
+        #expect(!all.isEmpty)
+        #expect(!all.contains("SECRET"))
+    }
+}
