@@ -36,9 +36,9 @@ struct DependencyDecider: Sendable {
 
     func held(_ parent: UInt64) -> Machine.Held? { self.base.current(parentEpoch: self.bug == .childKept ? 0 : parent) }
 
-    func answer(to call: inout Machine.Call, parent: UInt64) -> (Answer, epoch: UInt64?) {
+    mutating func answer(to call: inout Machine.Call, parent: UInt64) -> (Answer, epoch: UInt64?) {
         let now = Moment(nanoseconds: 0)
-        let policy = RunnerPolicy(maximumUpdatesPerCall: 1)
+        let policy = RunnerPolicy(maximumUpdatesPerCall: 1, maximumUpdatesPerWindow: nil)
         let parent = self.bug == .childKept ? 0 : parent
         let wasRefused = call.badEpoch != nil
         var asked = call
@@ -54,7 +54,7 @@ struct DependencyDecider: Sendable {
         case .use(let held): return (.use(held.value), held.epoch)
         case .update: return (.update, nil)
         case .fail(let error):
-            switch error {
+            switch error as? RunnerError {
             case .reset: return (.fail("reset"), nil)
             case .signedOut: return (.fail("signed out"), nil)
             case .tooManyUpdates: return (.fail("too many updates"), nil)
@@ -65,7 +65,7 @@ struct DependencyDecider: Sendable {
     }
 
     mutating func changed(to value: Int, parent: UInt64) -> UInt64 {
-        self.base.changed(to: value, parentEpoch: parent).epoch
+        self.base.changed(to: value, parentEpoch: parent, expiry: nil).epoch
     }
 
     mutating func refused() { self.base.refused(.updateFailed(underlying: nil)) }
@@ -76,7 +76,7 @@ struct DependencyDecider: Sendable {
         case .endKeepsTheValue:
             let held = self.base.current(parentEpoch: 0)
             self.base.ended(end)
-            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch) }
+            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch, expiry: nil) }
         default: self.base.ended(end)
         }
     }
@@ -84,9 +84,9 @@ struct DependencyDecider: Sendable {
     /// An update that a set or an end had dismissed brings a value after all.
     mutating func cameLate(_ value: Int, parent: UInt64) {
         if self.bug == .signOutUndone {
-            _ = self.base.changed(to: value, parentEpoch: parent)
+            _ = self.base.changed(to: value, parentEpoch: parent, expiry: nil)
         } else {
-            self.base.parentContinued(epoch: parent)
+            self.base.parentContinued(from: parent, to: parent)
         }
     }
 }
