@@ -4,7 +4,7 @@ public import MuxKit
 /// Why an authorization server gave no tokens.
 ///
 /// Only ``refused(_:)`` with ``OAuthErrorCode/invalidGrant`` counts as a refusal of the refresh token
-/// (``BadDependencyError``); everything else leaves the session as it is. Descriptions and mirrors contain nothing that was
+/// (`BadDependencyError`); everything else leaves the session as it is. Descriptions and mirrors contain nothing that was
 /// sent or received but the code. Cancellation is always `CancellationError`, never one of these.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {

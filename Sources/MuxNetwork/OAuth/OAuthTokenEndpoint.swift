@@ -9,7 +9,7 @@ import MuxKit
 /// let renewed = try await endpoint.refresh(tokens.refresh ?? "")
 /// ```
 ///
-/// Make an ``MuxKit/OAuthDependentRunner`` of it, and neither of these is called by hand.
+/// Make an `OAuthDependentRunner` of it, and neither of these is called by hand.
 ///
 /// **After a failure.** Nothing is remembered and nothing is repeated: a refresh token or a code that was sent twice looks
 /// stolen. Each error is typed; see ``OAuthError`` for which of them ends a session.

@@ -5,7 +5,7 @@ import secrets
 from django.contrib.auth.models import User
 from django.http import JsonResponse
 from django.utils import timezone
-from oauth2_provider.models import Application, Grant
+from oauth2_provider.models import AccessToken, Application, Grant
 
 
 def grant(request):
@@ -21,3 +21,9 @@ def grant(request):
         code_challenge_method=request.GET["code_challenge_method"],
     )
     return JsonResponse({"location": f"{request.GET['redirect_uri']}?code={code}&state={request.GET['state']}"})
+
+
+def expire(request):
+    """Ends all access tokens, as time would."""
+    ended = timezone.now() - datetime.timedelta(seconds=1)
+    return JsonResponse({"ended": AccessToken.objects.filter(expires__gt=ended).update(expires=ended)})

@@ -4,7 +4,7 @@ from oauth2_provider.decorators import protected_resource
 from oauth2_provider.views import TokenView
 
 from .counting import show
-from .grants import grant
+from .grants import expire, grant
 
 
 @protected_resource(scopes=["read"])
@@ -25,5 +25,6 @@ urlpatterns = [
     path("o/token/", TokenView.as_view()),
     path("me", me_or_401),
     path("grant", grant),
+    path("expire", expire),
     path("counts", show),
 ]
