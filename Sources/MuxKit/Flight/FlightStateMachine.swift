@@ -216,7 +216,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 
     /// What to do with the outcome of a flight.
     package enum EndAction: Sendable {
-        /// The flight was fenced off or cancelled, and nobody waits for it.
+        /// The flight was fenced off or cancelled, and nobody waits for it any more.
         case ignore
         /// Keep the outcome, then give it to these callers.
         case commit([Waiter])
@@ -237,7 +237,18 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         }
         guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return .ignore }
         var flight = self.detached.remove(at: index)
-        return .answer(flight.waiters.drain())
+        // Whoever came after the cancellation, and before the fence, was not cancelled.
+        guard failed, flight.phase == .cancelled, !flight.waiters.isEmpty else {
+            return .answer(flight.waiters.drain())
+        }
+        guard var current = self.current else {
+            self.current = Flight(id: next, waiters: flight.waiters)
+            return .restart(next)
+        }
+        current.waiters.putFirst(flight.waiters)
+        if case .lingering = current.phase { current.phase = .wanted }
+        self.current = current
+        return .ignore
     }
 
     /// A flight ran out of time: it is over for its callers, and the slot is free, whether or not the work obeys.

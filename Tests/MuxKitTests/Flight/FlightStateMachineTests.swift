@@ -50,6 +50,25 @@ struct FlightStateMachineTests {
         #expect(machine.ended(3, failed: true, next: 5) == .commit(["b"]))
     }
 
+    @Test func `Q-01 callers between a cancellation and a fence are not told of the cancellation`() {
+        var machine = Machine()
+        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.left(1, abandonment: .cancel)
+        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.detachedByFence() == .init())
+        #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
+        #expect(machine.ended(3, failed: false, next: 4) == .commit(["b"]))
+
+        _ = machine.requested(by: "c", ticket: 5)
+        _ = machine.left(5, abandonment: .cancel)
+        #expect(machine.requested(by: "d", ticket: 6) == .join(5))
+        _ = machine.detachedByFence()
+        #expect(machine.requested(by: "e", ticket: 7) == .start(7))
+        #expect(machine.ended(5, failed: true, next: 8) == .ignore)
+        #expect(machine.ended(7, failed: false, next: 9) == .commit(["d", "e"]))
+        #expect(machine.isIdle)
+    }
+
     @Test func `Q-01 a fence moves the flight aside`() {
         var machine = Machine()
         _ = machine.requested(by: "a", ticket: 1)

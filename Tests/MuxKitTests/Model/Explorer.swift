@@ -1,9 +1,9 @@
 /// Tries every sequence of events up to a length, and tells the shortest one after which something is wrong.
 ///
 /// States that are equal have the same future, so each is looked at once; breadth first, so the first finding is a shortest one.
-struct Explorer<State: Hashable, Event> {
+struct Explorer<State: Hashable & Sendable, Event: Sendable> {
     /// What came out.
-    struct Outcome {
+    struct Outcome: Sendable {
         /// How many different states there are.
         var states = 0
         /// How many events were tried in them.

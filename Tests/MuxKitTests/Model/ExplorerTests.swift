@@ -8,83 +8,91 @@ struct ExplorerTests {
         _ decider: Decider,
         _ scope: FlightBoard<Decider>.Scope,
         depth: Int
-    ) -> Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>.Outcome {
-        Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>(
-            events: { $0.events(scope) },
-            apply: { $0.apply($1, scope) }
-        ).explore(from: FlightBoard(decider, scope), depth: depth)
+    ) async -> Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>.Outcome {
+        await OffPool.run {
+            Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>(
+                events: { $0.events(scope) },
+                apply: { $0.apply($1, scope) }
+            ).explore(from: FlightBoard(decider, scope), depth: depth)
+        }
     }
 
     @Test(arguments: [FlightStateMachine<Int>.Abandonment.finish, .cancel, .linger])
     func `Q-02 every order of callers and fences of two keys is answered as promised`(
         abandonment: FlightStateMachine<Int>.Abandonment
-    ) {
+    ) async {
         var scope = FlightBoard<FlightStateMachine<Int>>.Scope()
         scope.abandonment = abandonment
-        let outcome = self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(8))
+        let outcome = await self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "flights, abandonment \(abandonment)", outcome)
     }
 
-    @Test func `Q-02 every order of looks at the disk and deadlines is answered as promised`() {
+    @Test func `Q-02 every order of looks at the disk and deadlines is answered as promised`() async {
         var scope = FlightBoard<FlightStateMachine<Int>>.Scope()
         scope.keys = 1
         scope.hasDiskAndDeadlines = true
-        let outcome = self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(7))
+        let outcome = await self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(7))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "flights with disk and deadlines", outcome)
     }
 
     @Test(arguments: PlantedFlight.Bug.allCases)
-    func `Q-02 a bug planted among flights is found by the shortest history`(bug: PlantedFlight.Bug) {
+    func `Q-02 a bug planted among flights is found by the shortest history`(bug: PlantedFlight.Bug) async {
         var scope = FlightBoard<PlantedFlight>.Scope()
         scope.keys = 1
         scope.hasDiskAndDeadlines = true
         if bug == .lingerOutlivesTheReturn { scope.abandonment = .linger }
-        let outcome = self.explore(PlantedFlight(bug), scope, depth: bug == .none ? 5 : 8)
+        let outcome = await self.explore(PlantedFlight(bug), scope, depth: bug == .none ? 5 : 8)
 
         #expect((outcome.story == nil) == (bug == .none))
         if let story = outcome.story { print("Q-02: \(bug.rawValue): \(story)") }
     }
 
     private func explore(_ bug: DependencyDecider.Bug, depth: Int)
-        -> Explorer<DependencyBoard, DependencyBoard.Event>.Outcome
+        async -> Explorer<DependencyBoard, DependencyBoard.Event>.Outcome
     {
-        Explorer<DependencyBoard, DependencyBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
-            .explore(from: DependencyBoard(bug), depth: depth)
+        await OffPool.run {
+            Explorer<DependencyBoard, DependencyBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
+                .explore(from: DependencyBoard(bug), depth: depth)
+        }
     }
 
-    @Test func `Q-02 every order of calls refusals updates and parents is answered as promised`() {
-        let outcome = self.explore(DependencyDecider.Bug.none, depth: ProofEnvironment.depth(8))
+    @Test func `Q-02 every order of calls refusals updates and parents is answered as promised`() async {
+        let outcome = await self.explore(DependencyDecider.Bug.none, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "a runner's layer", outcome)
     }
 
     @Test(arguments: DependencyDecider.Bug.allCases.dropFirst())
-    func `Q-02 a bug planted in a runner is found by the shortest history`(bug: DependencyDecider.Bug) throws {
-        let story = try #require(self.explore(bug, depth: 8).story)
+    func `Q-02 a bug planted in a runner is found by the shortest history`(bug: DependencyDecider.Bug) async throws {
+        let outcome = await self.explore(bug, depth: 8)
+        let story = try #require(outcome.story)
 
         print("Q-02: \(bug.rawValue): \(story)")
     }
 
-    private func explore(_ bug: SlotBoard.Bug, depth: Int) -> Explorer<SlotBoard, SlotBoard.Event>.Outcome {
-        Explorer<SlotBoard, SlotBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
-            .explore(from: SlotBoard(bug), depth: depth)
+    private func explore(_ bug: SlotBoard.Bug, depth: Int) async -> Explorer<SlotBoard, SlotBoard.Event>.Outcome {
+        await OffPool.run {
+            Explorer<SlotBoard, SlotBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
+                .explore(from: SlotBoard(bug), depth: depth)
+        }
     }
 
-    @Test func `Q-02 every life of an entry is judged as promised`() {
-        let outcome = self.explore(SlotBoard.Bug.none, depth: ProofEnvironment.depth(8))
+    @Test func `Q-02 every life of an entry is judged as promised`() async {
+        let outcome = await self.explore(SlotBoard.Bug.none, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "an entry in memory and on disk", outcome)
     }
 
     @Test(arguments: SlotBoard.Bug.allCases.dropFirst())
-    func `Q-02 a bug planted in a slot is found by the shortest history`(bug: SlotBoard.Bug) throws {
-        let story = try #require(self.explore(bug, depth: 8).story)
+    func `Q-02 a bug planted in a slot is found by the shortest history`(bug: SlotBoard.Bug) async throws {
+        let outcome = await self.explore(bug, depth: 8)
+        let story = try #require(outcome.story)
 
         print("Q-02: \(bug.rawValue): \(story)")
     }

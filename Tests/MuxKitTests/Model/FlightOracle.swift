@@ -131,11 +131,18 @@ struct FlightOracle: Hashable, Sendable {
         guard let index = self.place(of: id) else { return .ignore }
         let work = self.works.remove(at: index)
         let isKept = work.bornAt == self.fences
-        if isKept, failed, work.isStopped {
+        if failed, work.isStopped {
+            // Nobody is told of the cancellation of others: whoever came since waits for another flight.
             guard self.waits.contains(where: { $0.work == id }) else { return .ignore }
-            self.works.append(Work(id: next, bornAt: self.fences))
-            for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = next }
-            return .restart(next)
+            let other = self.joinable.map { self.works[$0].id } ?? next
+            let hadOther = self.joinable != nil
+            if let joinable {
+                self.works[joinable].lingersSince = nil
+            } else {
+                self.works.append(Work(id: next, bornAt: self.fences))
+            }
+            for place in self.waits.indices where self.waits[place].work == id { self.waits[place].work = other }
+            return hadOther ? .ignore : .restart(next)
         }
         let waiters = self.dismissWaiters(of: id)
         return isKept ? .commit(waiters) : .answer(waiters)

@@ -36,8 +36,13 @@ final class HistoryRecorder: Sendable {
     }
 
     /// The histories whose answers nothing explains.
-    func violations() -> [String] {
-        self.state.withLock { $0.histories }.filter { !Linearizability.holds($0.value) }.map { key, history in
+    func violations() async -> [String] {
+        let histories = self.state.withLock { $0.histories }
+        return await OffPool.run { Self.violations(of: histories) }
+    }
+
+    private static func violations(of histories: [Int: [Linearizability.Operation]]) -> [String] {
+        histories.filter { !Linearizability.holds($0.value) }.map { key, history in
             "key \(key): " + history.sorted { $0.called < $1.called }.map(\.description).joined(separator: ", ")
         }
     }

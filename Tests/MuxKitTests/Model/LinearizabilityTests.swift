@@ -97,7 +97,7 @@ struct LinearizabilityTests {
                     }
                 }
             }
-            return recorder.violations()
+            return await recorder.violations()
         }
     }
 
@@ -128,7 +128,7 @@ struct LinearizabilityTests {
                     await recorder.record([0]) { (try? await runner.run { .output($0) }).map { .request($0) } }
                 }
             }
-            return recorder.violations()
+            return await recorder.violations()
         }
     }
 
