@@ -31,7 +31,10 @@ extension OAuthVault {
             return Grant(record)
         case .ended(let end):
             // A sign-out was cut short.
-            if end > epoch { try await self.endedElsewhere(before: end) }
+            if end > epoch {
+                try await self.endedElsewhere(before: end)
+                throw RunnerError.signedOut
+            }
             guard mayRemove else { return nil }
             try await self.storeLane.run {
                 guard self.memo.withLock({ $0.storedSession }) == nil else { return }

@@ -98,7 +98,7 @@ final class LoopbackConnection: Sendable {
     /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped before that.
     private func outcome<Value: Sendable>(of operation: @escaping @Sendable () async -> Value) -> Value? {
         let result = Guarded<Value?>(nil)
-        let work = Spawn()(name: "mux.loopback") { [weak self] in
+        let work = Spawn(executor: LoopbackExecutor.shared)(name: "mux.loopback") { [weak self] in
             let value = await operation()
             result.withLock { $0 = value }
             self?.wake()

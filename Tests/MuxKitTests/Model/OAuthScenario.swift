@@ -19,7 +19,10 @@ struct OAuthScenario: Sendable {
         options.latency = .seconds(schedule.draw(0..<3))
         options.replyLatency = .seconds(schedule.draw(0..<3))
         self.world = OAuthWorld(options, clock: schedule.clock)
-        self.runner = self.world.runner(policy: .init(), signInGivesAccess: schedule.draw(0..<2) == 0)
+        self.runner = self.world.runner(
+            policy: .init(maximumUpdatesPerWindow: nil),
+            signInGivesAccess: schedule.draw(0..<2) == 0
+        )
     }
 
     /// Plays, and checks.

@@ -27,7 +27,7 @@ struct RunnerScenario: Sendable {
         let mayBeRefused = schedule.draw(0..<4) == 0
         self.mayBeRefused = mayBeRefused
         let server = self.server
-        let policy = RunnerPolicy(maximumUpdatesPerCall: 50)
+        let policy = RunnerPolicy(maximumUpdatesPerCall: 50, maximumUpdatesPerWindow: nil)
         self.runner =
             if self.ownsUpdate {
                 DependentRunner(policy: policy, clock: schedule.clock) { refused in

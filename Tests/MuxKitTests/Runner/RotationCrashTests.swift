@@ -43,7 +43,7 @@ struct RotationCrashTests {
         app.beforeSend = { if step == .beforeSending { raise(SIGKILL) } }
         app.afterReply = { if step == .afterReply { raise(SIGKILL) } }
         var policy = RunnerPolicy.onePerCall
-        policy.leaseDuration = .milliseconds(1)
+        policy.leaseDuration = .milliseconds(100)
         let runner = app.runner(store: KillingStore(base: app.store, step: step), policy: policy)
         let refused = Guarded(0)
         _ = try await runner.run { access -> RunResult<Bool> in

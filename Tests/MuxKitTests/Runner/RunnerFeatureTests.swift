@@ -178,7 +178,7 @@ struct RunnerFeatureTests {
             world.clock.advance(by: .seconds(35))
         }
         #expect(refusals.withLock { $0 } == 0)
-        #expect(refreshes.withLock { $0 } == 4)
+        #expect(refreshes.withLock { $0 } == 5)
     }
 
     // MARK: - Force and watch
