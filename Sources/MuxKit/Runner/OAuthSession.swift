@@ -41,11 +41,24 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         timeout: Duration?,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
+        // Each of the ends of ``sessionEnded()`` may meet a call.
+        for _ in 0..<3 {
+            do {
+                return try await self.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
+            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {}
+        }
+        throw RunnerError.signedOut
     }
 
     /// Has the access token renewed.
-    nonisolated(nonsending) func refreshed() async throws -> AccessToken { try await self.lower.refreshed().value }
+    nonisolated(nonsending) func refreshed() async throws -> AccessToken {
+        for _ in 0..<3 {
+            do {
+                return try await self.lower.refreshed().value
+            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {}
+        }
+        throw RunnerError.signedOut
+    }
 
     /// What happens to the access token from now on.
     var events: AsyncStream<RunnerEvent> { self.lower.watchers.stream }

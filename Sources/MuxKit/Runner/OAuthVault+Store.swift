@@ -32,6 +32,7 @@ extension OAuthVault {
         case .ended(let end):
             // A sign-out was cut short.
             if end > epoch {
+                if refused == nil { self.memo.withLock { $0.finishedSignOut = $0.generation == 0 } }
                 try await self.endedElsewhere(before: end)
                 throw RunnerError.signedOut
             }
@@ -233,6 +234,10 @@ extension OAuthVault {
         }
     }
 
+    /// Whether no session has ended in this process but one that had no tokens yet, by a sign-out that an earlier process did
+    /// not finish. To those who were about to begin it, that is no sign-out.
+    var hasOnlyFinishedSignOut: Bool { self.memo.withLock { $0.finishedSignOut && $0.generation <= 1 } }
+
     /// The session is over: what it left in the store is not taken up again.
     func sessionEnded() {
         self.memo.withLock { memo in
@@ -240,6 +245,7 @@ extension OAuthVault {
                 storedSession: memo.storedSession,
                 mayRestore: false,
                 generation: memo.generation &+ 1,
+                finishedSignOut: memo.finishedSignOut,
                 line: memo.line &+ 1,
                 serial: memo.serial,
                 endedBefore: memo.endedBefore

@@ -18,6 +18,8 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         var mayRestore = true
         /// Counts the runner's sessions.
         var generation: UInt64 = 0
+        /// Whether the first session ended before it began, by a sign-out that an earlier process did not finish.
+        var finishedSignOut = false
         /// Counts the lines of tokens: a sign-out, and tokens that are set, each begin a new one.
         var line: UInt64 = 0
         /// The epoch of the grant that the server refused last.

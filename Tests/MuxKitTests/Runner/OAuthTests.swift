@@ -328,4 +328,20 @@ struct OAuthTests {
         #expect(try await oauth.call(oauth.runner()) == "alice")
         #expect(oauth.signIns.withLock { $0 } == 1)
     }
+
+    @Test func `D09 a sign-out that an earlier process began is finished before anybody is let in`() async throws {
+        let store = InMemoryTokenStore()
+        await store.save(Data(#"{"session":5}"#.utf8))
+        let oauth = OAuthWorld(tokens: store)
+        let runner = oauth.runner()
+
+        let users = try await withThrowingTaskGroup(of: String.self) { group in
+            for _ in 0..<20 { group.addTask { try await oauth.call(runner) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+
+        #expect(users == Array(repeating: "alice", count: 20), "they signed out of nothing")
+        #expect(oauth.statistics.signIns == 1)
+        #expect(try await oauth.world.repository.currentEpoch() >= 5)
+    }
 }
