@@ -26,7 +26,7 @@ import MuxKit
 /// **What is scheduled.** The operation, its child tasks, what the library starts for it, and actors without an executor of
 /// their own. Time stands still while anything can go on, and then jumps to the next moment that somebody sleeps for.
 ///
-/// **What is not.** The main actor, actors with an executor of their own (among them the store on disk: take a ``MemoryStore``),
+/// **What is not.** The main actor, actors with an executor of their own (among them the store on disk: take a `MemoryStore`),
 /// `Task { }`, `Task.yield()` and threads. Such work is waited for, but when it comes back is chance.
 public final class SeededExecutor: TaskExecutor, Sendable {
     /// What the order is drawn from.

@@ -53,7 +53,7 @@ public struct MuxPolicy: Sendable {
     ///
     /// All attempts are one fetch: callers share it, and ``fetchTimeout`` covers the waits as well. If none succeeds, callers get
     /// what the last one threw. A value that may still answer for a fetch that fails waits for all of them; limit what it
-    /// takes with ``RequestOptions/patience``.
+    /// takes with ``RequestOptions/within(_:)-swift.type.method``.
     public var retry: RetryPolicy?
 
     /// How many values a ``MultiplexerMap`` keeps in memory; 10,000, `nil` for any number.

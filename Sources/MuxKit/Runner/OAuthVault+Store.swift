@@ -7,6 +7,8 @@ extension OAuthVault {
     /// - Parameters:
     ///   - refused: The grant that the server refused.
     ///   - mayRemove: Whether nobody else can be storing tokens now, so that what is left of an ended session can go.
+    /// - Returns: The grant; `nil` if there is none to take up.
+    /// - Throws: ``RunnerError``: not readable now, or signed out by an earlier process or another.
     func restored(insteadOf refused: Grant?, mayRemove: Bool) async throws -> Grant? {
         let mayRestore = self.memo.withLock { $0.mayRestore }
         // After a sign-out here, only what somebody else has left since.
@@ -234,8 +236,9 @@ extension OAuthVault {
         }
     }
 
-    /// Whether no session has ended in this process but one that had no tokens yet, by a sign-out that an earlier process did
-    /// not finish. To those who were about to begin it, that is no sign-out.
+    /// Whether all that has ended in this process is a session without tokens, by a sign-out that an earlier one began.
+    ///
+    /// To those who were about to begin that session, it is no sign-out.
     var hasOnlyFinishedSignOut: Bool { self.memo.withLock { $0.finishedSignOut && $0.generation <= 1 } }
 
     /// The session is over: what it left in the store is not taken up again.

@@ -80,6 +80,8 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     /// - Parameters:
     ///   - refused: The grant that the server refused; `nil` if there is none.
     ///   - session: The upper layer's session.
+    /// - Returns: The grant.
+    /// - Throws: ``RunnerError``, or what the sign-in threw.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let line = self.memo.withLock { $0.line }
         if refused == nil, let grant = try await self.restored(insteadOf: nil, mayRemove: self.leaseHolder == nil) {

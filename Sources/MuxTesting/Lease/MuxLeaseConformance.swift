@@ -6,10 +6,10 @@ public import MuxKit
 /// ```swift
 /// @Test func `my lease is a lease`() async throws {
 ///     let clock = VirtualClock()
-///     try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }) {
+///     try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }, of: {
 ///         let server = MyLeaseServer(clock: clock)
 ///         return (MyLease(server), MyLease(server))
-///     }
+///     })
 /// }
 /// ```
 public enum MuxLeaseConformance: Sendable {
@@ -21,7 +21,7 @@ public enum MuxLeaseConformance: Sendable {
     /// - Throws: ``MuxLeaseConformanceError`` for the first rule that is broken; what the lease threw, if it did.
     public static func run(
         advancing advance: @escaping @Sendable (Duration) async -> Void,
-        _ makeLease: @Sendable () async throws -> (any MuxLease, any MuxLease)
+        of makeLease: @Sendable () async throws -> (any MuxLease, any MuxLease)
     ) async throws {
         for (name, rule) in self.rules {
             let (alice, bob) = try await makeLease()

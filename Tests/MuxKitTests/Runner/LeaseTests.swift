@@ -23,22 +23,28 @@ struct LeaseTests {
     @Test func `L05 the lease in a file is a lease`() async throws {
         let clock = VirtualClock()
         let scratches = Guarded<[Scratch]>([])
-        try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }) {
-            let scratch = Scratch()
-            scratches.withLock { $0.append(scratch) }
-            return (Self.lease(scratch, clock), Self.lease(scratch, clock))
-        }
+        try await MuxLeaseConformance.run(
+            advancing: { clock.advance(by: $0) },
+            of: {
+                let scratch = Scratch()
+                scratches.withLock { $0.append(scratch) }
+                return (Self.lease(scratch, clock), Self.lease(scratch, clock))
+            }
+        )
     }
 
     @Test func `L05 a lease that is kept on a server is a lease`() async throws {
         let clock = VirtualClock()
         let servers = Guarded<[LoopbackLeaseServer]>([])
-        try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }) {
-            let server = LoopbackLeaseServer(clock: clock)
-            let port = try server.start()
-            servers.withLock { $0.append(server) }
-            return (LoopbackLease(port: port), LoopbackLease(port: port))
-        }
+        try await MuxLeaseConformance.run(
+            advancing: { clock.advance(by: $0) },
+            of: {
+                let server = LoopbackLeaseServer(clock: clock)
+                let port = try server.start()
+                servers.withLock { $0.append(server) }
+                return (LoopbackLease(port: port), LoopbackLease(port: port))
+            }
+        )
         for server in servers.withLock({ $0 }) { await server.stop() }
     }
 
@@ -68,16 +74,19 @@ struct LeaseTests {
         let clock = VirtualClock()
         let scratch = Scratch()
         await #expect(throws: MuxLeaseConformanceError.self) {
-            try await MuxLeaseConformance.run(advancing: { clock.advance(by: $0) }) {
-                let place = try Scratch(copyOf: scratch)
-                let lease = BrokenLease(
-                    base: Self.lease(place, clock),
-                    givesToAnybody: fault == 0,
-                    forgetsToGiveBack: fault == 1,
-                    neverRaises: fault == 2
-                )
-                return (lease, lease)
-            }
+            try await MuxLeaseConformance.run(
+                advancing: { clock.advance(by: $0) },
+                of: {
+                    let place = try Scratch(copyOf: scratch)
+                    let lease = BrokenLease(
+                        base: Self.lease(place, clock),
+                        givesToAnybody: fault == 0,
+                        forgetsToGiveBack: fault == 1,
+                        neverRaises: fault == 2
+                    )
+                    return (lease, lease)
+                }
+            )
         }
     }
 

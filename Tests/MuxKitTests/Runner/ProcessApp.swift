@@ -19,8 +19,13 @@ struct ProcessApp: Sendable {
     }
 
     private struct Tokens: Decodable {
-        var access_token: String
-        var refresh_token: String
+        var access: String
+        var refresh: String
+
+        private enum CodingKeys: String, CodingKey {
+            case access = "access_token"
+            case refresh = "refresh_token"
+        }
     }
 
     private struct Problem: Error {}
@@ -48,14 +53,14 @@ struct ProcessApp: Sendable {
                 guard reply.status != 400 else { throw BadDependency() }
                 guard reply.status == 200 else { throw Problem() }
                 let tokens = try JSONDecoder().decode(Tokens.self, from: reply.body)
-                return OAuthRenewal(access: tokens.access_token, refresh: tokens.refresh_token)
+                return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
             },
             signIn: {
                 self.signIns.withLock { $0 += 1 }
                 let fields = ["user": "alice", "password": "a"]
                 let reply = try await self.client.send("POST", "/sign-in", fields: fields)
                 let tokens = try JSONDecoder().decode(Tokens.self, from: reply.body)
-                return OAuthSignIn(refresh: tokens.refresh_token, access: tokens.access_token)
+                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
             }
         )
     }
