@@ -28,7 +28,7 @@ package protocol JobSchedule: TaskExecutor {
     /// Runs `action` between two jobs, when its turn comes: what other threads do in earnest.
     func later(_ action: @escaping @Sendable () -> Void)
 
-    /// Says that the present job starts work on a thread outside, from which exactly one job will come: no other runs before.
+    /// Says that what the present job does last brings exactly one more, from whatever thread: no other runs before.
     func awaitArrival()
 }
 
@@ -52,6 +52,8 @@ package func shieldedFromCancellation<Success: Sendable>(
             _ = isolation
             return try await withTaskExecutorPreference(schedule) {
                 _ = isolation
+                // An optimised build stays on the thread that it is on unless it has to wait.
+                if let schedule { await withCheckedContinuation { turn in schedule.later { turn.resume() } } }
                 defer { schedule?.awaitArrival() }
                 return try await FlightNode.$current.withValue(flight ?? FlightNode.current) {
                     _ = isolation

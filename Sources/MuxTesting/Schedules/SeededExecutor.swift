@@ -188,12 +188,12 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     private func take(_ item: Item) {
         let thread = ObjectIdentifier(Thread.current)
         let wasIdle = self.state.withLock { state -> Bool in
+            state.awaited = max(0, state.awaited - 1)
             if state.driver == thread {
                 state.items.append(item)
             } else {
                 // In a place of its own, for when exactly it comes is chance.
                 state.arrived.append(item)
-                state.awaited = max(0, state.awaited - 1)
             }
             defer { state.isIdle = false }
             return state.isIdle

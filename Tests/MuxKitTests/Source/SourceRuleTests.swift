@@ -98,4 +98,16 @@ struct SourceRuleTests {
         let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))
         #expect(bare.sorted() == [], "tests belong to a suite with .endsAtRest")
     }
+
+    @Test func `Q-08 both sanitizers see every test but those that end processes`() throws {
+        let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../..")
+        let script = try String(contentsOf: root.appending(path: ".ci/run"), encoding: .utf8)
+        for sanitizer in ["thread", "address"] {
+            // A command ends with the first line that no backslash continues.
+            let rest = try #require(script.range(of: "--sanitize=\(sanitizer)")).upperBound
+            let command = script[rest...].replacing("\\\n", with: " ").prefix { $0 != "\n" }
+            let skipped = command.split(separator: " ").filter { $0.hasPrefix("'") }
+            #expect(skipped == ["'Crash'", "'Kill'"], "\(sanitizer)")
+        }
+    }
 }

@@ -215,4 +215,44 @@ struct URLSessionTransportTests {
             await #expect(throws: HTTPError.timedOut(after: .seconds(5))) { try await call.value }
         }
     }
+
+    @Test func `Q-07 a body that comes in single bytes is whole`() async throws {
+        let body = Data("The quick brown fox".utf8)
+        try await self.serving { _ in
+            let rest = Guarded(Array(body))
+            return LoopbackResponse(steps: [
+                .send(Data("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n".utf8)),
+                .sendPieces { rest.withLock { $0.isEmpty ? nil : Data([$0.removeFirst()]) } },
+            ])
+        } _: { _, url in
+            let reply = try await self.transport.send(HTTPCall(url: url))
+            #expect(reply.body == body)
+        }
+    }
+
+    @Test func `Q-07 a server that trickles for ever is ended by the deadline of the whole`() async throws {
+        let clock = VirtualClock()
+        let transport = URLSessionTransport(clock: clock)
+        let gate = Gate<Void>()
+        let trickle = (0..<1_000).flatMap { _ -> [LoopbackResponse.Step] in
+            [.wait { try? await gate.pass() }, .send(Data("x".utf8))]
+        }
+        try await self.serving { _ in
+            let head = Data("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".utf8)
+            return LoopbackResponse(steps: [.send(head)] + trickle)
+        } _: { _, url in
+            let call = Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(3600))) }
+            await gate.waitForCall(1)
+            await clock.waitForSleepers()
+
+            for byte in 1...4 {
+                gate.open(byte)
+                await gate.waitForCall(byte + 1)
+                clock.advance(by: .seconds(10))
+            }
+
+            await #expect(throws: HTTPError.timedOut(after: .seconds(40))) { try await call.value }
+            #expect(transport.pendingCount == 0)
+        }
+    }
 }
