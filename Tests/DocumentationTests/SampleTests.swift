@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct SampleTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()

@@ -1,7 +1,7 @@
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct FakeOAuthServerTests {
     let clock = VirtualClock()
 

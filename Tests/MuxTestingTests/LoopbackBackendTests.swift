@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct LoopbackBackendTests {
     private struct Place: Codable, Identifiable, Equatable {
         var id: String

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct JournalDamageTests {
     private static let keys = ["a", "b", "c"]
 

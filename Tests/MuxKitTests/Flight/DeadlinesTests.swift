@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct DeadlinesTests {
     private func deadlines(of flights: ClosedRange<FlightID>) -> Deadlines<Int> {
         flights.reduce(into: Deadlines()) { deadlines, flight in

@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, nil] as [Int?])
     func `MX-24 the table does what the plain model does`(capacity: Int?) {

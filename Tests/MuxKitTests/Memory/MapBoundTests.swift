@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct MapBoundTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
@@ -169,7 +169,7 @@ struct MapBoundTests {
         map.expectAtRest()
     }
 
-    @Test(.timeLimit(.minutes(1))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
+    @Test(.timeLimit(.minutes(5))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
         final class Value: Sendable {
             let holder: Guarded<MultiplexerMap<Int, Value>?>
             init(_ holder: Guarded<MultiplexerMap<Int, Value>?>) { self.holder = holder }

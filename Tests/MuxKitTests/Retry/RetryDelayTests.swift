@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct RetryDelayTests {
     private func seconds(_ policy: RetryPolicy, _ count: Int) -> [Double] {
         (1...count).map { policy.delay(beforeAttempt: $0).secondsValue }

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What is on disk, and who gets to see it.
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct TokenSafetyTests {
     private let folder = TemporaryFolder()
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Rules that the sources keep, so that they need not be believed.
-@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct SourceRuleTests {
     private func expectNone(
         of words: [String],
@@ -92,7 +92,7 @@ struct SourceRuleTests {
         let suites = SourceLines.tests.filter { $0.file.hasPrefix("MuxKitTests/") && $0.code.contains("@Suite") }
         #expect(suites.count > 40)
         let without = suites.filter { !$0.code.contains(".endsAtRest") }.map(\.place)
-        #expect(without == [], "write @Suite(.timeLimit(.minutes(1)), .endsAtRest)")
+        #expect(without == [], "write @Suite(.timeLimit(.minutes(5)), .endsAtRest)")
 
         let files = Set(SourceLines.tests.filter { $0.code.contains("@Test") }.map(\.file))
         let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))

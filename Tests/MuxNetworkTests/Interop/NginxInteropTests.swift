@@ -6,7 +6,7 @@ import Testing
 /// Transport and caching against nginx.
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(1)),
+    .timeLimit(.minutes(5)),
     .serialized
 )
 struct NginxInteropTests {

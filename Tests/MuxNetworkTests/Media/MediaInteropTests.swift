@@ -12,7 +12,7 @@ private let nginx: (url: URL, file: URL)? = {
     return (url, URL(filePath: file))
 }()
 
-@Suite(.timeLimit(.minutes(1)), .enabled(if: nginx != nil, "run by Tests/Interop/media, with an nginx"))
+@Suite(.timeLimit(.minutes(5)), .enabled(if: nginx != nil, "run by Tests/Interop/media, with an nginx"))
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {
         AsyncMedia(

@@ -10,7 +10,7 @@ extension HTTPEndPoint {
     )
 }
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct HTTPEndPointTests {
     private func text(
         _ path: HTTPPath,

@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct HTTPQueryTests {
     @Test func `G10 parameters keep their order and a name may occur twice`() {
         let query: HTTPQuery = ["z": "1", "a": "2", "z": "3"]

@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct EncodingTests {
     @Test func `K06 base64url is the example of RFC 7515 and refuses what is none`() throws {
         // RFC 7515, appendix C.
