@@ -17,6 +17,7 @@ struct Benchmarks {
         BenchmarkGroup("events", "A hit without and with an observer", EventsGroup.rows),
         BenchmarkGroup("runner", "A call with a good dependency", RunnerGroup.rows),
         BenchmarkGroup("storm", "10,000 callers of one cold key", StormGroup.rows),
+        BenchmarkGroup("tokens", "10,000 callers whose token has expired", TokenGroup.rows),
         BenchmarkGroup("keys", "10,000 cold keys at once", ManyKeysGroup.rows),
         BenchmarkGroup("cold", "A cold request of a new key, one after another", ColdRequestGroup.rows),
         BenchmarkGroup("memory", "What a map takes in memory", MemoryGroup.rows),

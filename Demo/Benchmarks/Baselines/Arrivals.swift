@@ -23,10 +23,10 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
-    /// Counts the callers of a multiplexer, the one that starts the flight included.
+    /// Counts the callers of a multiplexer or a runner, the one that starts the flight included.
     func observe(_ event: MuxEvent) {
         switch event.kind {
-        case .joined, .missed: self.add()
+        case .joined, .missed, .dependencyAwaited: self.add()
         default: break
         }
     }

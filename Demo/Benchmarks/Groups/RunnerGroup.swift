@@ -9,6 +9,12 @@ enum RunnerGroup {
         let plain = PlainCache<Int, String>()
         await plain.set(self.token, for: 0)
         let runner = DependentRunner<String>(self.token) { _ in .updateFailed }
+        let oauth = OAuthDependentRunner<String, String>(
+            repository: MuxRepository(store: MemoryStore()),
+            refreshAccess: { _ in OAuthRenewal(access: self.token) },
+            signIn: { OAuthSignIn(refresh: "", access: self.token) }
+        )
+        _ = try await oauth.run { .output($0) }
         var contest = Contest(rounds: effort.rounds(25))
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(locked.fresh()) }
@@ -17,20 +23,60 @@ enum RunnerGroup {
             for _ in 0..<count { consume(try await runner.run { .output($0) }) }
         }
         contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await oauth.run { .output($0) }) }
+        }
+        contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(await plain.value(0)) }
         }
-        let row = Row(
+        let outcome = try await contest.play()
+        func row(_ name: String, _ figure: Int) -> Row {
+            Row(
+                group,
+                name,
+                outcome,
+                figure: figure,
+                limit: ("lock, copy, coarse clock", 0),
+                instead: ("plain actor", 3),
+                goals: [.atMost(60)]
+            )
+        }
+        let onMainActor = try await self.onMainActor(group, locked, plain, runner, effort)
+        let counts = try await CountedActor().counts { _ in
+            for _ in 0..<1_000 { consume(try await runner.run { .output($0) }) }
+        }
+        let oauthCounts = try await CountedActor().counts { _ in
+            for _ in 0..<1_000 { consume(try await oauth.run { .output($0) }) }
+        }
+        return [row("the task returns at once", 1), row("the same with two layers, OAuth", 2), onMainActor]
+            + .counted(group, "calls", counts) + .counted(group, "calls, OAuth", oauthCounts)
+    }
+
+    /// From the main actor, as most calls of an app; a call of another actor is two trips through queues there.
+    private static func onMainActor(
+        _ group: String,
+        _ locked: LockedValue<String>,
+        _ plain: PlainCache<Int, String>,
+        _ runner: DependentRunner<String>,
+        _ effort: Effort
+    ) async throws -> Row {
+        var contest = Contest(rounds: effort.rounds(15))
+        contest.add(repeating: 1_000) { @MainActor count in
+            for _ in 0..<count { consume(locked.fresh()) }
+        }
+        contest.add(repeating: 1_000) { @MainActor count in
+            for _ in 0..<count { consume(try await runner.run { .output($0) }) }
+        }
+        contest.add(repeating: 100) { @MainActor count in
+            for _ in 0..<count { consume(await plain.value(0)) }
+        }
+        return Row(
             group,
-            "the task returns at once",
+            "caller on the main actor",
             try await contest.play(),
             figure: 1,
             limit: ("lock, copy, coarse clock", 0),
             instead: ("plain actor", 2),
             goals: [.atMost(60), .timesBetter(15)]
         )
-        let counts = try await CountedActor().counts { _ in
-            for _ in 0..<1_000 { consume(try await runner.run { .output($0) }) }
-        }
-        return [row] + .counted(group, "calls", counts)
     }
 }

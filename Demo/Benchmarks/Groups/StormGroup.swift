@@ -89,8 +89,7 @@ enum StormGroup {
     }
 
     /// The nanoseconds per caller until all have what they asked for.
-    private static func all(_ callers: Int, _ call: @escaping @Sendable () async throws -> Void) async throws -> Double
-    {
+    static func all(_ callers: Int, _ call: @escaping @Sendable () async throws -> Void) async throws -> Double {
         try await Contest.nanoseconds {
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for _ in 0..<callers { group.addTask { try await call() } }
@@ -102,13 +101,13 @@ enum StormGroup {
     // MARK: - Waking up
 
     /// What was measured of callers that wait, once all of them did.
-    private struct Wait {
+    struct Wait {
         var nanoseconds: Double
         var bytes: Double?
     }
 
     /// The moment at which the fetch is about to return, and what is allocated then.
-    private final class Landing: Sendable {
+    final class Landing: Sendable {
         private let state = Mutex<(moment: ContinuousClock.Instant, bytes: Int)?>(nil)
         private let start = Allocations.bytes
 
@@ -136,7 +135,7 @@ enum StormGroup {
         return landing.wait(callers)
     }
 
-    private static func bareWakeUp(_ callers: Int, counts: Bool = false) async throws -> Wait {
+    static func bareWakeUp(_ callers: Int, counts: Bool = false) async throws -> Wait {
         let arrivals = Arrivals(callers)
         let counting = counts ? Allocations.begin() : nil
         defer { _ = Allocations.end(since: counting) }

@@ -1,6 +1,7 @@
 /// Decides what a call gets: the dependency, an update, or an error.
 ///
 /// Pure; flights are kept beside it.
+@usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// When a value turns bad by itself.
     package struct Expiry: Sendable {
@@ -16,6 +17,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// A dependency with the epochs that tell it from others.
+    @usableFromInline
     package struct Held: Sendable {
         /// The value.
         package let value: Dependency
@@ -47,6 +49,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// What one call has met so far.
+    @usableFromInline
     package struct Call: Sendable {
         package let session: UInt64
         package let startedAt: Moment
@@ -64,6 +67,11 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         package var takesEnding = false
         /// How many updates the call has asked for after a refusal.
         package private(set) var updates = 0
+
+        package init(session: UInt64, startedAt: Moment) {
+            self.session = session
+            self.startedAt = startedAt
+        }
 
         fileprivate mutating func asksForUpdate() { self.updates += 1 }
     }
@@ -135,11 +143,6 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package func current(parentEpoch: UInt64) -> Held? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
-    }
-
-    /// The epoch that a child's value must not be older than.
-    package func epochForChildren(parentEpoch: UInt64) -> UInt64 {
-        self.held == nil || self.current(parentEpoch: parentEpoch) != nil ? self.epoch : self.epoch &+ 1
     }
 
     /// The value that a call may use as things stand; `nil` if it has to ask with ``answer(to:parentEpoch:policy:at:)``.

@@ -26,7 +26,7 @@ public import Foundation
 /// **After a failure.** A thrown error goes to all who wait for that update, and the next call tries again. A refusal
 /// (``UpdateResult/updateFailed``) fails every call until a value is set or the runner is reset.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
-    nonisolated let core: RunnerCore<Dependency>
+    @usableFromInline nonisolated let core: RunnerCore<Dependency>
 
     /// Makes a runner whose callers bring the update along.
     ///
@@ -122,7 +122,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             time: time,
             wallTime: wallTime,
             spawn: Spawn(),
-            parentEpoch: { parent.epochForChildren },
+            parent: parent.epochs,
             update: { refused, _ in
                 try await parent.run { held, _ in
                     switch try await policy.retrying(time, { try await update(held.value, refused?.value) }) {
@@ -143,11 +143,24 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
     /// - Complexity: O(1), and no suspension of its own, if the dependency is there and good.
+    @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>,
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.core.run { held, _ in
+        switch try await self.core.firstTry(task) {
+        case .output(let output): return output
+        case .unfinished(let call): return try await self.run(from: call, task, update: update)
+        }
+    }
+
+    @usableFromInline
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: RunnerCore<Dependency>.Machine.Call,
+        _ task: (Dependency) async throws -> RunResult<Output>,
+        update: (Dependency?) async throws -> UpdateResult<Dependency>
+    ) async throws -> Output {
+        try await self.core.run(from: call) { held, _ in
             try await task(held.value)
         } update: { refused, _ in
             try await self.core.policy.retrying(self.core.time) { try await update(refused) }
@@ -160,10 +173,22 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
     /// - Complexity: O(1), and no suspension of its own, if the dependency is there and good.
+    @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.core.run { held, _ in try await task(held.value) }
+        switch try await self.core.firstTry(task) {
+        case .output(let output): return output
+        case .unfinished(let call): return try await self.run(from: call, task)
+        }
+    }
+
+    @usableFromInline
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: RunnerCore<Dependency>.Machine.Call,
+        _ task: (Dependency) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.core.run(from: call) { held, _ in try await task(held.value) }
     }
 
     /// Runs `task` as ``run(_:update:)`` does, within a time, and tells both closures what the call has met so far.
@@ -181,7 +206,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         _ task: (Dependency, RunContext) async throws -> RunResult<Output>,
         update: (Dependency?, RunContext) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.core.run(timeout: timeout) { held, call in
+        try await self.core.run(from: self.core.begun(timeout)) { held, call in
             try await task(held.value, RunContext(call, at: self.core.time.now))
         } update: { refused, call in
             try await update(refused, RunContext(call, at: self.core.time.now))

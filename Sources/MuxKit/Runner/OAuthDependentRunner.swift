@@ -35,7 +35,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// What the runner hands out.
     public typealias Dependency = AccessToken
 
-    private nonisolated let session: OAuthSession<AccessToken, RefreshToken>
+    @usableFromInline nonisolated let session: OAuthSession<AccessToken, RefreshToken>
     private nonisolated let repository: MuxRepository
 
     /// Makes a runner.
@@ -82,10 +82,14 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// - Returns: What the task returned.
     /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
     /// - Complexity: O(1), and no suspension of its own, if there is an access token and it is good.
+    @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.session.run(timeout: nil, task)
+        switch try await self.session.lower.firstTry(task) {
+        case .output(let output): return output
+        case .unfinished(let call): return try await self.session.run(from: call, task)
+        }
     }
 
     /// Runs `task` as ``run(_:)`` does, within a time.

@@ -2,10 +2,11 @@
 ///
 /// They are one mechanism used twice. The lower layer holds the access token; its update is a task that runs on the upper one,
 /// which holds the refresh token, and whose update is the sign-in. An access token belongs to the grant it was made with.
+@usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     private let vault: OAuthVault<AccessToken, RefreshToken>
     private let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
-    private let lower: RunnerCore<AccessToken>
+    @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(vault: OAuthVault<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
         // Never cancelled: the server may have exchanged the refresh token already. The vault limits the time of a refresh;
@@ -29,7 +30,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             time: repository.time,
             wallTime: repository.wallTime,
             spawn: repository.spawn,
-            parentEpoch: { upper.epoch },
+            parent: upper.epochs,
             update: { refused, _ in
                 try await upper.run { held, _ in try await vault.access(with: held, of: upper, insteadOf: refused) }
             }
@@ -38,14 +39,27 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Runs `task` with an access token.
     nonisolated(nonsending) func run<Output: Sendable>(
-        timeout: Duration?,
+        timeout: Duration,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
+        try await self.run(from: self.lower.begun(timeout), timeout: timeout, task)
+    }
+
+    /// Goes on with a call.
+    @usableFromInline
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: RunnerCore<AccessToken>.Machine.Call,
+        timeout: Duration? = nil,
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        var call = call
         // Each of the ends of ``sessionEnded()`` may meet a call.
         for _ in 0..<3 {
             do {
-                return try await self.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
-            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {}
+                return try await self.lower.run(from: call) { held, _ in try await task(held.value) }
+            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {
+                call = self.lower.begun(timeout)
+            }
         }
         throw RunnerError.signedOut
     }

@@ -4,7 +4,7 @@ import Foundation
 extension RunnerCore {
     func updateStarts() {
         self.tell(.updateStarted)
-        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.nextEvent() })
+        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.machine.nextEvent() })
     }
 
     /// Ends a flight.
@@ -28,10 +28,10 @@ extension RunnerCore {
         self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
             guard mayKeep else { return .failure(RunnerError.reset) }
-            number = state.nextEvent()
+            number = state.machine.nextEvent()
             event = .updateFailed
             if let (value, expiry, parentEpoch) = value {
-                let held = state.updated(
+                let held = state.machine.updated(
                     to: value,
                     parentEpoch: parentEpoch,
                     expiry: expiry,
@@ -45,23 +45,25 @@ extension RunnerCore {
                 var cause: (any Error)?
                 if case .failure(let error) = result { cause = error }
                 let refusal = RunnerError.updateFailed(underlying: cause)
-                state.refused(refusal)
+                state.machine.refused(refusal)
                 return .failure(refusal)
             }
             if let cause = error.criticalCause {
                 let critical = RaisedCritical(cause)
-                state.raised(critical)
+                state.machine.raised(critical)
                 event = .critical
                 return .failure(critical)
             }
-            state.failed(error, until: now.advanced(by: self.policy.coolDown))
+            state.machine.failed(error, until: now.advanced(by: self.policy.coolDown))
             return .failure(error)
         }
         if number == nil, case .success(let updated) = result {
-            self.engine.withState { $0.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch) }
+            self.engine.withState {
+                $0.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
+            }
         }
         self.tell(value == nil ? .updateFailed : .updated, start.map { self.time.now.duration(since: $0) })
-        self.watchers.tell(event, number: number ?? self.engine.withState { $0.nextEvent() })
+        self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
         return number != nil
     }
 
@@ -72,7 +74,7 @@ extension RunnerCore {
     ) -> Result<Updated, any Error> {
         guard self.policy.refusesSameDependency, let failed, case .success(let updated) = outcome,
             case .updatedDependency(let value) = updated.result,
-            self.engine.withState({ $0.wasRefused(failed) }), areEqual(failed.value, value)
+            self.engine.withState({ $0.machine.wasRefused(failed) }), areEqual(failed.value, value)
         else { return outcome }
         return .failure(RunnerError.sameDependency)
     }
@@ -83,12 +85,12 @@ extension RunnerCore {
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
-        let standing = self.engine.withState { $0.standing(call) }
+        let standing = self.engine.withState { $0.machine.standing(call) }
         // An old session's trouble, or a second one, is nobody else's.
         guard standing == nil else { return own }
         let number = self.engine.dismissAll(cancelling: false) { state in
-            state.raised(critical)
-            return (.failure(critical), state.nextEvent())
+            state.machine.raised(critical)
+            return (.failure(critical), state.machine.nextEvent())
         }
         self.watchers.tell(.critical, number: number)
         return own

@@ -1,10 +1,11 @@
 package import Foundation
 
 /// One layer of dependency: its state, its flights, and the loop that runs a task until it accepts the dependency.
+@usableFromInline
 package final class RunnerCore<Dependency: Sendable>: Sendable {
-    package typealias Machine = DependencyStateMachine<Dependency>
-    package typealias Held = Machine.Held
-    typealias Engine = FlightEngine<SoleKey, Held, Machine>
+    @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
+    @usableFromInline package typealias Held = Machine.Held
+    @usableFromInline typealias Engine = FlightEngine<SoleKey, Held, RunnerState<Dependency>>
 
     /// What a stored update brings.
     package struct Updated: Sendable {
@@ -33,13 +34,19 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package typealias StoredUpdate = @Sendable (Held?, UInt64) async throws -> Updated
 
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
-    private struct LookAgain: Error {}
+    struct LookAgain: Error {}
 
     let engine: Engine
+    /// The engine's: a hit follows no more references than it has to.
+    @usableFromInline let board: Guarded<Engine.Board>
     let policy: RunnerPolicy
-    let time: TimeSource
+    @usableFromInline let time: TimeSource
+    @usableFromInline let hitClock: HitClock
     let wallTime: @Sendable () -> Date
-    let parentEpoch: @Sendable () -> UInt64
+    /// The epochs of the layer above; `nil` if there is none.
+    @usableFromInline let parent: RunnerEpochs?
+    /// The epochs of this one.
+    package let epochs: RunnerEpochs
     let observer: (any MuxObserver)?
     let watchers = RunnerEvents()
     private let storedUpdate: StoredUpdate?
@@ -51,13 +58,15 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date = { Date() },
         spawn: Spawn,
-        parentEpoch: @escaping @Sendable () -> UInt64 = { 0 },
+        parent: RunnerEpochs? = nil,
         update: StoredUpdate? = nil
     ) {
         self.policy = policy
         self.time = time
+        self.hitClock = HitClock(time)
         self.wallTime = wallTime
-        self.parentEpoch = parentEpoch
+        self.parent = parent
+        self.epochs = RunnerEpochs(parent: parent)
         self.storedUpdate = update
         self.observer = observer
         let options = Engine.Options(
@@ -69,7 +78,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let expiry = value.flatMap { value in
             Self.expiry(of: value, lifetime: nil, isNew: false, policy, at: time.now, wallTime: wallTime)
         }
-        self.engine = FlightEngine(Machine(value, expiry: expiry), options, time: time, spawn: spawn)
+        let state = RunnerState(Machine(value, expiry: expiry), self.epochs)
+        self.engine = FlightEngine(state, options, time: time, spawn: spawn)
+        self.board = self.engine.board
     }
 
     // MARK: - Running
@@ -79,7 +90,15 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         timeout: Duration? = nil,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.loop(self.begun(timeout), task) { call in try await self.obtainStored(&call) }
+        try await self.run(from: self.begun(timeout), task)
+    }
+
+    /// Goes on with a call, as ``run(timeout:_:)`` does.
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: Machine.Call,
+        _ task: (Held, Machine.Call) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.loop(call, task) { call in try await self.obtainStored(&call) }
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
@@ -118,12 +137,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
-    package nonisolated(nonsending) func run<Output: Sendable>(
-        timeout: Duration? = nil,
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: Machine.Call,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
         update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.loop(self.begun(timeout), task) { call in
+        try await self.loop(call, task) { call in
             if let held = self.usable(in: call) { return held }
             let flight: FlightID
             switch try await self.enter(&call, .byCaller, canUpdate: true) {
@@ -174,9 +193,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    private func begun(_ timeout: Duration?) -> Machine.Call {
+    @usableFromInline
+    func begun(_ timeout: Duration?) -> Machine.Call {
         let now = self.time.now
-        var call = self.engine.withState { $0.call(at: now) }
+        var call = self.engine.withState { $0.machine.call(at: now) }
         call.deadline = timeout.map { now.advanced(by: $0) }
         return call
     }
@@ -193,22 +213,28 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             do {
                 if case .output(let output) = try await task(held, call) { return output }
                 call.lastError = nil
-            } catch  where error.saysBadDependency {
-                call.lastError = error
             } catch {
-                guard let cause = error.criticalCause else { throw error }
-                throw self.raise(cause, call)
+                call.lastError = try self.report(error, call)
             }
             call.badEpoch = held.epoch
         }
     }
 
+    /// The error, if it is a report that the dependency is no good.
+    ///
+    /// - Throws: The error as it is, otherwise; a critical one ends the calls of others, too.
+    func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
+        guard !error.saysBadDependency else { return error }
+        guard let cause = error.criticalCause else { throw error }
+        throw self.raise(cause, call)
+    }
+
     /// The value, if the call can use it as it is: looked for first, for what an update needs is made in vain if there is
     /// none to be made.
     private func usable(in call: Machine.Call) -> Held? {
-        let parentEpoch = self.parentEpoch()
+        let parentEpoch = self.parentEpoch
         let now = self.time.now
-        return self.engine.withState { $0.usable(in: call, parentEpoch: parentEpoch, at: now) }
+        return self.engine.withState { $0.machine.usable(in: call, parentEpoch: parentEpoch, at: now) }
     }
 
     private nonisolated(nonsending) func obtained(
@@ -224,7 +250,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         } catch {
             // The old value, which was to be renewed early, is better than none.
             let now = self.time.now
-            guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.isGood(at: now) }) else {
+            guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.machine.isGood(at: now) })
+            else {
                 throw error
             }
             call.takesEnding = true
@@ -237,7 +264,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
-        switch self.engine.withState({ $0.standing(call) }) {
+        switch self.engine.withState({ $0.machine.standing(call) }) {
         case let critical as RaisedCritical: throw critical.claimed()
         case let error?: throw error
         case nil: throw isCancelled ? CancellationError() : self.timeout(of: call)
@@ -253,14 +280,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         _ launch: Engine.Launch,
         canUpdate: Bool
     ) async throws -> Engine.Landing {
-        let parentEpoch = self.parentEpoch()
+        let parentEpoch = self.parentEpoch
         let now = self.time.now
         var waits = false
         return try await self.engine.enter(
             .sole,
             launch: launch,
             decide: { state in
-                switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
+                switch state.machine.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
                 case .use(let held): return .answer(held)
                 case .fail(let error): return .fail(error)
                 case .update:
@@ -275,68 +302,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         )
     }
 
-    // MARK: - From outside
-
-    /// The value with its epochs, if there is one that may be used.
-    package var held: Held? {
-        let parentEpoch = self.parentEpoch()
-        return self.engine.withState { $0.current(parentEpoch: parentEpoch) }
-    }
-
-    /// Raised with every change of the value.
-    package var epoch: UInt64 { self.engine.withState { $0.epoch } }
-
-    /// The epoch that a child's value must not be older than.
-    package var epochForChildren: UInt64 {
-        let parentEpoch = self.parentEpoch()
-        return self.engine.withState { $0.epochForChildren(parentEpoch: parentEpoch) }
-    }
-
-    /// Raised when a session ends.
-    package var session: UInt64 { self.engine.withState { $0.session } }
-
-    /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
-    ///
-    /// - Returns: The value with its epochs.
-    @discardableResult
-    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
-        let parentEpoch = self.parentEpoch()
-        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
-        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
-            let held = state.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
-            return (.success(held), (held, state.nextEvent()))
-        }
-        self.watchers.tell(.set(epoch: held.epoch), number: number)
-        return held
-    }
-
-    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
-    package func parentReplaced() {
-        self.engine.dismissAll(cancelling: false) { _ in (.failure(LookAgain()), ()) }
-    }
-
-    /// Notes something about the value of `held`, unless more has become known meanwhile.
-    @discardableResult
-    package func note(_ held: Held, as value: Dependency) -> Held? {
-        self.engine.withState { $0.noted(held, as: value) }
-    }
-
-    /// Exchanges the value of `held` for one that continues it.
-    package func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
-        self.engine.withState { $0.continued(held, with: value, raisesEpoch: raisesEpoch) }
-    }
-
-    /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
-    package func end(_ end: Machine.End) {
-        let number = self.engine.dismissAll(cancelling: true) { state in
-            state.ended(end)
-            return (.failure(end.error), state.nextEvent())
-        }
-        self.watchers.tell(end == .reset ? .reset : .signedOut, number: number)
-    }
-
-    /// How many callers wait and how many updates run: zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
+    /// The epoch that the value must not be older than.
+    var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
 }
 
 extension Error {

@@ -3,6 +3,9 @@
 package struct HitClock: Sendable {
     private let origin: Int64?
 
+    /// More than a reading can be behind.
+    static let lateness = Duration.milliseconds(50)
+
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }
 
     /// The present moment or one a few milliseconds earlier; `nil` if the time source has to be asked.

@@ -1,0 +1,78 @@
+import MuxKit
+import Synchronization
+
+/// Many callers who find out at once that their token is no good any more.
+enum TokenGroup {
+    private static let old = "a token that has expired, as tokens do"
+    private static let new = "a token that the server has just made"
+
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let storms = Atomic(0)
+        let updates = Atomic(0)
+        var contest = Contest(rounds: effort.rounds(5))
+        contest.add { try await StormGroup.bareStorm(StormGroup.callers) }
+        contest.add {
+            storms.add(1, ordering: .relaxed)
+            return try await self.storm(StormGroup.callers) { updates.add(1, ordering: .relaxed) }
+        }
+        let whole = try await contest.play()
+
+        var wakeUps = Contest(rounds: effort.rounds(5))
+        wakeUps.add { try await StormGroup.bareWakeUp(StormGroup.callers).nanoseconds }
+        wakeUps.add { try await self.wakeUp(StormGroup.callers).nanoseconds }
+        let woken = try await wakeUps.play()
+        return [
+            Row(
+                group,
+                "the whole, update of 1 ms, per caller",
+                whole,
+                figure: 1,
+                limit: ("bare parked continuations", 0),
+                goals: [.timesLimit(2)]
+            ),
+            Row(
+                group,
+                "wake-up, per caller",
+                woken,
+                figure: 1,
+                limit: ("bare parked continuations", 0),
+                goals: [.timesLimit(1.5)]
+            ),
+            .count(
+                group,
+                "updates of \(storms.load(ordering: .relaxed)) storms",
+                updates.load(ordering: .relaxed),
+                expected: storms.load(ordering: .relaxed)
+            ),
+        ]
+    }
+
+    /// The nanoseconds per caller of a storm, whose update takes a millisecond.
+    static func storm(_ callers: Int, updated: @escaping @Sendable () -> Void = {}) async throws -> Double {
+        let runner = DependentRunner<String>(self.old) { _ in
+            updated()
+            try await Task.sleep(for: .milliseconds(1))
+            return .updatedDependency(self.new)
+        }
+        return try await self.all(callers, runner)
+    }
+
+    private static func wakeUp(_ callers: Int) async throws -> StormGroup.Wait {
+        let arrivals = Arrivals(callers)
+        let landing = StormGroup.Landing()
+        let runner = DependentRunner<String>(self.old, observer: arrivals) { _ in
+            await arrivals.all()
+            landing.comes()
+            return .updatedDependency(self.new)
+        }
+        // A caller that comes late would take the new token at once, and never arrive: none does, for the update waits for all.
+        _ = try await self.all(callers, runner)
+        return landing.wait(callers)
+    }
+
+    private static func all(_ callers: Int, _ runner: DependentRunner<String>) async throws -> Double {
+        try await StormGroup.all(callers) {
+            consume(try await runner.run { $0 == self.new ? .output($0.utf8.count) : .badDependency })
+        }
+    }
+}

@@ -1,0 +1,50 @@
+/// The way of a call whose dependency is there and good, inlined into the caller's module.
+extension RunnerCore {
+    /// How a first try ends that is not over with an error.
+    @usableFromInline
+    enum FirstTry<Output: Sendable>: Sendable {
+        /// The task accepted the dependency.
+        case output(Output)
+        /// The call has to go the long way, which begins here.
+        case unfinished(Machine.Call)
+    }
+
+    /// Runs `task` with the dependency if there is no need to wait, to ask, or to note anything before.
+    @inlinable
+    nonisolated(nonsending) func firstTry<Output: Sendable>(
+        _ task: (Dependency) async throws -> RunResult<Output>
+    ) async throws -> FirstTry<Output> {
+        let now = self.hitClock.now ?? self.time.now
+        guard let ready = self.ready(at: now) else { return .unfinished(self.begun(nil)) }
+        do {
+            if case .output(let output) = try await task(ready.value) { return .output(output) }
+        } catch {
+            return .unfinished(try self.reported(error, of: ready, since: now))
+        }
+        return .unfinished(try self.reported(nil, of: ready, since: now))
+    }
+
+    /// The dependency, if a call that begins now can use it.
+    @inlinable
+    func ready(at now: Moment) -> ReadyDependency<Dependency>? {
+        guard !Task.isCancelled else { return nil }
+        // First the parent's epoch: a value that belongs to it cannot be older than this look.
+        let parentEpoch = self.parent?.forChildren ?? 0
+        let ready = self.board.withLock { $0.state.ready }
+        guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
+        return ready
+    }
+
+    /// The call whose task has refused the dependency of its first try.
+    ///
+    /// - Throws: `error`, if it is none about the dependency.
+    @usableFromInline
+    func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
+        -> Machine.Call
+    {
+        var call = Machine.Call(session: ready.session, startedAt: start)
+        call.badEpoch = ready.epoch
+        call.lastError = try error.map { try self.report($0, call) }
+        return call
+    }
+}
