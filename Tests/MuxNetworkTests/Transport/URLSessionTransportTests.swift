@@ -103,7 +103,8 @@ struct URLSessionTransportTests {
                 options.timeout = patience
                 options.deadline = patience
                 let reply = try? await URLSessionTransport(options).send(HTTPCall(url: url))
-                #expect(reply?.status == (patience > .zero ? 200 : nil))
+                // Without any patience the answer may come in time nevertheless.
+                #expect(reply?.status == 200 || patience <= .zero)
             }
         }
     }
@@ -232,7 +233,8 @@ struct URLSessionTransportTests {
             await clock.waitForSleepers()
             gate.open()
 
-            #expect(try await call.value.status == 200)
+            let reply = try await call.value
+            #expect(reply.status == 200)
             #expect(clock.sleeperCount == 0, "nobody waits for the time of a call that has ended")
         }
     }
