@@ -24,7 +24,7 @@ public final class URLSessionTransport: HTTPTransport {
     ///   - clock: What its time-outs are measured with.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
-        self.bridge = URLSessionBridge(time: TimeSource(clock), credentialHeaders: options.credentialHeaders)
+        self.bridge = URLSessionBridge(time: TimeSource(clock))
         // A cache makes cancelling crash on Linux: its lookup races the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
@@ -83,7 +83,8 @@ public final class URLSessionTransport: HTTPTransport {
         let origin = try call.validated()
         let timeout = call.timeout ?? self.options.timeout
         // Our own timer rules; the session's, which knows only whole seconds on Linux, comes a little later.
-        var request = URLRequest(url: call.url, timeoutInterval: max(0, timeout.secondsValue).rounded(.up) + 1)
+        let patience = min(max(0, timeout.secondsValue), Self.longestPatience).rounded(.up)
+        var request = URLRequest(url: call.url, timeoutInterval: patience + 1)
         request.httpMethod = call.method
         request.httpBody = call.body
         for (name, value) in call.headers { request.setValue(value, forHTTPHeaderField: name) }
@@ -91,7 +92,8 @@ public final class URLSessionTransport: HTTPTransport {
         let exchange = HTTPExchange(
             method: call.method,
             limit: sizeLimit,
-            redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects)
+            redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects),
+            credentialHeaders: self.options.credentialHeaders.union(call.credentialHeaders)
         )
         defer { withExtendedLifetime(self) {} }
         return try await self.bridge.run(
@@ -103,6 +105,9 @@ public final class URLSessionTransport: HTTPTransport {
             in: self.session
         )
     }
+
+    /// More seconds than anybody waits, and fewer than Linux's session can count in nanoseconds.
+    private static let longestPatience = 1e9
 
     /// How many connections to one host the session opens.
     package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
