@@ -54,13 +54,14 @@ struct Weather {
         await backend.goOffline()
     }
 }
+
 func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, City>) async throws {
     backend.oauth.expireAllAccessTokens()
     print(try await cities.refresh(key: 1).request(key: 1).name)
     print("renewals:", backend.oauth.statistics.refreshes)
 }
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct FirstStepsTests {
     @Test func `P-03 the program of the first steps prints what the article says`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path

@@ -22,7 +22,7 @@ struct ProofSamples {
 
     @Test func `Q-04 the sample of the article holds in the orders that it asks for`() async throws {
         let server = Server()
-        try await SeededExecutor.explore(1_000) { schedule in
+        try await SeededExecutor.explore(100) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
             let settings = Multiplexer<Settings>(cacheKey: "Settings", repository: repository) {
                 try await server.settings()
