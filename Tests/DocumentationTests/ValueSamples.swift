@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 
 // Articles about multiplexers, policies, processes and migration.
