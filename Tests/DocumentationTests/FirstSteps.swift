@@ -59,6 +59,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
     backend.oauth.expireAllAccessTokens()
     print(try await cities.refresh(key: 1).request(key: 1).name)
     print("renewals:", backend.oauth.statistics.refreshes)
+    await MuxRepository.shared.clearAll()
 }
 
 @Suite(.timeLimit(.minutes(5)))
