@@ -16,8 +16,9 @@ struct ExpiryTests {
         let made = Guarded(0)
         // The server's time of day, which this machine is a day ahead of.
         let pass: @Sendable () -> Pass = { Pass(number: made.next(), expiry: World.start.addingTimeInterval(-86_400)) }
-        let own = DependentRunner<Pass>(clock: clock, wallTime: { World.start }) { _ in .updatedDependency(pass()) }
-        let lent = DependentRunner<Pass>(clock: clock, wallTime: { World.start })
+        let wall: @Sendable () -> Date = { World.start }
+        let own = DependentRunner<Pass>(clock: clock, wallTime: wall) { _ in .updatedDependency(pass()) }
+        let lent = DependentRunner<Pass>(clock: clock, wallTime: wall)
         for _ in 0..<5 {
             #expect(try await own.run { .output($0.number) } == 1)
         }
