@@ -1,21 +1,13 @@
 import Foundation
 import Testing
 
-/// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads.
+/// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads; and whatever else
+/// the documentation names is there.
 @Suite(.timeLimit(.minutes(5)))
 struct SampleTests {
-    private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent()
-
     /// The lines of a text that say something, without the blanks that line them up.
     private static func lines(_ text: some StringProtocol) -> [String] {
         text.split(separator: "\n").map { $0.split(separator: " ").joined(separator: " ") }.filter { !$0.isEmpty }
-    }
-
-    private static func files(_ folder: String, _ ending: String) throws -> [URL] {
-        let folder = Self.root.appending(path: folder)
-        let paths = FileManager.default.enumerator(atPath: folder.path)?.compactMap { $0 as? String } ?? []
-        return paths.sorted().filter { $0.hasSuffix(ending) }.map { folder.appending(path: $0) }
     }
 
     /// The blocks of a page that are marked as Swift.
@@ -33,24 +25,56 @@ struct SampleTests {
     }
 
     @Test func `P-03 every sample of the README and the articles is compiled`() throws {
-        let compiled = try Self.files("Tests/DocumentationTests", ".swift").map {
-            Self.lines(try String(contentsOf: $0, encoding: .utf8))
+        let compiled = try Repository.files("Tests/DocumentationTests", ".swift").map {
+            Self.lines(try Repository.text($0))
         }
         // Pages whose samples are parts of types, not whole statements.
-        let excused: Set = ["RunningWithADependency.md", "Performance.md", "Proof.md"]
-        let pages = [Self.root.appending(path: "README.md")] + (try Self.files("Sources", ".md"))
+        let excused: Set = ["Performance.md"]
+        let pages = ["README.md"] + Repository.files("Sources", ".md")
         var count = 0
-        for page in pages where !excused.contains(page.lastPathComponent) {
-            for sample in Self.samples(try String(contentsOf: page, encoding: .utf8)) {
+        for page in pages where !excused.contains(page.split(separator: "/").last.map(String.init) ?? page) {
+            for sample in Self.samples(try Repository.text(page)) {
                 count += 1
-                // What every sample begins with, and what names this package from outside.
-                let body = sample.filter {
-                    !$0.hasPrefix("import ") && !$0.hasPrefix(".package(") && !$0.hasPrefix(".product(")
+                // What every program begins with, and what names this package from outside.
+                let body = sample.filter { line in
+                    ["import ", ".package(", ".product(", "@main"].allSatisfy { !line.hasPrefix($0) }
                 }
                 let isCompiled = compiled.contains { Self.contains($0, body) }
-                #expect(isCompiled, "\(page.lastPathComponent): \(body.first ?? "")")
+                #expect(isCompiled, "\(page): \(body.first ?? "")")
             }
         }
         #expect(count > 10)
+    }
+
+    @Test func `P-03 the README leads nowhere that is not there`() throws {
+        let links = try Repository.text("README.md").matches(of: /\]\(([^)]+)\)/).map { String($0.1) }
+        let paths = links.filter { !$0.hasPrefix("https://") }
+        #expect(paths.count > 15)
+        for path in paths {
+            #expect(FileManager.default.fileExists(atPath: Repository.root.appending(path: path).path), "\(path)")
+        }
+    }
+
+    @Test func `P-03 the README leads to every article of a library`() throws {
+        let readme = try Repository.text("README.md")
+        for page in Repository.files("Sources", ".md") where !page.contains("docc/Mux") {
+            #expect(readme.contains(page), "\(page)")
+        }
+    }
+
+    @Test func `P-03 every test that stands for a guarantee is there`() throws {
+        let tests = try Repository.files("Tests", ".swift").map { try Repository.text($0) }.joined()
+        let names = Set(tests.matches(of: /func `([^`]+)`/).map { String($0.1) })
+        let id = /[A-Z]{1,2}-?[0-9]{1,2}/
+        let ids = Set(names.flatMap { name in name.split(separator: " ").prefix { $0.wholeMatch(of: id) != nil } })
+
+        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Guarantees.md")
+        let rows = page.split(separator: "\n").filter { $0.hasPrefix("|") }.joined(separator: "\n")
+        let claimed = rows.matches(of: /\b[A-Z]{1,2}-?[0-9]{1,2}\b/).map { $0.0 }
+        #expect(claimed.count > 100)
+        for claim in claimed { #expect(ids.contains(claim), "no test begins with \(claim)") }
+        for text in rows.matches(of: /`([^`]+)`/).map({ String($0.1) }) where text.prefixMatch(of: id) != nil {
+            #expect(names.contains(text), "there is no test '\(text)'")
+        }
     }
 }

@@ -23,3 +23,11 @@ import Testing
     gate.openForGood(returning: "Bob")
     #expect(try await profile.request() == "Bob")
 }
+
+func testingLandingPage() {
+    let clock = VirtualClock()
+    let gate = Gate<String>()
+    let repository = MuxRepository(store: MemoryStore(), clock: clock)
+    let name = Multiplexer<String>(repository: repository) { try await gate.pass() }
+    _ = name
+}

@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 
 // Articles about multiplexers, policies, processes and migration.
@@ -25,8 +26,14 @@ func policies(_ profile: Multiplexer<Profile>) async throws {
 }
 
 func processes() {
-    let repository = MuxRepository(directory: sharedFolder)
-    _ = repository
+    let repository = MuxRepository(directory: sharedFolder.appending(component: "values"))
+    let oauth = OAuthDependentRunner<String, String>(
+        store: .protectedFile(named: "session", directory: sharedFolder.appending(component: "tokens")),
+        repository: repository,
+        refreshAccess: { refresh in try await api.refresh(refresh) },
+        signIn: { try await ui.askForPassword() }
+    )
+    _ = oauth
 }
 
 func migration() async throws {

@@ -27,9 +27,10 @@ struct EntryFacts: Sendable {
         /// What the whole seconds leave over; not there if that is nothing.
         var attoseconds: Int64 = 0
 
-        /// Whether the numbers are those of a duration, or of none.
+        /// Whether the numbers are those of a duration that can be written, or of none.
         var isInOrder: Bool {
             (self.seconds ?? 0) >= 0 && (0..<EntryFacts.attosecondsInSecond).contains(self.attoseconds)
+                && (self.seconds != .max || self.attoseconds == 0)
         }
 
         var duration: Duration? {

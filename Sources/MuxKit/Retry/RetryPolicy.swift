@@ -79,21 +79,42 @@ public struct RetryPolicy: Sendable, Hashable {
     public static let web = RetryPolicy(maxAttempts: 3, backoff: .exponential(base: .milliseconds(500)))
 
     /// Attempts without a delay between them.
+    ///
+    /// - Parameter maxAttempts: How many attempts there are in all, the first included.
+    /// - Returns: The policy.
     public static func immediate(maxAttempts: Int = 3) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .immediate)
     }
 
     /// Attempts with the same delay between them.
+    ///
+    /// - Parameters:
+    ///   - delay: The delay before chance has its share.
+    ///   - maxAttempts: How many attempts there are in all, the first included.
+    ///   - jitter: How much of each delay is left to chance.
+    /// - Returns: The policy.
     public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
     }
 
     /// Attempts with delays of once, twice, three times the step between them.
+    ///
+    /// - Parameters:
+    ///   - step: The first delay, and by how much each is longer than the one before.
+    ///   - maxAttempts: How many attempts there are in all, the first included.
+    ///   - jitter: How much of each delay is left to chance.
+    /// - Returns: The policy.
     public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
     }
 
     /// Attempts with delays between them of which each is twice as long as the one before.
+    ///
+    /// - Parameters:
+    ///   - base: The first delay.
+    ///   - maxAttempts: How many attempts there are in all, the first included.
+    ///   - jitter: How much of each delay is left to chance.
+    /// - Returns: The policy.
     public static func exponential(
         base: Duration,
         maxAttempts: Int = 3,
@@ -103,6 +124,12 @@ public struct RetryPolicy: Sendable, Hashable {
     }
 
     /// Attempts with these delays between them, of which the last one repeats.
+    ///
+    /// - Parameters:
+    ///   - delays: The delays, in order; none for attempts without a delay.
+    ///   - maxAttempts: How many attempts there are in all, the first included.
+    ///   - jitter: How much of each delay is left to chance.
+    /// - Returns: The policy.
     public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .table(delays), jitter: jitter)
     }

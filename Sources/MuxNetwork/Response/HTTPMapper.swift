@@ -45,6 +45,9 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
     }
 
     /// Makes the output by other means, and errors by the same.
+    ///
+    /// - Parameter transform: Makes the new output of the old one; what it throws is a decoding error.
+    /// - Returns: The mapper.
     public func map<Other: Sendable>(_ transform: @escaping @Sendable (Output) throws -> Other) -> HTTPMapper<Other> {
         HTTPMapper<Other>(output: { try transform(try self.makeOutput($0)) }, serverError: self.makeServerError)
     }

@@ -60,6 +60,17 @@ struct DiskFuzzTests {
         }
     }
 
+    @Test func `DK-03 a time longer than any that is written is damage`() throws {
+        let record = try self.format.record(of: self.entry)
+        let end = try #require(record.firstIndex(of: 0x0a))
+        let facts = String(decoding: record[CheckedLine.restOffset..<end], as: UTF8.self)
+        for (seconds, isRead) in [("9223372036854775806", true), ("9223372036854775807", false)] {
+            let other = facts.replacing(#""ttl":0,"#, with: "\"ttl\":\(seconds),")
+            try #require(other != facts)
+            #expect((self.format.entry(in: CheckedLine.sealed(Array(other.utf8)) + record[end...]) != nil) == isRead)
+        }
+    }
+
     @Test func `DK-07 a mutated index is the one that was written or nothing`() async throws {
         let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<5).map { number in

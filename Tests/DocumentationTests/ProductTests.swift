@@ -1,0 +1,80 @@
+import Foundation
+import Testing
+
+/// What somebody needs who has only just cloned the repository.
+@Suite(.timeLimit(.minutes(1)))
+struct ProductTests {
+    // MARK: - Running it
+
+    @Test func `P-02 nothing is needed but what comes with Swift`() throws {
+        #expect(!(try Repository.text("Package.swift").contains(".package(")))
+
+        let ours: Set = ["MuxKit", "MuxNetwork", "MuxTesting"]
+        let toolchain: Set = [
+            "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",
+            "Glibc", "Musl", "Darwin", "CryptoKit", "Network", "Security", "UIKit", "AppKit", "WatchKit", "SwiftUI",
+        ]
+        let files = ["Sources", "Tests", "Demo"].flatMap { Repository.files($0, ".swift") }
+        #expect(files.count > 300)
+        for file in files {
+            for line in try Repository.text(file).split(separator: "\n") {
+                let words = line.split { " .".contains($0) }
+                guard let index = words.firstIndex(of: "import"), words[..<index].allSatisfy(Self.isModifier) else {
+                    continue
+                }
+                let module = words[index...].dropFirst().first { $0 != "struct" && $0 != "func" }.map(String.init) ?? ""
+                #expect(ours.contains(module) || toolchain.contains(module), "\(file): \(line)")
+            }
+        }
+    }
+
+    private static func isModifier(_ word: Substring) -> Bool {
+        ["public", "package", "internal", "private", "fileprivate", "@preconcurrency"].contains(word)
+    }
+
+    @Test func `P-02 swift test runs every file of tests`() throws {
+        let manifest = try Repository.text("Package.swift")
+        for file in Repository.files("Tests", ".swift") {
+            let target = file.split(separator: "/")[1]
+            #expect(manifest.contains(".testTarget(\n            name: \"\(target)\""), "\(file)")
+        }
+    }
+
+    @Test func `P-01 P-02 what the README says to run is what CI runs`() throws {
+        let ci = try Repository.text(".ci/run")
+        let blocks = try Repository.text("README.md").components(separatedBy: "```\n").filter { $0.hasPrefix("swift ") }
+        let commands = blocks.flatMap { $0.split(separator: "\n") }.map { line in
+            line.prefix { $0 != "#" }.trimmingCharacters(in: .whitespaces)
+        }
+        #expect(commands.contains("swift run demo") && commands.contains("swift test"))
+        for command in commands where command != "swift run demo serve" {
+            #expect("\n\(ci)\n".contains("\n\(command)\n"), "\(command)")
+        }
+    }
+
+    // MARK: - Finding one's way
+
+    @Test func `P-05 Contributing says what is in every folder of the sources`() throws {
+        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Contributing.md")
+        let folders = Repository.folders("Sources").filter { $0.contains("/") }
+        #expect(folders.count > 20)
+        for folder in folders { #expect(page.contains("`\(folder)`"), "\(folder)") }
+
+        let named = page.split(separator: "`").filter { $0.hasPrefix("Mux") && $0.contains("/") }.map(String.init)
+        for name in named { #expect(folders.contains(name), "\(name) is described and does not exist") }
+    }
+
+    @Test func `P-05 a file is named for what stands in it and can be read at a sitting`() throws {
+        for file in Repository.files("Sources", ".swift") {
+            let text = try Repository.text(file)
+            let base = URL(filePath: file).deletingPathExtension().lastPathComponent
+            let name = base.split(separator: "+").first.map(String.init) ?? base
+            let kinds = ["struct", "class", "actor", "enum", "protocol", "extension", "func", "typealias"]
+            let isDeclared = kinds.contains { kind in
+                text.range(of: "\\b\(kind) \(name)\\b", options: [.regularExpression, .caseInsensitive]) != nil
+            }
+            #expect(isDeclared, "\(file)")
+            #expect(text.split(separator: "\n", omittingEmptySubsequences: false).count < 400, "\(file)")
+        }
+    }
+}
