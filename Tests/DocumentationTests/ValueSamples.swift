@@ -29,6 +29,11 @@ func processes() {
     _ = repository
 }
 
+func logging() {
+    let repository = MuxRepository(observer: LoggingObserver(subsystem: "org.example.shop", showsKeys: true))
+    _ = repository
+}
+
 func migration() async throws {
     let users = MultiplexerMap<String, User>(cacheKey: "Users") { id in try await api.user(id) }.register()
 
