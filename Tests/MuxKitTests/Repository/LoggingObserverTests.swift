@@ -9,6 +9,17 @@ struct LoggingObserverTests {
         var isTrouble = false
     }
 
+    /// Counts what was printed.
+    private struct Printed: MuxObserver {
+        let log = LoggingObserver(subsystem: "Shop")
+        let tally = EventTally()
+
+        func observe(_ event: MuxEvent) {
+            self.log.observe(event)
+            self.tally.observe(event)
+        }
+    }
+
     private static func lines(
         of events: [MuxEvent],
         showsKeys: Bool,
@@ -56,9 +67,11 @@ struct LoggingObserverTests {
 
     @Test func `MX-28 elsewhere than on Apple the log is standard error, and hits are left out`() async throws {
         let result = try await #require(processExitsWith: .success, observing: [\.standardErrorContent]) {
-            let repository = MuxRepository(store: MemoryStore(), observer: LoggingObserver(subsystem: "Shop"))
+            let printed = Printed()
+            let repository = MuxRepository(store: MemoryStore(), observer: printed)
             let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
             for _ in 0..<3 { _ = try await number.request() }
+            await printed.tally.wait(for: .fetched)
         }
         let log = String(decoding: result.standardErrorContent, as: UTF8.self)
         let lines = log.split(separator: "\n").filter { $0.hasPrefix("Shop events: ") }
