@@ -19,15 +19,26 @@ struct App: Sendable {
 
     /// Launches the app; `user` is asked for name and password when a sign-in is needed.
     init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) throws {
-        let api = try API(backend)
         let repository = MuxRepository(directory: folder.appending(component: "caches"))
+        let policy = MuxPolicy(errorBackoff: .zero)
+        try self.init(backend: backend, folder: folder, repository: repository, policy: policy, user: user)
+    }
+
+    /// Launches the app with a repository and a policy of the caller's choice.
+    init(
+        backend: URL,
+        folder: URL,
+        repository: MuxRepository,
+        policy: MuxPolicy,
+        user: @escaping @Sendable () -> (name: String, password: String)
+    ) throws {
+        let api = try API(backend)
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session", directory: folder.appending(component: "tokens")),
             repository: repository,
             refreshAccess: { refresh in try await api.refresh(refresh) },
             signIn: { try await api.signIn(user()) }
         )
-        let policy = MuxPolicy(errorBackoff: .zero)
         self.repository = repository
         self.oauth = oauth
         self.profile = Multiplexer(cacheKey: "Me", dependency: oauth, policy: policy, repository: repository) { token in

@@ -4,6 +4,7 @@ import MuxTesting
 
 /// Where the acts are played: a backend on loopback, an app in front of it, and a folder for both launches.
 final class Stage: Sendable {
+    let console: Console
     let backend: LoopbackBackend
     let folder: URL
     let app: App
@@ -13,12 +14,13 @@ final class Stage: Sendable {
     /// While set, the backend holds requests for resources.
     let gate = Guarded<Gate<Void>?>(nil)
 
-    init() throws {
+    init(console: Console) throws {
+        self.console = console
         let gate = self.gate
         let user = self.user
         let places = try Place.all()
         let byID = Dictionary(places.map { ($0.id, $0) }) { $1 }
-        let oauth = FakeOAuthServer(users: ["alice": "a secret", "bob": "another"])
+        let oauth = FakeOAuthServer(users: Self.passwords)
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             if request.method == "GET", let gate = gate.withLock({ $0 }) { try? await gate.pass() }
             guard request.segments.first == "batch", oauth.authorize(request.bearerToken ?? "") != nil else {
@@ -33,8 +35,10 @@ final class Stage: Sendable {
         self.app = try App(backend: url, folder: self.folder) { Self.credentials(user.withLock { $0 }) }
     }
 
+    static let passwords = ["alice": "a secret", "bob": "another"]
+
     static func credentials(_ name: String) -> (name: String, password: String) {
-        (name, name == "alice" ? "a secret" : "another")
+        (name, self.passwords[name] ?? "")
     }
 
     func close() async {

@@ -36,6 +36,11 @@ func processes() {
     _ = oauth
 }
 
+func logging() {
+    let repository = MuxRepository(observer: LoggingObserver(subsystem: "org.example.shop", showsKeys: true))
+    _ = repository
+}
+
 func migration() async throws {
     let users = MultiplexerMap<String, User>(cacheKey: "Users") { id in try await api.user(id) }.register()
 

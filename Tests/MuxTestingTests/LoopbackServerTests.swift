@@ -71,4 +71,73 @@ struct LoopbackServerTests {
         await #expect(throws: HTTPError.self) { try await held.value }
         gate.open()
     }
+
+    /// Lets a test wait for the pieces of an answer.
+    private final class PieceSink: HTTPSink {
+        let pieces = Guarded<[String]>([])
+        let tally = Tally()
+
+        func receive(head: HTTPReply) {}
+
+        func receive(_ bytes: Data) {
+            self.pieces.withLock { $0.append(String(decoding: bytes, as: UTF8.self)) }
+            self.tally.add()
+        }
+    }
+
+    @Test func `P-04 an answer can be written bit by bit, each as soon as it is there`() async throws {
+        let gate = Gate<Data?>()
+        let server = LoopbackServer { _ in
+            .streamed(contentType: "text/event-stream") { (try? await gate.pass()) ?? nil }
+        }
+        let url = try server.start()
+        let sink = PieceSink()
+        let held = Task { try await self.transport.stream(HTTPCall(url: url), into: sink) }
+
+        for (count, piece) in ["data: 1\n\n", "data: 2\n\n"].enumerated() {
+            gate.open(returning: Data(piece.utf8))
+            await sink.tally.reached(count + 1)
+            #expect(sink.pieces.withLock { $0.last } == piece)
+        }
+        await gate.waitForCall(3)
+        gate.open(returning: nil)
+
+        let reply = try await held.value
+        #expect(reply.header("Content-Type") == "text/event-stream")
+        #expect(sink.pieces.withLock { $0.count } == 2)
+        await server.stop()
+    }
+
+    @Test func `P-04 what a streamed answer waits for is cancelled when the client hangs up`() async throws {
+        let gate = Gate<Data?>()
+        let server = LoopbackServer { _ in
+            .streamed(contentType: "text/plain") { (try? await gate.pass()) ?? nil }
+        }
+        let url = try server.start()
+        let held = Task { try await self.transport.stream(HTTPCall(url: url), into: PieceSink()) }
+        await gate.waitForCall()
+
+        held.cancel()
+        await server.waitForClosedConnection()
+
+        #expect(server.openConnectionCount == 0)
+        await #expect(throws: CancellationError.self) { try await held.value }
+        await server.stop()
+    }
+
+    @Test func `P-04 a server listens on the port that it is told, or says that it cannot`() async throws {
+        let free = LoopbackServer { _ in .text("free") }
+        let url = try free.start()
+        let port = try #require(url.port.flatMap { UInt16(exactly: $0) })
+        let other = LoopbackServer(port: port) { _ in .text("told") }
+
+        let error = #expect(throws: LoopbackError.self) { try other.start() }
+        #expect(error == .cannotListen(code: EADDRINUSE))
+        await free.stop()
+        #expect(try other.start() == url)
+        #expect(try await self.transport.send(HTTPCall(url: url)).body == Data("told".utf8))
+        await other.stop()
+        #expect(try other.start() == url)
+        await other.stop()
+    }
 }

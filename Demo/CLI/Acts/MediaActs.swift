@@ -25,14 +25,13 @@ enum MediaActs {
             )
 
             let watcher = Task {
-                var bar = ProgressBar()
                 var isMonotonic = true
                 var last = 0.0
                 for try await progress in media.progress(of: film) {
                     let fraction = progress.fraction ?? 0
                     isMonotonic = isMonotonic && fraction >= last
                     last = fraction
-                    bar.show(fraction)
+                    stage.console.show("film.mp4: \(Int(fraction * 100)) %", fraction: fraction)
                 }
                 return isMonotonic && last == 1
             }
@@ -50,23 +49,5 @@ enum MediaActs {
             await server.stop()
             act.expect("offline it is there", try await media.request(url: film) == files.first)
         }
-    }
-}
-
-/// A bar on a terminal, and a line for every quarter elsewhere.
-private struct ProgressBar {
-    private let isTerminal = isatty(1) == 1
-    private var quarters = 0
-
-    mutating func show(_ fraction: Double) {
-        guard self.isTerminal else {
-            guard Int(fraction * 4) > self.quarters else { return }
-            self.quarters = Int(fraction * 4)
-            return print("    film.mp4: \(Int(fraction * 100)) %")
-        }
-        let filled = Int(fraction * 40)
-        let bar = String(repeating: "█", count: filled) + String(repeating: "░", count: 40 - filled)
-        let end = fraction >= 1 ? "\n" : ""
-        FileHandle.standardOutput.write(Data("\r    film.mp4 \(bar) \(Int(fraction * 100)) %\(end)".utf8))
     }
 }

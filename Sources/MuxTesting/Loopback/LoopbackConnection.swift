@@ -83,6 +83,13 @@ final class LoopbackConnection: Sendable {
                 while let data = next() {
                     guard Socket.write(Array(data), to: self.descriptor) else { return false }
                 }
+            case .sendAwaited(let next):
+                var piece = self.outcome(of: next)
+                while let data = piece ?? nil {
+                    guard Socket.write(Array(data), to: self.descriptor) else { return false }
+                    piece = self.outcome(of: next)
+                }
+                if piece == nil { return false }
             case .wait(let closure):
                 guard self.outcome(of: closure) != nil else { return false }
             case .close:

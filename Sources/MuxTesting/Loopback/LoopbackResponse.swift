@@ -10,6 +10,11 @@ public struct LoopbackResponse: Sendable {
         /// Sends what the closure makes, piece by piece, until it makes no more: for a body larger than memory.
         case sendPieces(@Sendable () -> Data?)
 
+        /// Sends what the closure waits for, piece by piece, until it returns `nil`: for an answer that is not known yet.
+        ///
+        /// The closure is cancelled when the client hangs up or the server stops.
+        case sendAwaited(@Sendable () async -> Data?)
+
         /// Waits until the closure returns, which is cancelled when the client hangs up or the server stops.
         case wait(@Sendable () async -> Void)
 
@@ -74,6 +79,28 @@ public struct LoopbackResponse: Sendable {
         ])
     }
 
+    /// An answer of no announced length, which is written piece by piece and ends with the connection.
+    ///
+    /// ```swift
+    /// let events = LoopbackResponse.streamed(contentType: "text/event-stream") { await feed.next() }
+    /// ```
+    ///
+    /// - Parameters:
+    ///   - contentType: The value of `Content-Type`.
+    ///   - headers: Names and values of further header fields.
+    ///   - next: Waits for the next piece; `nil` for the end. It is cancelled when the client hangs up or the server stops.
+    /// - Returns: The answer.
+    public static func streamed(
+        contentType: String,
+        headers: KeyValuePairs<String, String> = [:],
+        next: @escaping @Sendable () async -> Data?
+    ) -> LoopbackResponse {
+        let all = headers.map { ($0.key, $0.value) } + [("Content-Type", contentType), ("Connection", "close")]
+        return LoopbackResponse(steps: [
+            .send(Self.head(status: 200, headers: all, length: nil)), .sendAwaited(next), .close,
+        ])
+    }
+
     /// A redirection.
     public static func redirect(to location: URL, status: Int = 302) -> LoopbackResponse {
         LoopbackResponse(status: status, headers: ["Location": location.absoluteString])
@@ -83,10 +110,10 @@ public struct LoopbackResponse: Sendable {
         self.head(status: status, headers: headers.map { ($0.key, $0.value) }, length: length)
     }
 
-    package static func head(status: Int, headers: [(String, String)], length: Int) -> Data {
+    package static func head(status: Int, headers: [(String, String)], length: Int?) -> Data {
         var text = "HTTP/1.1 \(status) \(status < 400 ? "OK" : "Refused")\r\n"
         for (name, value) in headers { text += "\(name): \(value)\r\n" }
-        if status != 204, status != 304 { text += "Content-Length: \(length)\r\n" }
+        if let length, status != 204, status != 304 { text += "Content-Length: \(length)\r\n" }
         return Data((text + "\r\n").utf8)
     }
 }

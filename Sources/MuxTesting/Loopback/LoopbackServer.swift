@@ -32,6 +32,7 @@ public final class LoopbackServer: Sendable {
         var tallies: [String: Tally] = [:]
     }
 
+    private let fixedPort: UInt16?
     private let handler: Handler
     private let immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)?
     private let headerLimit: Int
@@ -45,17 +46,20 @@ public final class LoopbackServer: Sendable {
     /// A server that does not run yet.
     ///
     /// - Parameters:
+    ///   - port: The port to listen on; `nil` for a free one.
     ///   - headerLimit: The greatest size of a request without its body, in bytes.
     ///   - bodyLimit: The greatest size of a request's body, in bytes.
     ///   - immediate: Is asked first, on the connection's own thread: what it answers needs none of the tasks' threads, which
     ///     a test that waits for another process may hold.
     ///   - handler: Answers the other requests, several at a time.
     public init(
+        port: UInt16? = nil,
         headerLimit: Int = 16_384,
         bodyLimit: Int = 4_194_304,
         immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)? = nil,
         handler: @escaping Handler
     ) {
+        self.fixedPort = port
         self.immediate = immediate
         self.headerLimit = headerLimit
         self.bodyLimit = bodyLimit
@@ -71,7 +75,7 @@ public final class LoopbackServer: Sendable {
         for connection in connections { connection.stop() }
     }
 
-    /// Starts to listen on 127.0.0.1: on a free port, or again on the port of the first start.
+    /// Starts to listen on 127.0.0.1: on the given or a free port, and again on the port of the first start.
     ///
     /// - Returns: The server's URL, without a path.
     /// - Throws: ``LoopbackError``.
@@ -81,8 +85,10 @@ public final class LoopbackServer: Sendable {
         let listener: Result<Int32, LoopbackError> = self.state.withLock { state in
             guard state.wake == nil, !state.isStopping else { return .failure(.alreadyRunning) }
             do throws(LoopbackError) {
-                if state.port == nil { (state.reservation, state.port) = try Socket.reservePort() }
-                let descriptor = try Socket.listen(port: state.port ?? 0)
+                let port = state.port ?? self.fixedPort
+                if port == nil { (state.reservation, state.port) = try Socket.reservePort() }
+                let descriptor = try Socket.listen(port: port ?? state.port ?? 0)
+                state.port = state.port ?? port
                 state.wake = wakeUp.wake
                 state.starts += 1
                 return .success(descriptor)

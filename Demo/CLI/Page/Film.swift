@@ -1,0 +1,127 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+
+/// A large file on a slow server whose connection can be cut, and the app's download of it.
+final class Film: Sendable {
+    /// What the page shows.
+    struct State: Codable, Sendable {
+        var received: Int64 = 0
+        var total: Int64
+        /// Where each connection began.
+        var starts: [Int64] = []
+        /// Bytes that the server sent.
+        var sent: Int64 = 0
+        var isLoading = false
+        var isComplete = false
+    }
+
+    private struct Line: Sendable {
+        /// Goes up with every cut.
+        var cuts = 0
+        /// How much has to have come before the next connection is cut by itself.
+        var cutAfter: Int64?
+    }
+
+    /// What the server takes for each piece of 64 KiB.
+    private static let pace = Duration.milliseconds(40)
+
+    let path = "/film.mp4"
+    private let file = LoopbackFile(size: 8_000_000)
+    private let changes: Tally
+    private let line = Guarded(Line())
+    private let shown: Guarded<State>
+    /// Where the server's counts stood when the present download began.
+    private let before = Guarded<(starts: Int, sent: Int64)>((0, 0))
+
+    init(changes: Tally) {
+        self.changes = changes
+        self.shown = Guarded(State(total: 8_000_000))
+    }
+
+    var state: State {
+        let before = self.before.withLock { $0 }
+        var state = self.shown.withLock { $0 }
+        state.starts = Array(self.file.starts.dropFirst(before.starts))
+        state.sent = self.file.bytesSent - before.sent
+        return state
+    }
+
+    /// What the server answers: piece by piece, until the connection is cut.
+    func response(to request: LoopbackRequest) -> LoopbackResponse {
+        let whole = self.file.response(to: request)
+        let cuts = self.line.withLock { $0.cuts }
+        return LoopbackResponse(
+            steps: whole.steps.flatMap { step -> [LoopbackResponse.Step] in
+                guard case .sendPieces(let next) = step else { return [step] }
+                return [
+                    .sendAwaited {
+                        try? await Task.sleep(for: Self.pace)
+                        return self.isCut(since: cuts) ? nil : next()
+                    },
+                    // A connection that was not cut goes on; the length that was announced tells the two apart.
+                    .close,
+                ]
+            }
+        )
+    }
+
+    private func isCut(since cuts: Int) -> Bool {
+        let received = self.shown.withLock { $0.received }
+        return self.line.withLock { line in
+            if let limit = line.cutAfter, received >= limit {
+                line.cutAfter = nil
+                line.cuts += 1
+            }
+            return line.cuts != cuts
+        }
+    }
+
+    /// Cuts the connection now, if something is being downloaded; else the next one when a third has come.
+    ///
+    /// - Returns: Whether there was something to cut.
+    func cut() -> Bool {
+        let isLoading = self.shown.withLock { $0.isLoading && $0.received < $0.total }
+        self.line.withLock { line in
+            if isLoading { line.cuts += 1 } else { line.cutAfter = 2_700_000 }
+        }
+        return isLoading
+    }
+
+    /// Downloads the file for twenty callers, from nothing.
+    ///
+    /// - Returns: Whether all of them got the same file, with every byte right.
+    func download(from url: URL, with media: AsyncMedia) async throws -> Bool {
+        let url = url.appending(path: self.path)
+        try await media.remove(url: url)
+        self.before.withLock { $0 = (self.file.starts.count, self.file.bytesSent) }
+        self.show { $0 = State(total: $0.total, isLoading: true) }
+        defer { self.show { $0.isLoading = false } }
+        let watcher = Task {
+            for try await progress in media.progress(of: url) { self.show { $0.received = progress.received } }
+        }
+        defer { watcher.cancel() }
+        let files = try await withThrowingTaskGroup { group in
+            for _ in 0..<20 { group.addTask { try await media.request(url: url) } }
+            return try await group.reduce(into: Set<URL>()) { $0.insert($1) }
+        }
+        let isRight = try files.count == 1 && files.allSatisfy { try Data(contentsOf: $0) == self.file.content }
+        self.show { state in
+            state.received = state.total
+            state.isComplete = isRight
+        }
+        return isRight
+    }
+
+    /// The file is gone: the session has ended.
+    func forget() {
+        self.before.withLock { $0 = (self.file.starts.count, self.file.bytesSent) }
+        self.show { $0 = State(total: $0.total, isLoading: $0.isLoading) }
+    }
+
+    private func show(_ change: (inout State) -> Void) {
+        self.shown.withLock { change(&$0) }
+        self.changes.add()
+    }
+}

@@ -1,0 +1,187 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+
+/// What the page shows at work: a backend on loopback that takes its time, an app, a film and a worker process.
+final class LiveStage: Sendable {
+    /// An access token that the app got: its number, and how.
+    struct Token: Codable, Sendable {
+        var epoch: UInt64
+        var how: String
+        var user: String
+    }
+
+    private struct Session: Sendable {
+        var user = "alice"
+        var isSignedIn = false
+        var tokens: [Token] = []
+        /// Whether the token that comes next is that of a sign-in.
+        var signsIn = false
+    }
+
+    /// Goes up with everything that the page may want to show.
+    let changes = Tally()
+    let board: Board
+    let store: WatchedStore
+    let backend: LoopbackBackend
+    let app: App
+    let media: AsyncMedia
+    let film: Film
+    let worker: Worker
+    let places: [Place]
+    let journal: ActJournal
+    private let folder: URL
+    private let session = Guarded(Session())
+    private let isServing = Guarded(true)
+    private let follower = Guarded<Task<Void, Never>?>(nil)
+
+    init() throws {
+        let changes = self.changes
+        let session = self.session
+        let film = Film(changes: changes)
+        let places = try Place.all()
+        var options = FakeOAuthOptions()
+        options.latency = .milliseconds(500)
+        let oauth = FakeOAuthServer(users: Stage.passwords, options: options)
+        self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
+            changes.add()
+            if request.path == film.path { return film.response(to: request) }
+            // A network that takes its time, and not always the same.
+            if request.method == "GET" {
+                try? await Task.sleep(for: .milliseconds(250 + request.target.utf8.reduce(0) { $0 + Int($1) } % 450))
+            }
+            return nil
+        }
+        let url = try self.backend.goOnline()
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-page-\(UUID().uuidString)")
+        self.board = Board(changes: changes)
+        self.store = WatchedStore(directory: folder.appending(component: "caches"), changes: changes)
+        let repository = MuxRepository(
+            store: self.store,
+            savePolicy: .afterFetch(debounce: .milliseconds(600)),
+            observer: self.board
+        )
+        self.app = try App(
+            backend: url,
+            folder: folder,
+            repository: repository,
+            policy: MuxPolicy(timeToLive: .seconds(90), timeToLiveJitter: 0.5)
+        ) {
+            Stage.credentials(
+                session.withLock { session in
+                    session.signsIn = true
+                    return session.user
+                }
+            )
+        }
+        self.media = AsyncMedia(directory: folder.appending(component: "media"), budget: nil, repository: repository)
+        self.film = film
+        self.worker = Worker(folder: folder.appending(component: "worker"), changes: changes)
+        self.places = Array(places.prefix(24))
+        self.journal = ActJournal(changes: changes)
+        self.folder = folder
+    }
+
+    /// Starts the worker, and to follow the tokens.
+    func open() async throws {
+        let events = self.app.oauth.events
+        let follower = Task { [session, changes] in
+            for await event in events {
+                session.withLock { session in
+                    switch event {
+                    case .updated(let epoch):
+                        let how = session.signsIn ? "sign-in" : "refresh"
+                        session.tokens.append(Token(epoch: epoch, how: how, user: session.user))
+                        session.signsIn = false
+                        session.isSignedIn = true
+                    case .signedOut: session.isSignedIn = false
+                    default: break
+                    }
+                }
+                changes.add()
+            }
+        }
+        self.follower.withLock { $0 = follower }
+        try await self.worker.start()
+    }
+
+    /// Ends everything, and leaves no file.
+    func close() async {
+        self.follower.withLock { $0 }?.cancel()
+        await self.worker.stop()
+        await self.backend.goOffline()
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    /// Whether the backend can be reached.
+    var isOnline: Bool { self.isServing.withLock { $0 } }
+
+    /// Who signs in next, or has signed in.
+    var user: String { self.session.withLock { $0.user } }
+
+    /// Whether there is an access token, and all that there were.
+    var tokens: (isSignedIn: Bool, all: [Token]) { self.session.withLock { ($0.isSignedIn, $0.tokens) } }
+
+    /// Takes the backend off the network, or puts it back; returns whether it can be reached then.
+    func switchNetwork() async throws -> Bool {
+        let goesOnline = self.isServing.withLock { isServing in
+            isServing.toggle()
+            return isServing
+        }
+        if goesOnline { try self.backend.goOnline() } else { await self.backend.goOffline() }
+        self.changes.add()
+        return goesOnline
+    }
+
+    /// The session ended: the other one of the two sits down at the device.
+    func changeUser() {
+        self.session.withLock { $0.user = $0.user == "alice" ? "bob" : "alice" }
+        self.film.forget()
+        self.changes.add()
+    }
+
+    /// What came of a number of requests.
+    struct Answers: Sendable {
+        var fresh = 0
+        var stale = 0
+        /// Ended with the session.
+        var ended = 0
+        var failed = 0
+
+        var all: Int { self.fresh + self.stale + self.ended + self.failed }
+    }
+
+    /// Callers that come in quick succession, each of which wants everything at once.
+    func storm(callers: Int) async -> Answers {
+        await withTaskGroup(of: Answers.self) { group in
+            for caller in 0..<callers {
+                if caller % 10 == 9 { try? await Task.sleep(for: .milliseconds(40)) }
+                group.addTask { await self.answer { try await self.app.profile.requestEntry().isStale } }
+                for place in self.places {
+                    group.addTask {
+                        await self.answer { try await self.app.places.requestEntry(key: place.id).isStale }
+                    }
+                }
+            }
+            return await group.reduce(into: Answers()) { sum, one in
+                sum.fresh += one.fresh
+                sum.stale += one.stale
+                sum.ended += one.ended
+                sum.failed += one.failed
+            }
+        }
+    }
+
+    private func answer(_ isStale: () async throws -> Bool) async -> Answers {
+        do {
+            return try await isStale() ? Answers(stale: 1) : Answers(fresh: 1)
+        } catch MuxError.sessionEnded {
+            return Answers(ended: 1)
+        } catch RunnerError.signedOut {
+            return Answers(ended: 1)
+        } catch {
+            return Answers(failed: 1)
+        }
+    }
+}

@@ -1,0 +1,80 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// The journal on disk, with a note of what is in it.
+final class WatchedStore: MuxStore {
+    private struct Contents: Sendable {
+        var sizes: [MuxStoreKey: Int] = [:]
+        var epoch: UInt64 = 0
+    }
+
+    private let journal: JournalStore
+    private let changes: Tally
+    private let contents = Guarded(Contents())
+
+    init(directory: URL, changes: Tally) {
+        self.journal = JournalStore(directory: directory)
+        self.changes = changes
+    }
+
+    /// How many bytes the entry of that name has; `nil` if there is none.
+    func size(_ name: MuxStoreKey) -> Int? { self.contents.withLock { $0.sizes[name] } }
+
+    /// How many entries there are, and how many bytes they have together.
+    var totals: (entries: Int, bytes: Int) {
+        self.contents.withLock { ($0.sizes.count, $0.sizes.values.reduce(0, +)) }
+    }
+
+    /// The number of the session.
+    var epoch: UInt64 { self.contents.withLock { $0.epoch } }
+
+    private func note(_ change: (inout Contents) -> Void) {
+        self.contents.withLock { change(&$0) }
+        self.changes.add()
+    }
+
+    func sessionEpoch() async throws -> UInt64 {
+        let epoch = try await self.journal.sessionEpoch()
+        self.note { $0.epoch = epoch }
+        return epoch
+    }
+
+    func raiseSessionEpoch(to epoch: UInt64) async throws {
+        try await self.journal.raiseSessionEpoch(to: epoch)
+        self.note { contents in
+            contents.epoch = max(epoch, contents.epoch)
+            contents.sizes = [:]
+        }
+    }
+
+    func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? { try await self.journal.load(name) }
+
+    func check(_ entry: MuxStoredEntry) throws { try self.journal.check(entry) }
+
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
+        try await self.journal.save(entries, durability: durability)
+        self.note { contents in
+            for entry in entries { contents.sizes[entry.name] = entry.payload.count }
+        }
+    }
+
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
+        try await self.journal.remove(names, durability: durability)
+        self.note { contents in
+            for name in names { contents.sizes[name] = nil }
+        }
+    }
+
+    func removeAll(domain: String, durability: MuxDurability) async throws {
+        try await self.journal.removeAll(domain: domain, durability: durability)
+        self.note { contents in contents.sizes = contents.sizes.filter { $0.key.domain != domain } }
+    }
+
+    func removeEverything() async throws {
+        try await self.journal.removeEverything()
+        self.note { $0.sizes = [:] }
+    }
+
+    func statistics() async -> MuxStoreStatistics { await self.journal.statistics() }
+}

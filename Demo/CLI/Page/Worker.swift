@@ -1,0 +1,146 @@
+import Foundation
+import MuxKit
+import MuxTesting
+
+/// A child process that saves, is killed in the middle of it, and is started again.
+final class Worker: Sendable {
+    /// One life of the process, as its parent sees it.
+    private final class Life: Sendable {
+        let found = Gate<WorkerProcess.Found>()
+        let saved = Tally()
+        let ended = Gate<Void>()
+        let pid: Int32
+        private let input: FileHandle
+
+        init(in folder: URL, changed: @escaping @Sendable () -> Void) throws {
+            let process = Process()
+            process.executableURL = Bundle.main.executableURL ?? URL(filePath: CommandLine.arguments[0])
+            process.arguments = [WorkerProcess.argument, folder.path]
+            let (input, output) = (Pipe(), Pipe())
+            process.standardInput = input
+            process.standardOutput = output
+            let (found, saved, ended) = (self.found, self.saved, self.ended)
+            process.terminationHandler = { _ in ended.openForGood(returning: ()) }
+            try process.run()
+            self.pid = process.processIdentifier
+            self.input = input.fileHandleForWriting
+            Thread.detachNewThread {
+                var text = Data()
+                while case let bytes = output.fileHandleForReading.availableData, !bytes.isEmpty {
+                    text += bytes
+                    while let end = text.firstIndex(of: 0x0A) {
+                        let line = String(decoding: text[..<end], as: UTF8.self)
+                        text = Data(text[text.index(after: end)...])
+                        if line.hasPrefix("saved "), let count = Int(line.dropFirst(6)) {
+                            saved.add(count - saved.value)
+                        } else if let report = try? JSONDecoder().decode(
+                            WorkerProcess.Found.self,
+                            from: Data(line.utf8)
+                        ) {
+                            found.openForGood(returning: report)
+                        }
+                    }
+                    changed()
+                }
+                // Whoever waits for it need not wait any more.
+                saved.add(Worker.count)
+                found.openForGood(returning: WorkerProcess.Found(isWhole: false))
+            }
+        }
+
+        func save() throws { try self.input.write(contentsOf: Data("save\n".utf8)) }
+
+        func end() { try? self.input.close() }
+    }
+
+    /// What one kill showed.
+    struct Round: Codable, Sendable {
+        /// What the worker had said is saved when it was killed.
+        var reported: Int
+        var found: WorkerProcess.Found
+        /// Whether everything that was reported is there, and whatever is there is whole.
+        var holds: Bool { self.found.isWhole && self.found.entries >= self.reported }
+    }
+
+    /// What the page shows.
+    struct State: Codable, Sendable {
+        enum Phase: String, Codable, Sendable {
+            case starting, ready, saving, killed
+        }
+
+        var pid: Int32 = 0
+        var phase = Phase.starting
+        var saved = 0
+        var total = Worker.count
+        var rounds: [Round] = []
+    }
+
+    static let count = 1_000
+
+    private let folder: URL
+    private let changes: Tally
+    private let life = Guarded<Life?>(nil)
+    private let shown = Guarded(State())
+
+    init(folder: URL, changes: Tally) {
+        self.folder = folder
+        self.changes = changes
+    }
+
+    var state: State {
+        var state = self.shown.withLock { $0 }
+        if state.phase == .saving { state.saved = min(self.life.withLock { $0?.saved.value } ?? 0, Self.count) }
+        return state
+    }
+
+    /// Starts the process and waits for what it finds.
+    @discardableResult
+    func start() async throws -> WorkerProcess.Found {
+        let life = try Life(in: self.folder) { [changes] in changes.add() }
+        self.life.withLock { $0 = life }
+        self.show { state in
+            state.pid = life.pid
+            state.phase = .starting
+        }
+        let found = try await life.found.pass()
+        self.show { $0.phase = .ready }
+        return found
+    }
+
+    /// Has it save, kills it as soon as it says that it has saved so many, and starts it again.
+    func killAndRestart(afterSaves count: Int) async throws -> Round {
+        guard let life = self.life.withLock({ $0 }) else { throw CocoaError(.featureUnsupported) }
+        self.show { state in
+            state.phase = .saving
+            state.saved = 0
+        }
+        try life.save()
+        await life.saved.reached(count)
+        let reported = min(life.saved.value, Self.count)
+        kill(life.pid, SIGKILL)
+        try await life.ended.pass()
+        life.end()
+        self.show { state in
+            state.saved = reported
+            state.phase = .killed
+        }
+        let round = Round(reported: reported, found: try await self.start())
+        self.show { $0.rounds.append(round) }
+        return round
+    }
+
+    /// Ends the process.
+    func stop() async {
+        let life = self.life.withLock { life -> Life? in
+            defer { life = nil }
+            return life
+        }
+        life?.end()
+        try? await life?.ended.pass()
+    }
+
+    private func show(_ change: (inout State) -> Void) {
+        self.shown.withLock { change(&$0) }
+        self.changes.add()
+    }
+}

@@ -1,0 +1,1 @@
+../../Demo/SwiftUI/ArticlesModel.swift

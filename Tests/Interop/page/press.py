@@ -1,0 +1,227 @@
+"""Presses every button of the demo's page, and says what did not go as promised."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from browser import Browser
+
+KEYS = 25
+problems = []
+
+
+def check(what, holds):
+    print(("  ok    " if holds else "  FAILED ") + what, flush=True)
+    if not holds:
+        problems.append(what)
+
+
+class Page:
+    def __init__(self, browser):
+        self.browser = browser
+
+    def count(self, name):
+        text = self.browser.run("return document.querySelector(`[data-count='${arguments[0]}']`).textContent", name)
+        return int(text.replace(",", ""))
+
+    def text(self, selector):
+        return self.browser.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def wait_for_count(self, name, number):
+        script = "document.querySelector(`[data-count='${arguments[0]}']`).textContent.replace(/,/g, '') == arguments[1]"
+        self.browser.until(f"{name} is {number}", script, name, str(number))
+
+    def wait_for_outcome(self, act, number):
+        """Waits until so many acts have ended, and this one among them."""
+        self.browser.until(
+            f"{act} ends",
+            "last.outcomes.some(it => it.number >= arguments[1] && it.act == arguments[0])"
+            " && !last.running.includes(arguments[0]) && !pressed.has(arguments[0])",
+            act,
+            number,
+        )
+
+    def press(self, act):
+        """Presses a button, waits until the act has ended, and returns what the page says of it."""
+        number = self.browser.run("return Math.max(0, ...last.outcomes.map(it => it.number)) + 1")
+        self.browser.click(f"button[data-act='{act}']")
+        self.wait_for_outcome(act, number)
+        said = self.text("#outcome")
+        print(f"{act}: {said}")
+        check(f"{act} went as promised", said.startswith("✓"))
+        return said
+
+
+def status(url, method="GET", **headers):
+    headers = {name.title(): value for name, value in headers.items()}
+    request = urllib.request.Request(url, method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def play(page, url, pid):
+    browser = page.browser
+    folder = os.environ.get("MUX_SHOTS")
+
+    def shoot(name):
+        if folder:
+            browser.shoot(f"{folder}/{name}.png")
+
+    browser.size(1440, 1100)
+    browser.open(url)
+    browser.until("the page is live", "document.getElementById('feed').textContent == 'Live' && last")
+    shoot("first")
+
+    browser.click("button[data-act='storm']")
+    browser.until("callers wait", "last.app.waiting > 500")
+    check("flights and their callers are shown", browser.run("return document.querySelectorAll('li.flying').length") > 5)
+    shoot("storm-light-wide")
+    page.wait_for_outcome("storm", 1)
+    check("5,000 requests", page.count("app.requests") == 5_000)
+    check("one fetch for each of 25 keys", page.count("app.fetches") == KEYS)
+    check("each of them seen by the server", page.count("server.resources") == KEYS)
+    check("one sign-in and no refresh", page.count("server.signIns") == 1 and page.count("server.refreshes") == 0)
+    check("the rest hit or joined", page.count("app.hits") + page.count("app.joins") == 5_000 - KEYS)
+    told = browser.run("return last.keys.reduce((sum, key) => sum + key.hits + key.joins + key.fetches, 0)")
+    check("what was told of single keys adds up", told == 5_000)
+    check("rings run down", browser.run("return last.keys.every(key => key.timeToLive >= 45 && key.timeToLive <= 90)"))
+    page.wait_for_count("disk.entries", KEYS)
+
+    page.press("storm")
+    check("asked again, memory answers", page.count("app.fetches") == KEYS and page.count("app.requests") == 10_000)
+
+    page.press("forget")
+    check("dropped from memory, the disk answers", page.count("app.diskHits") == KEYS)
+    check("without a fetch", page.count("app.fetches") == KEYS)
+
+    page.press("expire")
+    check("dead tokens were refused", page.count("server.refusals") >= 1)
+    check("one refresh for all", page.count("server.refreshes") == 1 and page.count("server.signIns") == 1)
+    check("no refresh token was used twice", page.count("server.reuses") == 0)
+    check("two epochs", browser.run("return document.querySelectorAll('#tokens li').length") == 2)
+    epochs = browser.run("return last.tokens.map(it => it.epoch)")
+    check("which go up", epochs == sorted(set(epochs)))
+
+    resources = page.count("server.resources")
+    page.press("refresh")
+    check("a refresh fetches everything once", page.count("server.resources") == resources + KEYS)
+
+    page.press("network")
+    check("offline is shown", page.text("#online") == "Server offline")
+    check("stale values answer", page.count("app.stale") > 0)
+    check("keys say that they are stale", browser.run("return document.querySelectorAll('li.stale').length") == KEYS)
+    shoot("offline-light-wide")
+    page.press("network")
+    check("online is shown", page.text("#online") == "Server online")
+    page.press("storm")
+    check("and everything is fresh again", browser.run("return document.querySelectorAll('li.stale').length") == 0)
+
+    number = browser.run("return last.outcomes[0].number + 1")
+    browser.click("button[data-act='download']")
+    browser.until("some of the film has come", "last.film.received > 2e6")
+    page.press("cut")
+    browser.until("it goes on after the cut", "last.film.starts.length > 1 && last.film.received > 4e6")
+    shoot("film-light-wide")
+    page.wait_for_outcome("download", number)
+    starts = browser.run("return last.film.starts")
+    check("the download went on where it was cut", len(starts) == 2 and 0 < starts[1] < 8_000_000)
+    check("the film is here", page.text("#film-state") == "here, 8.0 MB")
+    check("no byte was sent twice", browser.run("return last.film.sent == last.film.total"))
+    page.press("cut")
+    check("one that was asked for by Cut is cut, too", browser.run("return last.film.starts.length") == 2)
+
+    worker = browser.run("return last.worker.pid")
+    page.press("worker")
+    page.press("worker")
+    rounds = browser.run("return last.worker.rounds")
+    check("it was killed twice", len(rounds) == 2 and browser.run("return last.worker.pid") != worker)
+    check("what was reported saved was found", all(it["found"]["entries"] >= it["reported"] for it in rounds))
+
+    for scheme in ["light", "dark"]:
+        for name, width, height in [("wide", 1440, 1100), ("middle", 900, 1200), ("narrow", 390, 844)]:
+            browser.size(width, height)
+            browser.media(prefers_color_scheme=scheme)
+            time.sleep(0.4)  # colours fade
+            check(
+                f"{scheme} and {name}: nothing sticks out",
+                browser.run("return document.documentElement.scrollWidth <= innerWidth"),
+            )
+            shoot(f"{scheme}-{name}")
+    browser.size(1440, 1100)
+
+    # By keyboard alone; a press says where it is.
+    number = browser.run("return last.outcomes[0].number + 1")
+    browser.run("document.activeElement.blur()")
+    browser.type("button[data-act='sign-out']", "\ue007")
+    page.wait_for_outcome("sign-out", number)
+    check("signed out by keyboard", page.text("#user") == "Bob signs in next")
+    check("the focus can be seen", browser.run(
+        "return document.activeElement.dataset.act == 'sign-out' && getComputedStyle(document.activeElement).outlineStyle == 'solid'"
+    ))
+    check("nothing is left on disk", page.count("disk.entries") == 0 and page.count("disk.epoch") == 1)
+    check("nor in memory", browser.run("return last.keys.every(key => key.age === undefined)"))
+    check("nor of the film", page.text("#film-state") == "not here")
+    shoot("signed-out-dark-wide")
+    page.press("storm")
+    check("Bob signs in once", page.count("server.signIns") == 2 and page.text("#user") == "Bob is signed in")
+    check("and sees himself", browser.run("return last.keys[0].name") == "Me, Bob")
+
+    check("every button has a name", browser.run("return [...buttons.values()].every(it => it.textContent.trim())"))
+    check("outcomes are read aloud", browser.run("return document.getElementById('outcome').role") == "status")
+    browser.media(prefers_reduced_motion="reduce")
+    still = "return getComputedStyle(document.querySelector('.orbit')).animationName == 'none'"
+    check("nothing turns where motion is not wanted", browser.run(still))
+
+    page.wait_for_count("disk.entries", KEYS)
+    page.wait_for_count("server.connections", 0) if page.count("server.connections") == 0 else None
+    before = cpu_seconds(pid)
+    time.sleep(5)
+    used = cpu_seconds(pid) - before
+    print(f"at rest, with the page open: {used * 1000:.0f} ms of CPU in 5 s")
+    check("it rests when nothing happens", used <= 0.05)
+
+    console = [entry for entry in browser.console() if entry["level"] in ("SEVERE", "WARNING")]
+    for entry in console:
+        print("console:", entry["message"])
+    check("the console is quiet", not console)
+
+    other = url.replace("127.0.0.1", "localhost")
+    check("by the other name, too", status(other) == 200)
+    check("not by a foreign one", status(url, host="evil.example") == 421)
+    check("no press from elsewhere", status(url + "act/storm", "POST", origin="http://evil.example") == 403)
+    check("nor from nowhere", status(url + "act/storm", "POST") == 403)
+    check("no press by a link", status(url + "act/storm") == 404)
+
+
+def main():
+    demo, driver, path = sys.argv[1:]
+    serving = subprocess.Popen([demo, "serve"], stdout=subprocess.PIPE, text=True)
+    browser = None
+    try:
+        url = serving.stdout.readline().strip().rsplit(" ", 1)[1]
+        browser = Browser(driver, path)
+        play(Page(browser), url, serving.pid)
+    finally:
+        if browser:
+            browser.close()
+        serving.terminate()
+        code = serving.wait(timeout=20)
+    check("it ends in an orderly way", code == 0)
+    if problems:
+        sys.exit(f"page: {len(problems)} problems")
+    print("page: every button does what it says")
+
+
+main()

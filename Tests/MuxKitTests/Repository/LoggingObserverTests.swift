@@ -1,0 +1,83 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+struct LoggingObserverTests {
+    private struct Line: Equatable {
+        var text: String
+        var isTrouble = false
+    }
+
+    /// Counts what was printed.
+    private struct Printed: MuxObserver {
+        let log = LoggingObserver(subsystem: "Shop")
+        let tally = EventTally()
+
+        func observe(_ event: MuxEvent) {
+            self.log.observe(event)
+            self.tally.observe(event)
+        }
+    }
+
+    private static func lines(
+        of events: [MuxEvent],
+        showsKeys: Bool,
+        isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { _ in true }
+    ) -> [Line] {
+        let lines = Guarded<[Line]>([])
+        let observer = LoggingObserver(showsKeys: showsKeys, isIncluded: isIncluded) { text, isTrouble in
+            lines.withLock { $0.append(Line(text: text, isTrouble: isTrouble)) }
+        }
+        for event in events { observer.observe(event) }
+        return lines.withLock { $0 }
+    }
+
+    @Test func `MX-28 a line of the log says what happened where and how long it took`() {
+        let events = [
+            MuxEvent(.missed, cacheKey: "Users", key: "alice"),
+            MuxEvent(.fetched, cacheKey: "Users", key: "alice", duration: .microseconds(12_345)),
+            MuxEvent(.fetchFailed, cacheKey: "Users", duration: .seconds(2)),
+            MuxEvent(.updated, duration: .seconds(Int64.max)),
+            MuxEvent(.sessionEnded),
+        ]
+        #expect(
+            Self.lines(of: events, showsKeys: false) == [
+                Line(text: "Users missed"),
+                Line(text: "Users fetched in 12.3 ms"),
+                Line(text: "Users fetchFailed in 2000.0 ms", isTrouble: true),
+                Line(text: "updated in 4611686018427.3 ms"),
+                Line(text: "sessionEnded"),
+            ]
+        )
+    }
+
+    @Test func `MX-28 a log shows keys on demand only, and no key makes a line of its own`() {
+        let event = MuxEvent(.missed, cacheKey: "A\nB", key: "alice\nMuxKit: \"sessionEnded\"")
+        #expect(Self.lines(of: [event], showsKeys: false) == [Line(text: #"A\nB missed"#)])
+        let shown = #"A\nB ["alice\nMuxKit: \"sessionEnded\""] missed"#
+        #expect(Self.lines(of: [event], showsKeys: true) == [Line(text: shown)])
+    }
+
+    @Test func `MX-28 a log is told what to leave out`() {
+        let events = [MuxEvent(.hit), MuxEvent(.joined), MuxEvent(.hit)]
+        let lines = Self.lines(of: events, showsKeys: false) { $0.kind != .hit }
+        #expect(lines == [Line(text: "joined")])
+    }
+
+    @Test func `MX-28 elsewhere than on Apple the log is standard error, and hits are left out`() async throws {
+        let result = try await #require(processExitsWith: .success, observing: [\.standardErrorContent]) {
+            let printed = Printed()
+            let repository = MuxRepository(store: MemoryStore(), observer: printed)
+            let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+            for _ in 0..<3 { _ = try await number.request() }
+            await printed.tally.wait(for: .fetched)
+        }
+        let log = String(decoding: result.standardErrorContent, as: UTF8.self)
+        let lines = log.split(separator: "\n").filter { $0.hasPrefix("Shop events: ") }
+        #expect(lines.first == "Shop events: Number missed")
+        #expect(lines.contains("Shop events: Number fetchStarted"))
+        #expect(lines.contains { $0.hasPrefix("Shop events: Number fetched in ") && $0.hasSuffix(" ms") })
+        #expect(lines.allSatisfy { !$0.hasSuffix(" hit") })
+    }
+}
