@@ -75,7 +75,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
             whenTimedOut: { state, now in
                 let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
-                state.failed(error, until: now.advanced(by: policy.coolDown))
+                state.machine.failed(error, until: now.advanced(by: policy.coolDown))
             },
             wouldDeadlock: RunnerError.wouldDeadlock
         )
@@ -185,7 +185,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 // The way here may have taken a while: the value to replace is the one of now.
                 guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
                 self.updateStarts()
-                parentEpoch = self.parentEpoch()
+                parentEpoch = self.parentEpoch
                 failed = self.held
                 return try await update(failed?.value, call)
             }
