@@ -33,7 +33,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package typealias StoredUpdate = @Sendable (Held?, UInt64) async throws -> Updated
 
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
-    private struct LookAgain: Error {}
+    struct LookAgain: Error {}
 
     let engine: Engine
     let policy: RunnerPolicy
@@ -64,6 +64,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             linger: policy.cancelsUnwantedUpdates ? .zero : nil,
             deadline: policy.updateTimeout,
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
+            whenTimedOut: { state, now in
+                let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
+                state.failed(error, until: now.advanced(by: policy.coolDown))
+            },
             wouldDeadlock: RunnerError.wouldDeadlock
         )
         let expiry = value.flatMap { value in
@@ -114,8 +118,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             self?.land(flight, result, insteadOf: failed, since: start)
         }
         guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else { return nil }
-        return held
+        return self.unlessVoid(held)
     }
+
+    /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
+    private func unlessVoid(_ held: Held) -> Held? { held.parentEpoch >= self.parentEpoch() ? held : nil }
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     package nonisolated(nonsending) func run<Output: Sendable>(
@@ -132,12 +139,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             let start = self.time.now
             guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
-            let isKept = self.land(flight, result, insteadOf: failed, since: start)
-            if isKept, case .failure(let error) = result, !error.saysBadDependency, error.criticalCause == nil {
-                try self.checkPatience(call)
-                throw error
-            }
-            return nil  // look again: the update has left a value or a refusal, or a fence has passed it
+            // If a fence has passed the update, look again.
+            guard let landed = self.land(flight, result, insteadOf: failed, since: start) else { return nil }
+            try self.checkPatience(call)
+            return self.unlessVoid(try landed.get())
         }
     }
 
@@ -150,20 +155,22 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let start = self.time.now
         let limit = self.policy.updateTimeout
         var failed: Held?
+        var parentEpoch: UInt64 = 0
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
             let node = self.engine.node(.sole)
             let caller = FlightNode.current
-            if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
-            defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
+            let isNoted = caller.map { FlightGraph.begin($0, waitsFor: node) } ?? false
+            defer { if isNoted, let caller { FlightGraph.end(caller, waitsFor: node) } }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
                 guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
                 self.updateStarts()
+                parentEpoch = self.parentEpoch()
                 failed = self.held
                 return try await update(failed?.value, call)
             }
-            return (.success(Updated(updated)), failed)
+            return (.success(Updated(updated, parentEpoch: parentEpoch)), failed)
         } catch is LookAgain {
             return nil
         } catch {
@@ -274,69 +281,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }
-
-    // MARK: - From outside
-
-    /// The value with its epochs, if there is one that may be used.
-    package var held: Held? {
-        let parentEpoch = self.parentEpoch()
-        return self.engine.withState { $0.current(parentEpoch: parentEpoch) }
-    }
-
-    /// Raised with every change of the value.
-    package var epoch: UInt64 { self.engine.withState { $0.epoch } }
-
-    /// The epoch that a child's value must not be older than.
-    package var epochForChildren: UInt64 {
-        let parentEpoch = self.parentEpoch()
-        return self.engine.withState { $0.epochForChildren(parentEpoch: parentEpoch) }
-    }
-
-    /// Raised when a session ends.
-    package var session: UInt64 { self.engine.withState { $0.session } }
-
-    /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
-    ///
-    /// - Returns: The value with its epochs.
-    @discardableResult
-    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
-        let parentEpoch = self.parentEpoch()
-        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
-        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
-            let held = state.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
-            return (.success(held), (held, state.nextEvent()))
-        }
-        self.watchers.tell(.set(epoch: held.epoch), number: number)
-        return held
-    }
-
-    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
-    package func parentReplaced() {
-        self.engine.dismissAll(cancelling: false) { _ in (.failure(LookAgain()), ()) }
-    }
-
-    /// Notes something about the value of `held`, unless more has become known meanwhile.
-    @discardableResult
-    package func note(_ held: Held, as value: Dependency) -> Held? {
-        self.engine.withState { $0.noted(held, as: value) }
-    }
-
-    /// Exchanges the value of `held` for one that continues it.
-    package func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
-        self.engine.withState { $0.continued(held, with: value, raisesEpoch: raisesEpoch) }
-    }
-
-    /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
-    package func end(_ end: Machine.End) {
-        let number = self.engine.dismissAll(cancelling: true) { state in
-            state.ended(end)
-            return (.failure(end.error), state.nextEvent())
-        }
-        self.watchers.tell(end == .reset ? .reset : .signedOut, number: number)
-    }
-
-    /// How many callers wait and how many updates run: zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
 }
 
 extension Error {

@@ -1,0 +1,69 @@
+/// What is done to a runner from outside, and what it says of itself.
+extension RunnerCore {
+    /// The value with its epochs, if there is one that may be used.
+    package var held: Held? {
+        let parentEpoch = self.parentEpoch()
+        return self.engine.withState { $0.current(parentEpoch: parentEpoch) }
+    }
+
+    /// Raised with every change of the value.
+    package var epoch: UInt64 { self.engine.withState { $0.epoch } }
+
+    /// The epoch that a child's value must not be older than.
+    package var epochForChildren: UInt64 {
+        let parentEpoch = self.parentEpoch()
+        return self.engine.withState { $0.epochForChildren(parentEpoch: parentEpoch) }
+    }
+
+    /// Raised when a session ends.
+    package var session: UInt64 { self.engine.withState { $0.session } }
+
+    /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
+    ///
+    /// - Returns: The value with its epochs.
+    @discardableResult
+    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
+        let parentEpoch = self.parentEpoch()
+        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
+        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+            let held = state.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+            return (.success(held), (held, state.nextEvent()))
+        }
+        self.watchers.tell(.set(epoch: held.epoch), number: number)
+        return held
+    }
+
+    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
+    package func parentReplaced() {
+        self.engine.dismissAll(cancelling: false) { state in
+            state.forgetFailures()
+            return (.failure(LookAgain()), ())
+        }
+    }
+
+    /// Lets earlier failures not count any more.
+    package func forgetFailures() { self.engine.withState { $0.forgetFailures() } }
+
+    /// Notes something about the value of `held`, unless more has become known meanwhile.
+    @discardableResult
+    package func note(_ held: Held, as value: Dependency) -> Held? {
+        self.engine.withState { $0.noted(held, as: value) }
+    }
+
+    /// Exchanges the value of `held` for one that continues it.
+    package func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
+        self.engine.withState { $0.continued(held, with: value, raisesEpoch: raisesEpoch) }
+    }
+
+    /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
+    package func end(_ end: Machine.End, isTold: Bool = true) {
+        let number: UInt64? = self.engine.dismissAll(cancelling: true) { state in
+            state.ended(end)
+            return (.failure(end.error), isTold ? state.nextEvent() : nil)
+        }
+        if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
+    }
+
+    /// How many callers wait and how many updates run: zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
+}
