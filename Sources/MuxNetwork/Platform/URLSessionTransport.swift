@@ -83,8 +83,7 @@ public final class URLSessionTransport: HTTPTransport {
         let origin = try call.validated()
         let timeout = call.timeout ?? self.options.timeout
         // Our own timer rules; the session's, which knows only whole seconds on Linux, comes a little later.
-        let patience = min(max(0, timeout.secondsValue), Self.longestPatience).rounded(.up)
-        var request = URLRequest(url: call.url, timeoutInterval: patience + 1)
+        var request = URLRequest(url: call.url, timeoutInterval: max(0, timeout.secondsValue).rounded(.up) + 1)
         request.httpMethod = call.method
         request.httpBody = call.body
         for (name, value) in call.headers { request.setValue(value, forHTTPHeaderField: name) }
@@ -105,9 +104,6 @@ public final class URLSessionTransport: HTTPTransport {
             in: self.session
         )
     }
-
-    /// More seconds than anybody waits, and fewer than Linux's session can count in nanoseconds.
-    private static let longestPatience = 1e9
 
     /// How many connections to one host the session opens.
     package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
