@@ -20,7 +20,13 @@ enum Backend {
     static func signIn() async throws -> OAuthSignIn<String, String> { .init(refresh: "") }
 }
 
+struct Reply: Sendable {
+    var status = 200
+    var body = Data()
+}
+
 struct API: Sendable {
+    func page(token: String) async throws -> Reply { Reply() }
     func me(token: String) async throws -> Profile { Profile() }
     func user(_ id: String, token: String = "") async throws -> User { User() }
     func refresh(_ refresh: String) async throws -> OAuthRenewal<String, String> { .init(access: "") }

@@ -35,18 +35,20 @@ extension FlightEngine {
     ///
     /// - Parameters:
     ///   - cancelling: Whether the flights are also cancelled, or run on to no effect.
-    ///   - change: Called under the lock; returns the answer, and what the caller of this gets.
+    ///   - change: Called under the lock; returns the answer, `nil` if the flights are to be left alone, and what the caller
+    ///     of this gets.
     /// - Returns: What `change` said.
     package func dismissAll<R>(
         cancelling: Bool,
-        _ change: (inout State) -> sending (Result<Output, any Error>, R)
+        _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending R {
         let (waiters, flights, (answer, result)) = self.board.withLock { board in
             let answer = change(&board.state)
-            let actions = board.keysInFlight.map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
+            let keys = answer.0 == nil ? [] : board.keysInFlight
+            let actions = keys.map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
             return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
         }
-        Self.wake(waiters, with: answer)
+        if let answer { Self.wake(waiters, with: answer) }
         if cancelling { self.cancel(flights) }
         return result
     }

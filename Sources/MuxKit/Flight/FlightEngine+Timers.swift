@@ -102,6 +102,7 @@ extension FlightEngine {
             var flights: [FlightID] = []
             for (flight, key) in board.deadlines.takeDue(at: now) {
                 guard let late = board.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
+                self.options.whenTimedOut?(&board.state, now)
                 waiters += late
                 flights.append(flight)
             }

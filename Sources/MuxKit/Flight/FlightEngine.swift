@@ -49,6 +49,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline package var deadline: Duration?
         /// What the callers of a flight get that took too long.
         package var timedOut: any Error
+        /// What becomes of the owner's state when a flight took too long; called under the lock.
+        package var whenTimedOut: (@Sendable (inout State, Moment) -> Void)?
         /// What a caller gets whose wait would never end, because it works for what it would wait for.
         @usableFromInline package var wouldDeadlock: any Error
 
@@ -56,11 +58,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             linger: Duration?,
             deadline: Duration? = nil,
             timedOut: any Error = CancellationError(),
+            whenTimedOut: (@Sendable (inout State, Moment) -> Void)? = nil,
             wouldDeadlock: any Error
         ) {
             self.linger = linger
             self.deadline = deadline
             self.timedOut = timedOut
+            self.whenTimedOut = whenTimedOut
             self.wouldDeadlock = wouldDeadlock
         }
     }

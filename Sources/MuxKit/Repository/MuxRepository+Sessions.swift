@@ -159,20 +159,24 @@ extension MuxRepository {
 
     /// Ends the session here, because it was found out that sessions before `epoch` were ended elsewhere.
     ///
+    /// - Parameters:
+    ///   - epoch: The number of the first session that has not ended.
+    ///   - spared: The participant that has nothing of an ended session, and goes on; `nil` if there is none.
     /// - Throws: What the store threw; the session has ended nevertheless.
-    nonisolated func endSession(before epoch: UInt64) async throws {
+    nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result: Result<Void, any Error> = await self.inLane {
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }
+            let concerned = self.participants.filter { $0.identity != spared }
             let found: UInt64
             do {
                 found = try await self.store.sessionEpoch()
                 if found < epoch { try await self.store.raiseSessionEpoch(to: epoch) }
             } catch {
-                for participant in self.participants { participant.sessionEnded() }
+                for participant in concerned { participant.sessionEnded() }
                 return .failure(error)
             }
-            for participant in self.participants { participant.sessionEnded() }
+            for participant in concerned { participant.sessionEnded() }
             self.registry.withLock { registry in
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false

@@ -3,6 +3,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// The `cacheKey` of a multiplexer that has one.
     var domain: String? { get }
 
+    /// Tells the participant from others.
+    var identity: ObjectIdentifier { get }
+
     /// What the participant counted.
     var statistics: MuxStatistics { get }
 
@@ -31,6 +34,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
 extension SessionParticipant {
     package var domain: String? { nil }
+    package var identity: ObjectIdentifier { ObjectIdentifier(self) }
     package var statistics: MuxStatistics { MuxStatistics() }
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}

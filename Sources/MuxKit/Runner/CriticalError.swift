@@ -17,7 +17,7 @@ package struct RaisedCritical: Error {
     private let underlying: any Error
     private let isClaimed = Guarded(false)
 
-    init(_ underlying: any Error) { self.underlying = underlying }
+    package init(_ underlying: any Error) { self.underlying = underlying }
 
     /// What the next caller gets: the first one is the originator.
     func claimed() -> RunnerError {

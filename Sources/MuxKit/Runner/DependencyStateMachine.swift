@@ -207,9 +207,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// A value was set: the epoch grows, and earlier failures do not count any more.
     package mutating func changed(to value: Dependency, parentEpoch: UInt64, expiry: Expiry?) -> Held {
         self.epoch &+= 1
-        self.refusal = nil
-        self.critical = nil
-        self.failure = nil
+        self.forgetFailures()
         return self.hold(value, parentEpoch: parentEpoch, expiry: expiry)
     }
 
@@ -284,14 +282,28 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.critical = critical
     }
 
+    /// Something happened in the task of a call after which no call can succeed.
+    ///
+    /// - Returns: Whether it counts: an old session's trouble, or a second one, is nobody else's, and nothing has changed.
+    package mutating func raised(_ critical: RaisedCritical, by call: Call) -> Bool {
+        guard self.critical == nil, call.session == self.session else { return false }
+        self.raised(critical)
+        return true
+    }
+
+    /// The parent's value was replaced by one that does not continue it: earlier failures do not count any more.
+    package mutating func forgetFailures() {
+        self.refusal = nil
+        self.critical = nil
+        self.failure = nil
+    }
+
     /// A session ends: the value goes, and calls that are under way end.
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
         self.held = nil
-        self.refusal = nil
-        self.critical = nil
-        self.failure = nil
+        self.forgetFailures()
         self.replacements = []
         self.lastEnd = end
     }

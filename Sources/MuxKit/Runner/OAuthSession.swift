@@ -42,36 +42,21 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         timeout: Duration,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.run(from: self.lower.begun(timeout), timeout: timeout, task)
+        try await self.run(from: self.lower.begun(timeout), task)
     }
 
     /// Goes on with a call.
     @usableFromInline
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: RunnerCore<AccessToken>.Machine.Call,
-        timeout: Duration? = nil,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        var call = call
-        // Each of the ends of ``sessionEnded()`` may meet a call.
-        for _ in 0..<3 {
-            do {
-                return try await self.lower.run(from: call) { held, _ in try await task(held.value) }
-            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {
-                call = self.lower.begun(timeout)
-            }
-        }
-        throw RunnerError.signedOut
+        try await self.lower.run(from: call) { held, _ in try await task(held.value) }
     }
 
     /// Has the access token renewed.
     nonisolated(nonsending) func refreshed() async throws -> AccessToken {
-        for _ in 0..<3 {
-            do {
-                return try await self.lower.refreshed().value
-            } catch RunnerError.signedOut where self.vault.hasOnlyFinishedSignOut {}
-        }
-        throw RunnerError.signedOut
+        try await self.lower.refreshed().value
     }
 
     /// What happens to the access token from now on.
@@ -89,9 +74,12 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - SessionParticipant
 
+    /// The vault's: it is what finds out that a session was ended elsewhere.
+    var identity: ObjectIdentifier { ObjectIdentifier(self.vault) }
+
     func sessionEnded() {
         // Between the two layers' ends, a call may hand the old grant to a new flight of the lower one: hence the third.
-        self.lower.end(.signOut)
+        self.lower.end(.signOut, isTold: false)
         self.vault.sessionEnded()
         self.upper.end(.signOut)
         self.lower.end(.signOut)

@@ -8,7 +8,7 @@ extension OAuthVault {
     ///   - refused: The grant that the server refused.
     ///   - mayRemove: Whether nobody else can be storing tokens now, so that what is left of an ended session can go.
     /// - Returns: The grant; `nil` if there is none to take up.
-    /// - Throws: ``RunnerError``: not readable now, or signed out by an earlier process or another.
+    /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended elsewhere.
     func restored(insteadOf refused: Grant?, mayRemove: Bool) async throws -> Grant? {
         let mayRestore = self.memo.withLock { $0.mayRestore }
         // After a sign-out here, only what somebody else has left since.
@@ -21,7 +21,7 @@ extension OAuthVault {
             throw RunnerError.tokensUnreadable(underlying: error)
         }
         switch try await self.tokens.load(session: epoch) {
-        case .nothing:
+        case .nothing, .nonsense:
             return nil
         case .record(let record):
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
@@ -32,11 +32,11 @@ extension OAuthVault {
             self.met(record)
             return Grant(record)
         case .ended(let end):
-            // A sign-out was cut short.
             if end > epoch {
-                if refused == nil { self.memo.withLock { $0.finishedSignOut = $0.generation == 0 } }
-                try await self.endedElsewhere(before: end)
-                throw RunnerError.signedOut
+                // A sign-out was cut short, or happened elsewhere. Who has no grant has nothing that could end.
+                try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
+                guard refused == nil else { throw RunnerError.signedOut }
+                self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
             guard mayRemove else { return nil }
             try await self.storeLane.run {
@@ -54,6 +54,8 @@ extension OAuthVault {
         guard self.leaseHolder != nil else { return held }
         let epoch = try await self.repositoryEpoch()
         switch try await self.tokens.load(session: epoch) {
+        case .nonsense:
+            return held
         case .nothing:
             guard held.value.isStored else { return held }
             try await self.endedElsewhere(before: epoch &+ 1)
@@ -78,13 +80,13 @@ extension OAuthVault {
         case .nothing? where isStored: throw RunnerError.signedOut
         case .ended(let end)? where end > epoch: throw RunnerError.signedOut
         case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
-        case .nothing?, .ended?, .record?, nil: break
+        case .nothing?, .nonsense?, .ended?, .record?, nil: break
         }
     }
 
-    private func endedElsewhere(before epoch: UInt64) async throws {
+    private func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
         do {
-            try await self.repository.endSession(before: epoch)
+            try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
         } catch {
             throw RunnerError.tokensUnreadable(underlying: error)
         }
@@ -117,15 +119,15 @@ extension OAuthVault {
     /// - Throws: ``RunnerError``: not stored, or signed out.
     func storeNow(_ held: Upper.Held, of upper: Upper) async throws {
         guard !held.value.isStored else { return }
-        _ = try await self.write(held, of: upper, attempt: nil)
+        try await self.write(held, of: upper, attempt: nil)
     }
 
     /// Notes durably that the refresh token is about to be sent.
     ///
-    /// - Returns: The grant, which is stored now.
+    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which have a lane of their own.
     /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, a store that fails is no reason to
     ///   send nothing.
-    func journaled(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held {
+    func journaled(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held? {
         let attempt = Tokens.Attempt(owner: self.owner, time: self.repository.wallTime())
         do {
             return try await self.write(held, of: upper, attempt: attempt)
@@ -135,9 +137,8 @@ extension OAuthVault {
         }
     }
 
-    private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws
-        -> Upper.Held
-    {
+    @discardableResult
+    private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws -> Upper.Held? {
         let epoch: UInt64
         do {
             epoch = try await self.repositoryEpoch()
@@ -149,6 +150,7 @@ extension OAuthVault {
                 !self.memo.withLock({ $0.isEnding })
             else { throw RunnerError.signedOut }
             var grant = present.value
+            guard attempt == nil || grant.lane === held.value.lane else { return nil }
             guard !grant.isStored || attempt != nil else { return present }
             try await self.checkOutside(session: epoch, isStored: grant.isStored)
             grant.serial = try await self.save(grant, session: epoch, attempt)
@@ -236,11 +238,6 @@ extension OAuthVault {
         }
     }
 
-    /// Whether all that has ended in this process is a session without tokens, by a sign-out that an earlier one began.
-    ///
-    /// To those who were about to begin that session, it is no sign-out.
-    var hasOnlyFinishedSignOut: Bool { self.memo.withLock { $0.finishedSignOut && $0.generation <= 1 } }
-
     /// The session is over: what it left in the store is not taken up again.
     func sessionEnded() {
         self.memo.withLock { memo in
@@ -248,7 +245,6 @@ extension OAuthVault {
                 storedSession: memo.storedSession,
                 mayRestore: false,
                 generation: memo.generation &+ 1,
-                finishedSignOut: memo.finishedSignOut,
                 line: memo.line &+ 1,
                 serial: memo.serial,
                 endedBefore: memo.endedBefore

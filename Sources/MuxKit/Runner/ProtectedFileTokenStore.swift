@@ -50,7 +50,12 @@ public actor ProtectedFileTokenStore: TokenStore {
     ///
     /// - Throws: ``MuxStoreError`` if there is a file and it cannot be read now.
     public func load() throws -> Data? {
-        let content = try self.file.read()
+        let content: Data?
+        do {
+            content = try self.file.read()
+        } catch .fileSystem(.read, code: POSIXFileSystem.tooLarge) {
+            content = Data()  // nobody wrote that on purpose
+        }
         if content != nil { self.tidy() }
         return content
     }

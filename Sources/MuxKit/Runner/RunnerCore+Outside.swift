@@ -1,4 +1,4 @@
-/// What is asked and done from outside of calls.
+/// What is done to a runner from outside, and what it says of itself.
 extension RunnerCore {
     /// The value with its epochs, if there is one that may be used.
     package var held: Held? {
@@ -29,8 +29,14 @@ extension RunnerCore {
 
     /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
     package func parentReplaced() {
-        self.engine.dismissAll(cancelling: false) { _ in (.failure(LookAgain()), ()) }
+        self.engine.dismissAll(cancelling: false) { state in
+            state.machine.forgetFailures()
+            return (.failure(LookAgain()), ())
+        }
     }
+
+    /// Lets earlier failures not count any more.
+    package func forgetFailures() { self.engine.withState { $0.machine.forgetFailures() } }
 
     /// Notes something about the value of `held`, unless more has become known meanwhile.
     @discardableResult
@@ -44,12 +50,12 @@ extension RunnerCore {
     }
 
     /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
-    package func end(_ end: Machine.End) {
-        let number = self.engine.dismissAll(cancelling: true) { state in
+    package func end(_ end: Machine.End, isTold: Bool = true) {
+        let number: UInt64? = self.engine.dismissAll(cancelling: true) { state in
             state.machine.ended(end)
-            return (.failure(end.error), state.machine.nextEvent())
+            return (.failure(end.error), isTold ? state.machine.nextEvent() : nil)
         }
-        self.watchers.tell(end == .reset ? .reset : .signedOut, number: number)
+        if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
     }
 
     /// How many callers wait and how many updates run: zero at rest.

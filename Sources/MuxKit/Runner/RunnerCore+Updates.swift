@@ -9,14 +9,14 @@ extension RunnerCore {
 
     /// Ends a flight.
     ///
-    /// - Returns: Whether its outcome counted: no fence had passed it.
+    /// - Returns: What its callers got; `nil` if a fence had passed it, so that its outcome did not count.
     @discardableResult
     func land(
         _ flight: FlightID,
         _ outcome: Result<Updated, any Error>,
         insteadOf failed: Held?,
         since start: Moment?
-    ) -> Bool {
+    ) -> Result<Held, any Error>? {
         let result = self.checked(outcome, insteadOf: failed)
         var value: (Dependency, Machine.Expiry?, parentEpoch: UInt64)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
@@ -25,13 +25,12 @@ extension RunnerCore {
         let now = self.time.now
         var event = RunnerEvent.updateDropped
         var number: UInt64?
-        self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
-            guard mayKeep else { return .failure(RunnerError.reset) }
-            number = state.machine.nextEvent()
+        var landed: Result<Held, any Error>?
+        func settle(_ state: inout Machine) -> Result<Held, any Error> {
+            number = state.nextEvent()
             event = .updateFailed
             if let (value, expiry, parentEpoch) = value {
-                let held = state.machine.updated(
+                let held = state.updated(
                     to: value,
                     parentEpoch: parentEpoch,
                     expiry: expiry,
@@ -45,17 +44,24 @@ extension RunnerCore {
                 var cause: (any Error)?
                 if case .failure(let error) = result { cause = error }
                 let refusal = RunnerError.updateFailed(underlying: cause)
-                state.machine.refused(refusal)
+                state.refused(refusal)
                 return .failure(refusal)
             }
             if let cause = error.criticalCause {
                 let critical = RaisedCritical(cause)
-                state.machine.raised(critical)
+                state.raised(critical)
                 event = .critical
                 return .failure(critical)
             }
-            state.machine.failed(error, until: now.advanced(by: self.policy.coolDown))
+            state.failed(error, until: now.advanced(by: self.policy.coolDown))
             return .failure(error)
+        }
+        self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
+            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
+            guard mayKeep else { return .failure(RunnerError.reset) }
+            let result = settle(&state.machine)
+            landed = result
+            return result
         }
         if number == nil, case .success(let updated) = result {
             self.engine.withState {
@@ -64,7 +70,7 @@ extension RunnerCore {
         }
         self.tell(value == nil ? .updateFailed : .updated, start.map { self.time.now.duration(since: $0) })
         self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
-        return number != nil
+        return landed
     }
 
     /// The outcome, or a failure if the update brought what had been refused and the policy minds.
@@ -79,20 +85,17 @@ extension RunnerCore {
         return .failure(RunnerError.sameDependency)
     }
 
-    /// Ends all calls of the session of `call`, because of what its task threw.
+    /// Ends all calls of the present session, if it is that of `call`, because of what its task threw.
     ///
     /// - Returns: What the call itself ends with.
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
-        let standing = self.engine.withState { $0.machine.standing(call) }
-        // An old session's trouble, or a second one, is nobody else's.
-        guard standing == nil else { return own }
-        let number = self.engine.dismissAll(cancelling: false) { state in
-            state.machine.raised(critical)
+        let number: UInt64? = self.engine.dismissAll(cancelling: false) { state in
+            guard state.machine.raised(critical, by: call) else { return (nil, nil) }
             return (.failure(critical), state.machine.nextEvent())
         }
-        self.watchers.tell(.critical, number: number)
+        if let number { self.watchers.tell(.critical, number: number) }
         return own
     }
 
@@ -126,7 +129,8 @@ extension RunnerCore {
         if known == nil, let value = value as? any ExpiringDependency {
             known = .saturating(seconds: value.expiry.timeIntervalSince(wallTime()))
         }
-        guard let known else { return nil }
+        // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it.
+        guard let known, !isNew || known > .zero else { return nil }
         let end = now.advanced(by: known)
         let leeway = max(.zero, isNew ? min(policy.leeway, known / 2) : policy.leeway)
         return Machine.Expiry(renewal: end.advanced(by: .zero - min(leeway, .longest)), end: end)

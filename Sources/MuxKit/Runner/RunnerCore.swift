@@ -73,6 +73,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             linger: policy.cancelsUnwantedUpdates ? .zero : nil,
             deadline: policy.updateTimeout,
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
+            whenTimedOut: { state, now in
+                let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
+                state.machine.failed(error, until: now.advanced(by: policy.coolDown))
+            },
             wouldDeadlock: RunnerError.wouldDeadlock
         )
         let expiry = value.flatMap { value in
@@ -122,7 +126,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// What a call ends with that waited for an update; `nil` if it has to do the update itself.
     private func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
         guard case .output(let held) = try self.engine.landing(of: visit, answer) else { return nil }
-        return held
+        return self.unlessVoid(held)
     }
 
     /// All but the wait: what is on the stack of an asynchronous function takes memory while it waits.
@@ -147,6 +151,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return self.arrive(&call, launch, canUpdate: update != nil)
     }
 
+    /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
+    private func unlessVoid(_ held: Held) -> Held? { held.parentEpoch >= self.parentEpoch ? held : nil }
+
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: Machine.Call,
@@ -163,12 +170,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             let start = self.time.now
             guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
-            let isKept = self.land(flight, result, insteadOf: failed, since: start)
-            if isKept, case .failure(let error) = result, !error.saysBadDependency, error.criticalCause == nil {
-                try self.checkPatience(call)
-                throw error
-            }
-            return nil  // look again: the update has left a value or a refusal, or a fence has passed it
+            // If a fence has passed the update, look again.
+            guard let landed = self.land(flight, result, insteadOf: failed, since: start) else { return nil }
+            try self.checkPatience(call)
+            return self.unlessVoid(try landed.get())
         }
     }
 
@@ -181,20 +186,22 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let start = self.time.now
         let limit = self.policy.updateTimeout
         var failed: Held?
+        var parentEpoch: UInt64 = 0
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
             let node = self.engine.node(.sole)
             let caller = FlightNode.current
-            if let caller { _ = FlightGraph.begin(caller, waitsFor: node) }
-            defer { if let caller { FlightGraph.end(caller, waitsFor: node) } }
+            let isNoted = caller.map { FlightGraph.begin($0, waitsFor: node) } ?? false
+            defer { if isNoted, let caller { FlightGraph.end(caller, waitsFor: node) } }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
                 guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
                 self.updateStarts()
+                parentEpoch = self.parentEpoch
                 failed = self.held
                 return try await update(failed?.value, call)
             }
-            return (.success(Updated(updated)), failed)
+            return (.success(Updated(updated, parentEpoch: parentEpoch)), failed)
         } catch is LookAgain {
             return nil
         } catch {

@@ -28,8 +28,10 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 
     /// What a store has.
     enum Found: Sendable {
-        /// Nothing, or nothing that makes sense.
+        /// Nothing.
         case nothing
+        /// Something that nobody can have written on purpose.
+        case nonsense
         /// Tokens of a session that has ended, or the note that all sessions before this one have.
         case ended(before: UInt64)
         /// Tokens that may be used.
@@ -37,6 +39,9 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
     }
 
     let store: any TokenStore
+
+    /// Nobody has signed out, or stored tokens, so many times; greater numbers would leave none to go on with.
+    private static var limit: UInt64 { 1 << 62 }
 
     /// Reads what the store has, given that sessions before `epoch` have ended.
     ///
@@ -48,7 +53,10 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         } catch {
             throw RunnerError.tokensUnreadable(underlying: error)
         }
-        guard let data, let record = try? JSONDecoder().decode(Record.self, from: data) else { return .nothing }
+        guard let data else { return .nothing }
+        guard let record = try? JSONDecoder().decode(Record.self, from: data),
+            max(record.session, record.serial ?? 0) < Self.limit
+        else { return .nonsense }
         guard record.refresh != nil else { return .ended(before: record.session) }
         return record.session >= epoch ? .record(record) : .ended(before: epoch)
     }

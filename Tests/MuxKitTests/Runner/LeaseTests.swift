@@ -112,6 +112,47 @@ struct LeaseTests {
         #expect(try await lease.take(as: "bob", for: .seconds(10)).owner == "bob")
     }
 
+    @Test(arguments: [
+        "", "garbage", "[]", #"{"generation":-1}"#,
+        #"{"generation":18446744073709551615,"owner":"x","deadline":1e300,"seconds":1e300}"#,
+        #"{"generation":18446744073709551615,"owner":"x","deadline":-1e300,"seconds":10}"#,
+        #"{"generation":1,"owner":"x","deadline":1e300,"seconds":-5}"#,
+        #"{"generation":1,"deadline":1e300,"seconds":10}"#,
+    ])
+    func `L02 a lease file that makes no sense keeps nobody waiting`(content: String) async throws {
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let lease = Self.lease(scratch, clock)
+        let first = try await lease.take(as: "alice", for: .seconds(10))
+        let names = try FileManager.default.contentsOfDirectory(atPath: scratch.folder.path)
+        let name = try #require(names.first { $0.hasPrefix("lease-") && !$0.hasSuffix(".lock") })
+        try Data(content.utf8).write(to: scratch.folder.appending(path: name))
+
+        let term = try await lease.take(as: "bob", for: .seconds(10))
+        #expect(term.owner == "bob")
+        #expect(try await Self.lease(scratch, clock).take(as: "carol", for: .seconds(10)) == term)
+        try await lease.giveBack(first)
+        #expect(try await lease.take(as: "carol", for: .seconds(10)).owner == "bob")
+        try await lease.giveBack(term)
+        #expect(try await lease.take(as: "carol", for: .seconds(Int64.max)).remaining == .seconds(86_400), "a day")
+    }
+
+    @Test func `L02 a time far away in a lease file keeps others waiting for the lease and no longer`() async throws {
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let lease = Self.lease(scratch, clock)
+        _ = try await lease.take(as: "alice", for: .seconds(10))
+        let names = try FileManager.default.contentsOfDirectory(atPath: scratch.folder.path)
+        let name = try #require(names.first { $0.hasPrefix("lease-") && !$0.hasSuffix(".lock") })
+        let content = #"{"generation":7,"owner":"x","deadline":1e300,"seconds":10}"#
+        try Data(content.utf8).write(to: scratch.folder.appending(path: name))
+        let holder = LeaseHolder(lease, owner: "bob", duration: .seconds(10), time: TimeSource(clock))
+        let work = Task { try await holder.run { 5 } }
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(10))
+        #expect(try await work.value == 5)
+    }
+
     @Test func `L03 no lock of the system is held between two calls`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
@@ -176,6 +217,61 @@ struct LeaseTests {
         #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "alice")
         gate.open()
         try await work.value
+    }
+
+    @Test func `L01 two who use one holder's lease give it back when the last has ended`() async throws {
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let holder = LeaseHolder(
+            Self.lease(scratch, clock),
+            owner: "alice",
+            duration: .seconds(9),
+            time: TimeSource(clock)
+        )
+        let gate = Gate<Void>()
+        let first = Task { try await holder.run { try await gate.pass() } }
+        await gate.waitForCall(1)
+        let second = Task { try await holder.run { try await gate.pass() } }
+        await gate.waitForCall(2)
+        try await holder.runIfFree {}
+
+        gate.open(1)
+        try await first.value
+        #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "alice")
+        gate.open(2)
+        try await second.value
+        #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "bob")
+    }
+
+    /// A lease that somebody else has until its time is up, and that tells nothing, or too much, of its end.
+    private struct SilentLease: MuxLease {
+        let clock: VirtualClock
+        let takes = Guarded(0)
+        let fails: Bool
+
+        func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+            self.takes.withLock { $0 += 1 }
+            let remaining = .seconds(10) - self.clock.now.offset
+            guard remaining > .zero else { return MuxLeaseTerm(owner: owner, generation: 2, remaining: duration) }
+            return MuxLeaseTerm(owner: "somebody", generation: 1, remaining: remaining)
+        }
+
+        func giveBack(_ term: MuxLeaseTerm) async throws {}
+        func wait(for term: MuxLeaseTerm) async throws { if self.fails { throw FetchFailed() } }
+    }
+
+    @Test(arguments: [true, false])
+    func `L02 a lease that cannot tell of its end is waited for, without asking all the time`(fails: Bool) async throws
+    {
+        let clock = VirtualClock()
+        let lease = SilentLease(clock: clock, fails: fails)
+        let holder = LeaseHolder(lease, owner: "bob", duration: .seconds(10), time: TimeSource(clock))
+        let work = Task { try await holder.run { 5 } }
+        await clock.waitForSleepers(fails ? 2 : 1)
+        #expect(lease.takes.withLock { $0 } <= 2)
+        clock.advance(by: .seconds(10))
+        #expect(try await work.value == 5)
+        #expect(lease.takes.withLock { $0 } <= 3)
     }
 
     @Test func `L02 who waits for a lease that is given back goes on at once`() async throws {

@@ -122,6 +122,44 @@ struct OAuthSignOutTests {
         #expect(oauth.refreshes.withLock { $0 } == 1)
     }
 
+    @Test func `D07 a sign-out while the store is being read starts no sign-in`() async throws {
+        let executor = OrderedExecutor()
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens, spawn: Spawn(executor: executor))
+        let runner = oauth.runner()
+        let gate = Gate<Void>()
+        let loads = Guarded(0)
+        tokens.beforeLoad.withLock {
+            $0 = { if loads.next() == 1 { try? await gate.pass(ignoringCancellation: true) } }
+        }
+        let call = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+
+        await runner.signOut()
+        await self.expectSignedOut(call)
+        gate.open()
+        executor.settle()
+
+        #expect(oauth.signIns.withLock { $0 } == 0)
+    }
+
+    @Test func `D11 A20 a sign-out is told once`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        var events = runner.events.makeAsyncIterator()
+        _ = try await oauth.call(runner)
+        await runner.signOut()
+        _ = try await oauth.call(runner)
+        await oauth.world.repository.clearAll()
+        _ = try await oauth.call(runner)
+        var seen: [String] = []
+        while seen.count < 8, let event = await events.next() {
+            if case .updated = event { seen.append("updated") } else { seen.append("\(event)") }
+        }
+        let session = ["updateStarted", "updated"]
+        #expect(seen == session + ["signedOut"] + session + ["signedOut"] + session)
+    }
+
     @Test func `D11 a sign-out clears the cached resources too and removes the tokens`() async throws {
         let tokens = InMemoryTokenStore()
         let oauth = OAuthWorld(tokens: tokens)

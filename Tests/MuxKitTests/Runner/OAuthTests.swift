@@ -320,13 +320,41 @@ struct OAuthTests {
         #expect(next.signIns.withLock { $0 } == 0)
     }
 
-    @Test(arguments: ["", "garbage", "{}", "{\"session\":-1}", "{\"session\":0,\"refresh\":5}", "\u{0}"])
+    @Test(arguments: [
+        "", "garbage", "{}", #"{"session":-1}"#, #"{"session":0,"refresh":5}"#, "\u{0}",
+        // Numbers after which there would be no other.
+        #"{"session":18446744073709551615}"#, #"{"session":18446744073709551615,"refresh":"old"}"#,
+        #"{"session":0,"refresh":"old","serial":18446744073709551615}"#,
+        #"{"session":99999999999999999999999,"refresh":"old"}"#,
+        #"{"session":0,"refresh":"old","accessExpiry":1e999}"#,
+        String(repeating: "[", count: 100_000),
+    ])
     func `D09 a token file that makes no sense leads to a sign-in`(content: String) async throws {
         let tokens = InMemoryTokenStore()
         await tokens.save(Data(content.utf8))
         let oauth = OAuthWorld(tokens: tokens)
-        #expect(try await oauth.call(oauth.runner()) == "alice")
+        let runner = oauth.runner()
+        #expect(try await oauth.call(runner) == "alice")
         #expect(oauth.signIns.withLock { $0 } == 1)
+        #expect(await runner.signOut().isComplete)
+        #expect(try await oauth.call(runner) == "alice")
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+    }
+
+    @Test(arguments: ["1e300", "-1e300", "0", "18446744073709551615"])
+    func `D09 whatever a token file says of the end of a token, it is taken up`(date: String) async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let alice = try await oauth.server.signIn(user: "alice", password: "a")
+        let record = #"{"session":0,"refresh":"\#(alice.refresh)","access":"\#(alice.access)","accessExpiry":\#(date)}"#
+        await tokens.save(Data(record.utf8))
+        let runner = oauth.runner()
+        #expect(try await oauth.call(runner) == "alice")
+        oauth.server.expireAllAccessTokens()
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
     @Test func `D09 a sign-out that an earlier process began is finished before anybody is let in`() async throws {
@@ -334,6 +362,9 @@ struct OAuthTests {
         await store.save(Data(#"{"session":5}"#.utf8))
         let oauth = OAuthWorld(tokens: store)
         let runner = oauth.runner()
+        var events = runner.events.makeAsyncIterator()
+        let name = Multiplexer<String>(cacheKey: "Name", repository: oauth.world.repository) { "Alice" }
+        _ = try await name.request()
 
         let users = try await withThrowingTaskGroup(of: String.self) { group in
             for _ in 0..<20 { group.addTask { try await oauth.call(runner) } }
@@ -343,5 +374,19 @@ struct OAuthTests {
         #expect(users == Array(repeating: "alice", count: 20), "they signed out of nothing")
         #expect(oauth.statistics.signIns == 1)
         #expect(try await oauth.world.repository.currentEpoch() >= 5)
+        #expect(name.cachedValue == nil, "what may be of the ended session is not kept")
+        #expect(await events.next() == .updateStarted)
+        #expect(await events.next() == .updated(epoch: 1), "nobody is told of a sign-out")
+        let next = oauth.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0, "the tokens are of the session that is present")
+    }
+
+    @Test func `D09 a forced refresh, too, finishes a sign-out that an earlier process began`() async throws {
+        let store = InMemoryTokenStore()
+        await store.save(Data(#"{"session":5}"#.utf8))
+        let oauth = OAuthWorld(tokens: store)
+        let access = try await oauth.runner().refresh()
+        #expect(oauth.server.authorize(access) == "alice")
     }
 }

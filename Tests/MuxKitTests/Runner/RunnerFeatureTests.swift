@@ -159,11 +159,17 @@ struct RunnerFeatureTests {
 
     @Test func `A18 an access token whose life is known is renewed before it is refused`() async throws {
         let world = World()
-        let refreshes = Guarded(0)
+        let refreshes = Guarded<[Duration]>([])
         let refusals = Guarded(0)
         let runner = OAuthDependentRunner<Int, String>(
             repository: world.repository,
-            refreshAccess: { _ in OAuthRenewal(access: refreshes.next(), accessLifetime: .seconds(100)) },
+            refreshAccess: { _ in
+                let count = refreshes.withLock { refreshes in
+                    refreshes.append(world.clock.now.offset)
+                    return refreshes.count
+                }
+                return OAuthRenewal(access: count, accessLifetime: .seconds(100))
+            },
             signIn: { OAuthSignIn(refresh: "refresh") }
         )
         for _ in 0..<10 {
@@ -178,7 +184,8 @@ struct RunnerFeatureTests {
             world.clock.advance(by: .seconds(35))
         }
         #expect(refusals.withLock { $0 } == 0)
-        #expect(refreshes.withLock { $0 } == 5)
+        // Each seventy seconds after the one before: thirty before the end of its token.
+        #expect(refreshes.withLock { $0 } == [0, 70, 140, 210, 280].map { .seconds($0) })
     }
 
     // MARK: - Force and watch

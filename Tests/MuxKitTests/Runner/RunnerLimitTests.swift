@@ -244,6 +244,17 @@ struct RunnerLimitTests {
         }
         #expect(error?.code == .sameDependency)
         #expect(updates.withLock { $0 } == 1)
+        let again = await #expect(throws: RunnerError.self, "it is still what was refused") {
+            try await runner.refresh()
+        }
+        #expect(again?.code == .sameDependency)
+    }
+
+    @Test func `C12 an update may bring what nobody refused`() async throws {
+        let runner = DependentRunner<Int>(7, policy: self.policy { $0.refusesSameDependency = true }) { _ in
+            .updatedDependency(7)
+        }
+        #expect(try await runner.refresh() == 7)
     }
 
     @Test func `C13 after a failed update there is no other for a while`() async throws {
@@ -258,6 +269,83 @@ struct RunnerLimitTests {
         #expect(update.callCount == 1)
         self.clock.advance(by: .milliseconds(10))
         #expect(try await runner.run { .output($0) } == 2)
+    }
+
+    @Test func `C13 C10 after an update that took too long there is no other for a while`() async throws {
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(
+            policy: self.policy {
+                $0.coolDown = .seconds(10)
+                $0.updateTimeout = .seconds(5)
+            },
+            clock: self.clock
+        ) { _ in .updatedDependency(try await gate.pass()) }
+        let call = Task { try await runner.run { .output($0) } }
+        await gate.waitForCall(1)
+        await self.clock.waitForSleepers(1)
+        self.clock.advance(by: .seconds(5))
+        await #expect(throws: RunnerError.self) { try await call.value }
+        gate.openForGood(returning: 2)
+
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        #expect(error?.code == .updateTimedOut)
+        #expect(gate.callCount == 1)
+        self.clock.advance(by: .seconds(10))
+        #expect(try await runner.run { .output($0) } == 2)
+    }
+
+    @Test func `C14 a critical error comes after a refusal and before it`() async throws {
+        let runner = DependentRunner<Int>(1) { _ in .updateFailed }
+        let gate = Gate<Void>()
+        let thrower = Task {
+            try await runner.run { _ -> RunResult<Int> in
+                try await gate.pass()
+                throw CriticalError(FetchFailed())
+            }
+        }
+        await gate.waitForCall(1)
+        await #expect(throws: RunnerError.self) { try await runner.run { _ in RunResult<Int>.badDependency } }
+        gate.open()
+        #expect(await self.critical(thrower) == true)
+        #expect(await self.critical(Task { try await runner.run { .output($0) } }) == false)
+    }
+
+    @Test func `C06 a session that has ended raises nothing in the next`() {
+        var machine = DependencyStateMachine<Int>(1)
+        let call = machine.call(at: .init(nanoseconds: 0))
+        machine.ended(.reset)
+        _ = machine.changed(to: 2, parentEpoch: 0, expiry: nil)
+        let isRaised = machine.raised(RaisedCritical(FetchFailed()), by: call)
+        #expect(!isRaised)
+        #expect(machine.current(parentEpoch: 0)?.value == 2)
+        let next = machine.call(at: .init(nanoseconds: 0))
+        let isRaisedNow = machine.raised(RaisedCritical(FetchFailed()), by: next)
+        #expect(isRaisedNow)
+        #expect(machine.current(parentEpoch: 0) == nil)
+    }
+
+    @Test(arguments: [true, false])
+    func `C06 tokens that are set clear a critical error`(isOther: Bool) async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        let alice = try await oauth.server.signIn(user: "alice", password: "a")
+        try await runner.set(refresh: alice.refresh)
+        let call = Task { try await runner.run { _ -> RunResult<Int> in throw CriticalError(FetchFailed()) } }
+        #expect(await self.critical(call) == true)
+        let later = Task { try await runner.run { _ -> RunResult<Int> in .output(1) } }
+        #expect(await self.critical(later) == false)
+
+        if isOther {
+            try await runner.set(refresh: try await oauth.server.signIn(user: "bob", password: "b").refresh)
+            #expect(try await oauth.call(runner) == "bob")
+        } else {
+            // What the server has given for it meanwhile is what the runner has.
+            let stored = String(decoding: try #require(try await oauth.tokens.load()), as: UTF8.self)
+            let refresh = try #require(stored.split(separator: "\"").first { $0.hasPrefix("refresh-") })
+            try await runner.set(refresh: String(refresh))
+            #expect(try await oauth.call(runner) == "alice")
+        }
+        #expect(oauth.statistics.reusesDetected == 0)
     }
 
     @Test func `C14 of several reasons the gravest is given`() async throws {
@@ -359,5 +447,41 @@ struct RunnerLimitTests {
         #expect(idle == nil)
         #expect(child == nil)
         #expect(signedOut == nil)
+    }
+
+    @Test func `D10 D03 the closures of a call are kept by nobody after it`() async throws {
+        final class Screen: Sendable {}
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(observer: self.events)
+        weak var leader: Screen?
+        weak var waiter: Screen?
+        do {
+            let (first, second) = (Screen(), Screen())
+            (leader, waiter) = (first, second)
+            let leading = Task { [first] in
+                try await runner.run { value in
+                    withExtendedLifetime(first) { .output(value) }
+                } update: { _ in
+                    let value = try await gate.pass()
+                    return withExtendedLifetime(first) { .updatedDependency(value) }
+                }
+            }
+            await gate.waitForCall(1)
+            let waiting = Task { [second] in
+                try await runner.run { value in
+                    withExtendedLifetime(second) { .output(value) }
+                } update: { _ in
+                    withExtendedLifetime(second) { .updateFailed }
+                }
+            }
+            await self.events.wait(for: .dependencyAwaited, count: 1)
+            leading.cancel()
+            gate.open(returning: 5)
+            await #expect(throws: CancellationError.self) { try await leading.value }
+            #expect(try await waiting.value == 5)
+        }
+        #expect(leader == nil)
+        #expect(waiter == nil)
+        #expect(runner.value == 5)
     }
 }

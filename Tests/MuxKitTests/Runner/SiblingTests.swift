@@ -20,18 +20,25 @@ struct SiblingTests {
         let signIns = Guarded(0)
         let gate = Guarded<Gate<Void>?>(nil)
 
-        init(_ tests: SiblingTests, caches: any MuxStore) {
+        init(
+            _ tests: SiblingTests,
+            caches: any MuxStore,
+            tokens: (any TokenStore)? = nil,
+            freezing: (any MuxLease) -> any MuxLease = { $0 }
+        ) {
             let (server, refreshes, signIns, gate) = (tests.server, self.refreshes, self.signIns, self.gate)
             let clock = tests.clock
             self.repository = MuxRepository(store: caches, clock: clock)
             self.runner = OAuthDependentRunner(
-                store: tests.tokens,
-                lease: FileLease(
-                    named: "lease",
-                    directory: tests.scratch.folder,
-                    fileSystem: POSIXFileSystem(),
-                    wallTime: { World.start.addingTimeInterval(clock.now.offset.secondsValue) },
-                    time: TimeSource(clock)
+                store: tokens ?? tests.tokens,
+                lease: freezing(
+                    FileLease(
+                        named: "lease",
+                        directory: tests.scratch.folder,
+                        fileSystem: POSIXFileSystem(),
+                        wallTime: { World.start.addingTimeInterval(clock.now.offset.secondsValue) },
+                        time: TimeSource(clock)
+                    )
                 ),
                 repository: self.repository,
                 refreshAccess: { refresh in
@@ -162,6 +169,104 @@ struct SiblingTests {
 
         #expect(widget.signIns.withLock { $0 } == 0)
         #expect(self.server.statistics.reusesDetected == 0)
+    }
+
+    @Test func `D09 tokens that were damaged on disk are no sign-out`() async throws {
+        let (app, _) = self.siblings()
+        _ = try await app.call(self.server)
+        self.server.expireAllAccessTokens()
+        await self.tokens.save(Data("damaged".utf8))
+
+        #expect(try await app.call(self.server) == "alice")
+
+        #expect(app.signIns.withLock { $0 } == 1)
+        #expect(self.server.statistics.reusesDetected == 0)
+    }
+
+    // MARK: - A process that is held up for longer than its lease lasts
+
+    /// The lease of a process that takes it once, and then is held up until it is thawed.
+    private struct FrozenLease: MuxLease {
+        let base: any MuxLease
+        let takes: Guarded<Int>
+        let thawed: Gate<Void>
+
+        func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+            if self.takes.next() == 2 { try? await self.thawed.pass(ignoringCancellation: true) }
+            return try await self.base.take(as: owner, for: duration)
+        }
+
+        func giveBack(_ term: MuxLeaseTerm) async throws { try await self.base.giveBack(term) }
+        func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
+    }
+
+    /// The runner of a process that can be frozen, its lease's gate, and the counter that arms it.
+    private func frozen(
+        _ caches: any MuxStore,
+        _ tokens: (any TokenStore)? = nil
+    ) -> (Sibling, thawed: Gate<Void>, takes: Guarded<Int>) {
+        let (thawed, takes) = (Gate<Void>(), Guarded(10))
+        let sibling = Sibling(self, caches: caches, tokens: tokens) {
+            FrozenLease(base: $0, takes: takes, thawed: thawed)
+        }
+        return (sibling, thawed, takes)
+    }
+
+    @Test func `L01 who was held up before sending looks again at what others have left`() async throws {
+        let caches = MemoryStore()
+        let tokens = UnreliableTokenStore(memory: self.tokens)
+        let (app, thawed, takes) = self.frozen(caches, tokens)
+        let widget = Sibling(self, caches: caches)
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        self.server.expireAllAccessTokens()
+        takes.withLock { $0 = 0 }
+        let saves = Guarded(0)
+        tokens.afterSave.withLock { [clock, server] in
+            $0 = {
+                // It has just noted what it is about to send.
+                guard saves.next() == 1 else { return }
+                clock.advance(by: .seconds(20))
+                #expect((try? await widget.call(server)) == "alice")
+                thawed.openForGood(returning: ())
+            }
+        }
+
+        #expect(try await app.call(self.server) == "alice")
+
+        #expect(app.refreshes.withLock { $0 } == 0, "the widget has done it")
+        #expect(widget.refreshes.withLock { $0 } == 1)
+        #expect(self.server.statistics.reusesDetected == 0)
+        #expect(self.server.statistics.signIns == 1)
+    }
+
+    @Test func `L01 who was held up while its reply was on the way takes no newer session away`() async throws {
+        let caches = MemoryStore()
+        let (app, thawed, takes) = self.frozen(caches)
+        let widget = Sibling(self, caches: caches)
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        self.server.expireAllAccessTokens()
+        takes.withLock { $0 = 0 }
+        let reply = Gate<Void>()
+        app.gate.withLock { $0 = reply }
+        let call = Task { try await app.call(self.server) }
+        await reply.waitForCall(1)
+        await self.clock.waitForSleepers(2)
+        // The server takes what the widget sends for the work of a thief, and somebody signs in.
+        self.clock.advance(by: .seconds(20))
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(widget.signIns.withLock { $0 } == 1)
+        thawed.openForGood(returning: ())
+        app.gate.withLock { $0 = nil }
+        reply.openForGood(returning: ())
+
+        #expect(try await call.value == "alice")
+        self.server.expireAllAccessTokens()
+        #expect(try await app.call(self.server) == "alice")
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(self.server.statistics.signIns == 2, "the first one, and the widget's")
+        #expect(self.server.statistics.reusesDetected == 1)
     }
 
     // MARK: - Processes

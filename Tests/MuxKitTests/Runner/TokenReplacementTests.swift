@@ -119,6 +119,31 @@ struct TokenReplacementTests {
         #expect(next.refreshes.withLock { $0 } == 0)
     }
 
+    @Test func `B05 a refresh that waits for the store does not use the token that is set meanwhile`() async throws {
+        let runner = try await self.expiredRunner()
+        let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
+        let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
+        let saves = Guarded(0)
+        self.tokens.afterSave.withLock { [gate] in $0 = { if saves.next() == 1 { try? await gate.pass() } } }
+        let setting = Task { try await runner.set(refresh: alice.refresh) }
+        await self.gate.waitForCall(1)
+        let call = Task(executorPreference: self.executor) { try await self.oauth.call(runner) }
+        self.executor.settle()
+
+        // Both refreshes, of one token and of the other, wait until the first one is stored.
+        let other = Task(executorPreference: self.executor) { try await runner.set(refresh: bob.refresh) }
+        self.executor.settle()
+        self.gate.open()
+
+        try await setting.value
+        try await other.value
+        #expect(try await call.value == "bob")
+        self.oauth.server.expireAllAccessTokens()
+        #expect(try await self.oauth.call(runner) == "bob")
+        #expect(self.oauth.statistics.reusesDetected == 0)
+        #expect(self.oauth.signIns.withLock { $0 } == 1)
+    }
+
     @Test func `B05 a refresh token that is set calls off the sign-in that is running`() async throws {
         let signIn = ScriptedFetch<OAuthSignIn<String, String>>(
             thereafter: .computed { [gate] _ in

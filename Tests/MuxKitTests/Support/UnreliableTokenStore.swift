@@ -1,17 +1,19 @@
 import Foundation
 import MuxKit
 
-/// A token store in memory that fails where a test says, and holds saves, once they are done, where a test says.
+/// A token store in memory that fails where a test says, and holds loads and saves where a test says.
 struct UnreliableTokenStore: TokenStore {
     struct Failure: Error {}
 
     let failsLoads = Guarded(false)
     let failsSaves = Guarded(false)
     let failsDeletes = Guarded(false)
+    let beforeLoad = Guarded<@Sendable () async -> Void>({})
     let afterSave = Guarded<@Sendable () async -> Void>({})
-    let memory = InMemoryTokenStore()
+    var memory = InMemoryTokenStore()
 
     func load() async throws -> Data? {
+        await self.beforeLoad.withLock { $0 }()
         if self.failsLoads.withLock({ $0 }) { throw Failure() }
         return await self.memory.load()
     }

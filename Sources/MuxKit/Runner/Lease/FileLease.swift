@@ -8,8 +8,8 @@ public import Foundation
 /// held, in one function that suspends nowhere; between calls nothing is held. A process that is killed while it has the
 /// lease costs the others its remaining time.
 ///
-/// The time of day decides when a lease is over, because it is the one clock that all processes share. Should it be set
-/// back, whoever has seen the same term unchanged for all of its duration takes it to be over.
+/// The time of day decides when a lease is over, because processes share it, also across a restart of the machine. Should
+/// it be set back, whoever has seen the same term unchanged for all of its duration takes it to be over.
 public actor FileLease: MuxLease {
     /// What the file says; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
@@ -18,6 +18,9 @@ public actor FileLease: MuxLease {
         var deadline: Date
         var seconds: Double
     }
+
+    /// For how many seconds a lease can be taken: nobody may be kept waiting for ever by what a file says.
+    private static let longest: Int64 = 86_400
 
     private let executor = DiskExecutor(label: "MuxKit.FileLease")
     private let lock: FolderLock
@@ -61,15 +64,16 @@ public actor FileLease: MuxLease {
     ///
     /// - Parameters:
     ///   - owner: Names who asks, and nobody else.
-    ///   - duration: How long the lease is to last from now on.
+    ///   - duration: How long the lease is to last from now on; a day at most.
     /// - Returns: The term that holds now.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
-        try self.lock.hold { () throws(MuxStoreError) in
+        let duration = min(max(duration, .zero), .seconds(Self.longest))
+        return try self.lock.hold { () throws(MuxStoreError) in
             let now = self.wallTime()
             let present = try self.present()
             if let present, let holder = present.owner, holder != owner, !self.isOver(present, at: now) {
-                let remaining = min(max(present.deadline.timeIntervalSince(now), 0), max(present.seconds, 0))
+                let remaining = min(max(present.deadline.timeIntervalSince(now), 0), present.seconds)
                 return MuxLeaseTerm(
                     owner: holder,
                     generation: present.generation,
@@ -78,7 +82,7 @@ public actor FileLease: MuxLease {
             }
             let isExtension = present.map { $0.owner == owner && !self.isOver($0, at: now) } ?? false
             let generation = (present?.generation ?? 0) &+ (isExtension ? 0 : 1)
-            let seconds = max(duration, .zero).secondsValue
+            let seconds = duration.secondsValue
             try self.write(
                 Record(
                     generation: generation,
@@ -87,7 +91,7 @@ public actor FileLease: MuxLease {
                     seconds: seconds
                 )
             )
-            return MuxLeaseTerm(owner: owner, generation: generation, remaining: max(duration, .zero))
+            return MuxLeaseTerm(owner: owner, generation: generation, remaining: duration)
         }
     }
 
@@ -124,13 +128,15 @@ public actor FileLease: MuxLease {
     }
 
     private func present() throws(MuxStoreError) -> Record? {
-        guard let content = try self.file.read() else { return nil }
-        return try? JSONDecoder().decode(Record.self, from: content)
+        guard let content = try self.file.read(),
+            let record = try? JSONDecoder().decode(Record.self, from: content),
+            (0...Double(Self.longest)).contains(record.seconds)
+        else { return nil }
+        return record
     }
 
     private func write(_ record: Record) throws(MuxStoreError) {
-        // A number that JSON cannot express would be a caller's infinite duration, which is held at 146 years.
-        let content = (try? JSONEncoder().encode(record)) ?? Data()
+        let content = (try? JSONEncoder().encode(record)) ?? Data()  // its numbers are finite, so nothing is thrown
         // After a power cut nobody is left to whom it would matter.
         try self.file.write(content, durability: .relaxed)
     }

@@ -1,0 +1,172 @@
+import Foundation
+
+/// The lower layer's update: access tokens, made with the grant of the upper layer.
+extension OAuthVault {
+    /// Returns an access token made with, or given beside, the grant of `upper`.
+    ///
+    /// - Parameters:
+    ///   - held: The grant that the caller was handed.
+    ///   - upper: The layer that holds it.
+    ///   - refused: The access token that was refused; `nil` if none was made with this grant yet.
+    /// - Returns: The token, or that the grant is no good.
+    /// - Throws: ``RunnerError``, or what the refresh threw.
+    func access(
+        with held: Upper.Held,
+        of upper: Upper,
+        insteadOf refused: Lower.Held?
+    ) async throws -> RunResult<Lower.Updated> {
+        while true {
+            guard let lane = upper.held?.value.lane, upper.session == held.session else { throw RunnerError.signedOut }
+            let result = try await lane.run { () -> RunResult<Lower.Updated>? in
+                // While waiting for the lane, another use may have exchanged the refresh token, and left an access token.
+                guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
+                // Or other tokens were set, which have a lane of their own.
+                guard present.value.lane === lane else { return nil }
+                return try await self.access(of: present, of: upper, insteadOf: refused)
+            }
+            if let result { return result }
+        }
+    }
+
+    /// Returns an access token of the present grant; in its lane.
+    ///
+    /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
+    private func access(
+        of present: Upper.Held,
+        of upper: Upper,
+        insteadOf refused: Lower.Held?
+    ) async throws -> RunResult<Lower.Updated>? {
+        if let access = self.usableAccess(of: present), (refused?.parentEpoch ?? 0) < present.epoch {
+            try await self.store(present, of: upper)
+            return .output(self.updated(access, of: present))
+        }
+        guard self.memo.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
+        return try await self.alone {
+            try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
+        }
+    }
+
+    /// The access token of a grant, unless it has ended.
+    private func usableAccess(of held: Upper.Held) -> AccessToken? {
+        if let lifetime = self.lifetime(until: held.value.accessExpiry), lifetime <= .zero { return nil }
+        return held.value.access
+    }
+
+    private func updated(
+        _ access: AccessToken,
+        of held: Upper.Held,
+        continuing former: Upper.Held? = nil
+    ) -> Lower.Updated {
+        Lower.Updated(
+            .updatedDependency(access),
+            parentEpoch: held.epoch,
+            continuing: former?.epoch,
+            lifetime: self.lifetime(until: held.value.accessExpiry)
+        )
+    }
+
+    /// Exchanges the refresh token for an access token, unless somebody else has.
+    ///
+    /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
+    private func renewedAccess(
+        with given: Upper.Held,
+        of upper: Upper,
+        insteadOf refused: AccessToken?
+    ) async throws -> RunResult<Lower.Updated>? {
+        var stretch = self.leaseHolder?.stretch
+        let present = try await self.withSiblings(given, of: upper)
+        if let access = self.usableAccess(of: present), present.revision != given.revision,
+            refused.map({ !self.tokens.areSame($0, access) }) ?? true
+        {
+            return .output(self.updated(access, of: present, continuing: given))
+        }
+        guard var held = try await self.journaled(present, of: upper) else { return nil }
+        if let leaseHolder, !self.isAlone(since: stretch) {
+            // The process was held up for longer than the lease lasts, and others may have acted since.
+            stretch = try await leaseHolder.takenAgain()
+            guard stretch != nil, try await self.withSiblings(held, of: upper).revision == held.revision else {
+                return nil
+            }
+        }
+        let renewal: OAuthRenewal<AccessToken, RefreshToken>
+        do {
+            renewal = try await self.exchanged(held.value.refresh)
+        } catch  where error.saysBadDependency {
+            return try await self.refreshRefused(held, of: upper)
+        } catch {
+            guard upper.held?.epoch != held.epoch, upper.session == held.session else { throw error }
+            return .badDependency  // other tokens were set meanwhile: their turn
+        }
+        // What the exchange brought must not be lost because the store cannot be read now.
+        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper) {
+            guard self.tokens.areSame(newer.value.refresh, held.value.refresh) else { return nil }
+            held = newer
+        }
+        let isRotated = renewal.refresh.map { !self.tokens.areSame($0, held.value.refresh) } ?? false
+        let grant = Grant(
+            refresh: renewal.refresh ?? held.value.refresh,
+            access: renewal.access,
+            accessExpiry: self.expiry(renewal.accessLifetime),
+            isRotated: isRotated || held.value.isRotated && !held.value.isStored,
+            rotates: isRotated || held.value.rotates,
+            lane: held.value.lane,
+            serial: held.value.serial
+        )
+        guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
+            guard upper.session == held.session else { throw RunnerError.signedOut }
+            return .badDependency  // other tokens were set meanwhile: their turn
+        }
+        try await self.store(next, of: upper)
+        return .output(self.updated(renewal.access, of: next, continuing: given))
+    }
+
+    /// Whether nobody else can have had the lease since `stretch` began.
+    private func isAlone(since stretch: UInt64?) -> Bool {
+        guard let leaseHolder else { return true }
+        return stretch != nil && leaseHolder.stretch == stretch
+    }
+
+    /// Has the refresh token exchanged, in the time that there is for it.
+    private func exchanged(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
+        guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
+        return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
+            group.addTask { try await self.refreshAccess(token) }
+            group.addTask {
+                try await self.repository.time.sleep(for: limit)
+                return nil
+            }
+            defer { group.cancelAll() }
+            if let renewal = try await group.next() ?? nil { return renewal }
+            // What it brings nevertheless must not be lost.
+            group.cancelAll()
+            do {
+                if let renewal = try await group.next() ?? nil { return renewal }
+            } catch  where error.saysBadDependency {
+                throw error
+            } catch {}
+            throw RunnerError.updateTimedOut(after: limit)
+        }
+    }
+
+    /// The server refused the refresh token: unless somebody has left a newer one, it is no good.
+    private func refreshRefused(_ held: Upper.Held, of upper: Upper) async throws -> RunResult<Lower.Updated> {
+        let newer = try await self.withSiblings(held, of: upper)
+        if newer.revision != held.revision, let access = newer.value.access {
+            return .output(self.updated(access, of: newer, continuing: held))
+        }
+        self.memo.withLock { $0.refusedEpoch = held.epoch }
+        return .badDependency
+    }
+
+    // MARK: - Ends of access tokens
+
+    /// When a token that came now with this life time ends.
+    func expiry(_ lifetime: Duration?) -> Date? {
+        lifetime.map { self.repository.wallTime().addingTimeInterval($0.secondsValue) }
+    }
+
+    /// For how long a token will live that ends then.
+    private func lifetime(until expiry: Date?) -> Duration? {
+        expiry.map { .saturating(seconds: $0.timeIntervalSince(self.repository.wallTime())) }
+    }
+}

@@ -1,0 +1,99 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Runners that depend on runners.
+@Suite(.timeLimit(.minutes(1)), .endsAtRest)
+struct LayerTests {
+    private let events = EventTally()
+
+    @Test func `B03 who waits while the parent is replaced gets what was made with the new one`() async throws {
+        let gate = Gate<Void>()
+        let parent = DependentRunner<Int>(1)
+        let child = DependentRunner<Int>(dependingOn: parent, observer: self.events) { parent, _ in
+            try await gate.pass()
+            return .updatedDependency(parent * 10)
+        }
+        let before = Task { try await child.run { .output($0) } }
+        await gate.waitForCall(1)
+        parent.set(2)
+        let after = Task { try await child.run { .output($0) } }
+        await self.events.wait(for: .dependencyAwaited, count: 2)
+        gate.openForGood(returning: ())
+
+        #expect(try await before.value == 20)
+        #expect(try await after.value == 20)
+        #expect(gate.callCount == 2)
+        child.expectAtRest()
+    }
+
+    @Test func `B07 in a layer the form with closures works too, and its value goes with the parent's`() async throws {
+        let parent = DependentRunner<Int> { _ in .updatedDependency(1) }
+        _ = try await parent.refresh()
+        let child = DependentRunner<Int>(dependingOn: parent) { _, _ in .updateFailed }
+        let updates = Guarded(0)
+        for expected in [1, 1, 2] {
+            if expected == 2 { parent.set(2) }
+            let value = try await child.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(updates.next())
+            }
+            #expect(value == expected)
+        }
+    }
+
+    /// What the lowest of three layers meets.
+    enum Fault: CaseIterable, Sendable {
+        case noNetwork, unavailable, hangs, isRefused
+    }
+
+    @Test(arguments: Fault.allCases)
+    func `C03 B07 of three layers the top is asked for nothing but a refusal`(fault: Fault) async throws {
+        let clock = VirtualClock()
+        let made = Guarded<[String]>([])
+        let isFaulty = Guarded(false)
+        var policy = RunnerPolicy.onePerCall
+        policy.updateTimeout = .seconds(5)
+        let top = DependentRunner<Int> { _ in
+            made.withLock { $0.append("top") }
+            isFaulty.withLock { $0 = false }
+            return .updatedDependency(1)
+        }
+        let middle = DependentRunner<Int>(dependingOn: top, policy: policy, clock: clock) { _, _ in
+            if isFaulty.withLock({ $0 }) {
+                switch fault {
+                case .noNetwork: throw offline
+                case .unavailable: throw FakeOAuthError.unavailable
+                case .hangs: try await clock.sleep(for: .seconds(60))
+                case .isRefused: return .updateFailed
+                }
+            }
+            made.withLock { $0.append("middle") }
+            return .updatedDependency(1)
+        }
+        let leaf = DependentRunner<Int>(dependingOn: middle) { _, _ in
+            made.withLock { $0.append("leaf") }
+            return .updatedDependency(1)
+        }
+        _ = try await leaf.run { .output($0) }
+        middle.reset()
+        isFaulty.withLock { $0 = true }
+        made.withLock { $0 = [] }
+
+        let call = Task { try await leaf.run { .output($0) } }
+        if fault == .hangs {
+            await clock.waitForSleepers(2)
+            clock.advance(by: .seconds(5))
+        }
+        switch fault {
+        case .noNetwork: await #expect(throws: SilenceableError.self) { try await call.value }
+        case .unavailable: await #expect(throws: FakeOAuthError.unavailable) { try await call.value }
+        case .hangs:
+            let error = await #expect(throws: RunnerError.self) { try await call.value }
+            #expect(error?.code == .updateTimedOut)
+        case .isRefused: #expect(try await call.value == 1)
+        }
+        #expect(made.withLock { $0 } == (fault == .isRefused ? ["top", "middle", "leaf"] : []))
+    }
+}
