@@ -3,7 +3,7 @@ import Foundation
 /// What things cost, beside the cheapest code that could do them and what a user would write instead.
 ///
 /// ```
-/// swift run -c release benchmarks [group …] [--json] [--check] [--long]
+/// swift run -c release benchmarks [group …] [--json | --markdown] [--check] [--long]
 /// ```
 ///
 /// Contestants take turns in one process; figures are medians, ratios the medians of the rounds' ratios, and the ratios are
@@ -26,9 +26,10 @@ struct Benchmarks {
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
         BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
+        BenchmarkGroup("media", "A large file over loopback", MediaGroup.rows),
         BenchmarkGroup(
             "growth",
-            "Cost of one at 100 times as many, beside the cost of one at 1 time",
+            "The cost of one among as many, ten times and a hundred times as many",
             GrowthGroup.rows
         ),
     ]
@@ -37,10 +38,10 @@ struct Benchmarks {
         let arguments = Array(CommandLine.arguments.dropFirst())
         let options = Set(arguments.filter { $0.hasPrefix("-") })
         let names = arguments.filter { !$0.hasPrefix("-") }
-        let known: Set = ["--json", "--check", "--long"]
+        let known: Set = ["--json", "--markdown", "--check", "--long"]
         let isUnknown = !options.isSubset(of: known) || !Set(names).isSubset(of: self.groups.map(\.name))
         guard !isUnknown else {
-            print("benchmarks [group …] [--json] [--check] [--long]")
+            print("benchmarks [group …] [--json | --markdown] [--check] [--long]")
             print("groups: " + self.groups.map(\.name).joined(separator: " "))
             exit(2)
         }
@@ -49,7 +50,9 @@ struct Benchmarks {
 
     /// Runs on the pool, where most callers are; what is measured on the main actor says so.
     @concurrent private static func run(_ names: [String], _ options: Set<String>) async throws {
-        let report = Report(isJSON: options.contains("--json"))
+        let format: Report.Format =
+            options.contains("--json") ? .json : options.contains("--markdown") ? .markdown : .text
+        let report = Report(format: format)
         report.begin()
         let effort = Effort(isLong: options.contains("--long"))
         var rows = try await SelfCheck.rows()

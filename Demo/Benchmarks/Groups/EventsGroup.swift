@@ -44,7 +44,7 @@ enum EventsGroup {
                 limit: ("the hit", 0),
                 goals: [.timesLimit(1.02)]
             ),
-            Row(group, "on: the observer counts", outcome, figure: 2, limit: ("off", 0)),
+            Row(group, "on: the observer counts", outcome, figure: 2, limit: ("off", 0), goals: [.atMost(200)]),
         ]
     }
 

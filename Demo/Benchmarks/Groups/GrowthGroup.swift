@@ -5,53 +5,53 @@ import MuxKit
 enum GrowthGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let rounds = effort.isLong ? 7 : 1
-        var rows = [
-            try await self.row(group, "hit in a map of 1,000 keys, per hit", [1_000, 10_000, 100_000], rounds) { keys in
-                try await self.hits(keys)
-            },
-            try await self.row(group, "storm of 100 callers, per caller", [100, 1_000, 10_000], rounds) { callers in
-                try await self.repeated(10_000 / callers) { try await StormGroup.storm(callers) }
-            },
-            try await self.row(group, "100 cold keys at once, per key", [100, 1_000, 10_000], rounds) { keys in
-                try await self.repeated(10_000 / keys) { try await ManyKeysGroup.map(keys, 0) }
-            },
-            try await self.row(group, "save of 100 entries, per entry", [100, 1_000, 10_000], rounds) { count in
-                try await self.save(count)
-            },
-            try await self.row(group, "first hit among 500 on disk, per entry", [500, 5_000, 50_000], rounds) { count in
-                try await withFolder { folder in
-                    try await LoadGroup.fill(folder, count)
-                    return try await LoadGroup.firstHit(folder, count) / Double(count)
-                }
-            },
-            try await self.row(group, "sign-out with 500 on disk, in all", [500, 5_000, 50_000], rounds) { count in
-                try await SignOutGroup.signOut(count)
-            },
-        ]
-        rows.append(self.memory(group))
-        return rows
+        var rows = try await self.scaled(group, "hit in a map, per hit", [1_000, 10_000, 100_000], "keys", rounds) {
+            try await self.hits($0)
+        }
+        rows += try await self.scaled(group, "storm, per caller", [100, 1_000, 10_000], "callers", rounds) { callers in
+            try await self.repeated(10_000 / callers) { try await StormGroup.storm(callers) }
+        }
+        rows += try await self.scaled(group, "cold keys at once, per key", [100, 1_000, 10_000], "keys", rounds) {
+            keys in
+            try await self.repeated(10_000 / keys) { try await ManyKeysGroup.map(keys, 0) }
+        }
+        rows += try await self.scaled(group, "save, per entry", [100, 1_000, 10_000], "entries", rounds) {
+            try await self.save($0)
+        }
+        rows += try await self.scaled(group, "first hit, per entry", [500, 5_000, 50_000], "on disk", rounds) { count in
+            try await withFolder { folder in
+                try await LoadGroup.fill(folder, count)
+                return try await LoadGroup.firstHit(folder, count) / Double(count)
+            }
+        }
+        rows += try await self.scaled(group, "sign-out, in all", [500, 5_000, 50_000], "on disk", rounds) {
+            try await SignOutGroup.signOut($0)
+        }
+        return rows + self.memory(group)
     }
 
-    /// The cost of one at the last scale beside that at the first; the middle one is in the name.
-    private static func row(
+    /// The cost of one at each scale, beside that at the first.
+    private static func scaled(
         _ group: String,
         _ name: String,
         _ scales: [Int],
+        _ unit: String,
         _ rounds: Int,
         _ measure: @escaping (Int) async throws -> Double
-    ) async throws -> Row {
+    ) async throws -> [Row] {
         var contest = Contest(rounds: rounds)
         for scale in scales { contest.add { try await measure(scale) } }
         let outcome = try await contest.play()
-        let middle = Text.number(outcome.ratio(of: 1, to: 0))
-        return Row(
-            group,
-            name,
-            outcome,
-            figure: 2,
-            limit: ("at 1 ×; \(middle) × at 10 ×", 0),
-            goals: [.timesLimit(1.5)]
-        )
+        return scales.enumerated().map { index, scale in
+            Row(
+                group,
+                "\(name): \(scale) \(unit)",
+                outcome,
+                figure: index,
+                limit: ("at 1 ×", 0),
+                goals: [.timesLimit(1.5)]
+            )
+        }
     }
 
     private static func repeated(_ times: Int, _ measure: () async throws -> Double) async throws -> Double {
@@ -80,9 +80,10 @@ enum GrowthGroup {
         }
     }
 
-    /// Bytes of an entry among a million, beside that among ten thousand.
-    private static func memory(_ group: String) -> Row {
-        let bytes = [3_000, 30_000, 300_000].map { count in
+    /// Bytes of an entry at each scale, beside those at the first.
+    private static func memory(_ group: String) -> [Row] {
+        let counts = [3_000, 30_000, 300_000]
+        let bytes = counts.map { count in
             // Many of the small ones, for what is occupied comes in whole pages.
             let maps = (0..<300_000 / count).map { _ in MemoryGroup.map(count) }
             let growth = MemoryGroup.growth {
@@ -90,21 +91,15 @@ enum GrowthGroup {
             }
             return growth.map { Double($0) / 300_000 }
         }
-        let limit = bytes[0].map { first in
-            let middle = bytes[1].map { Text.number($0 / first) } ?? "?"
-            return Row.Reference(
-                name: "at 1 ×; \(middle) × at 10 ×",
-                value: first,
-                ratio: (bytes[2] ?? .nan) / first
+        return zip(counts, bytes).map { count, figure in
+            Row(
+                group,
+                "memory of an entry: \(count) entries",
+                unit: .bytes,
+                figure: figure,
+                limit: bytes[0].map { Row.Reference(name: "at 1 ×", value: $0, ratio: (figure ?? .nan) / $0) },
+                goals: [.timesLimit(1.5)]
             )
         }
-        return Row(
-            group,
-            "memory of an entry of 3,000",
-            unit: .bytes,
-            figure: bytes[2],
-            limit: limit,
-            goals: [.timesLimit(1.5)]
-        )
     }
 }

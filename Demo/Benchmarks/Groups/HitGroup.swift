@@ -105,7 +105,8 @@ enum HitGroup {
             try await contest.play(),
             figure: 1,
             limit: ("lock, copy, coarse clock", 0),
-            instead: ("actor of tasks", 2)
+            instead: ("actor of tasks", 2),
+            goals: [.timesLimit(1.5)]
         )
     }
 }

@@ -27,7 +27,7 @@ enum MapHitGroup {
             _ = try await map.request(key: key)
         }
         var rows: [Row] = []
-        for (tasks, goals) in [(1, [Goal.timesLimit(1.2)]), (2, []), (10, [.timesLimit(0.7)])] {
+        for (tasks, goals) in [(1, [Goal.timesLimit(1.2)]), (2, [.timesLimit(1.2)]), (10, [.timesLimit(0.7)])] {
             var contest = Contest(rounds: effort.rounds(15))
             contest.add(repeating: 1_000) { count in
                 try await inTasks(tasks, sharing: count) { task, share in

@@ -1,11 +1,21 @@
 import Foundation
 
-/// Prints rows, as a table or as JSON.
+/// Prints rows, as a table for people, as one for a document, or as JSON.
 struct Report: Sendable {
-    let isJSON: Bool
+    enum Format: Sendable {
+        case text
+        case markdown
+        case json
+    }
+
+    let format: Format
 
     func begin() {
-        guard !self.isJSON else { return }
+        if self.format == .markdown {
+            print("| group | what | figure | limit | instead | goal | verdict |")
+            print("| --- | --- | --- | --- | --- | --- | --- |")
+        }
+        guard self.format == .text else { return }
         #if DEBUG
         print("This is a debug build; for figures that mean something: swift run -c release benchmarks\n")
         #endif
@@ -13,7 +23,8 @@ struct Report: Sendable {
     }
 
     func show(_ title: String, _ rows: [Row]) {
-        guard !self.isJSON else { return }
+        if self.format == .markdown { for row in rows { print(self.markdown(row)) } }
+        guard self.format == .text else { return }
         print("\n\(title)")
         for row in rows {
             var line =
@@ -31,12 +42,23 @@ struct Report: Sendable {
         }
     }
 
+    private func markdown(_ row: Row) -> String {
+        func text(_ reference: Row.Reference?) -> String {
+            reference.map { "\(Text.figure($0.value, row.unit)) (\(Text.number($0.ratio)) ×)" } ?? ""
+        }
+        let figure = row.figure.map { Text.figure($0, row.unit) } ?? ""
+        let cells = [row.group, row.name, figure, text(row.limit), text(row.instead), row.goal, row.verdict.rawValue]
+        return "| " + cells.joined(separator: " | ") + " |"
+    }
+
     func end(_ rows: [Row]) throws {
-        if self.isJSON {
+        switch self.format {
+        case .markdown: break
+        case .json:
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
             print(String(decoding: try encoder.encode(rows), as: UTF8.self))
-        } else {
+        case .text:
             let missed = rows.filter { $0.verdict == .missed }
             print("\n\(rows.count { $0.verdict == .met }) goals met, \(missed.count) missed")
             for row in missed { print("  missed: \(row.group), \(row.name)") }

@@ -1,29 +1,41 @@
 /// When flights have to be over.
 ///
 /// All are given the same time, so they come in the order in which they are due.
+@usableFromInline
 package struct Deadlines<Key: Sendable>: Sendable {
-    private struct Deadline: Sendable {
-        let moment: Moment
-        let flight: FlightID
-        let key: Key
+    @usableFromInline
+    struct Deadline: Sendable {
+        @usableFromInline let moment: Moment
+        @usableFromInline let flight: FlightID
+        @usableFromInline let key: Key
+
+        @inlinable
+        init(moment: Moment, flight: FlightID, key: Key) {
+            self.moment = moment
+            self.flight = flight
+            self.key = key
+        }
     }
 
-    private var deadlines: [Deadline] = []
-    private var first = 0
+    @usableFromInline var deadlines: [Deadline] = []
+    @usableFromInline var first = 0
 
     /// Whether somebody sleeps until the first one.
-    var isWatched = false
+    @usableFromInline var isWatched = false
 
+    @inlinable
     var isEmpty: Bool { self.first == self.deadlines.count }
 
     /// How many are kept, those of flights that are over included.
     package var count: Int { self.deadlines.count }
 
+    @inlinable
     package init() {}
 
     /// Adds the deadline of a flight that starts.
     ///
     /// Those of flights that are over are forgotten before they outnumber the others by far.
+    @inlinable
     package mutating func add(
         _ flight: FlightID,
         of key: Key,
@@ -36,6 +48,7 @@ package struct Deadlines<Key: Sendable>: Sendable {
     }
 
     /// The first deadline of a flight that is still running; those of others before it are forgotten.
+    @usableFromInline
     package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
         self.deadlines = self.deadlines[self.first...].filter { isRunning($0.flight) }
         self.first = 0

@@ -1,14 +1,13 @@
 extension FlightEngine {
     // MARK: - Flying
 
+    @inlinable
     func launch(_ flight: FlightID, of key: Key) {
         guard let running = self.board.withLock({ $0.running[flight] }),
             case .spawned(let name, let work) = running.launch
         else { return }
         let node = self.node(key)
-        let task = self.spawn(name: name, priority: running.priority) {
-            await FlightNode.$current.withValue(node) { await work(flight) }
-        }
+        let task = self.spawn(name: name, priority: running.priority, of: flight, node, work)
         // A caller may have joined, or all may have left, before there was a task to tell.
         let meanwhile = self.board.withLock { board in
             board.running[flight]?.task = task
@@ -35,10 +34,11 @@ extension FlightEngine {
     ///   - key: What it is about.
     ///   - begins: Called under the lock if it is to begin; the flag says whether a fence has passed it before.
     /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
+    @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
         self.board.withLock { board in
-            let wasFenced = board.machines[key]?.currentFlight != flight
-            guard board.withMachine(of: key, { $0.workBegins(flight) }) else {
+            let wasFenced = board.machines[key]?.flight != flight
+            guard board.withMachine(of: key, { $0.worksNow(flight) }) else {
                 board.running[flight] = nil
                 return false
             }
@@ -69,7 +69,7 @@ extension FlightEngine {
         of key: Key,
         _ answers: (inout State, [Ticket]) -> EarlyAnswers
     ) -> Bool {
-        let (waiters, ended) = self.board.withLock { board -> ([(Waiter, Output)], Running?) in
+        let (waiters, ended) = self.board.withLock { board -> ([(Waiter, Output)], RunningFlight?) in
             guard let machine = board.machines[key], machine.currentFlight == flight else { return ([], nil) }
             let early = answers(&board.state, machine.currentTickets)
             let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
@@ -80,7 +80,7 @@ extension FlightEngine {
             return (Array(zip(waiters, outputs)), isOver ? board.running.removeValue(forKey: flight) : nil)
         }
         ended?.linger?.cancel()
-        for (waiter, output) in waiters { waiter.resume(returning: .output(output)) }
+        for (waiter, output) in waiters { waiter.resume(with: Answer(.success(.output(output)))) }
         return ended != nil
     }
 
@@ -96,7 +96,8 @@ extension FlightEngine {
         }
     }
 
-    private enum LandingStep {
+    @usableFromInline
+    enum LandingStep: Sendable {
         case nothing
         case wake([Waiter], Result<Output, any Error>)
         case restart(FlightID)
@@ -106,6 +107,7 @@ extension FlightEngine {
     ///
     /// `settle` is called under the lock if somebody has a use for the outcome: it changes the owner's state, if the flag says
     /// that the outcome may be kept, and returns what the callers get. `failed` says whether there is a new outcome at all.
+    @inlinable
     package func land(
         _ flight: FlightID,
         of key: Key,
@@ -116,7 +118,7 @@ extension FlightEngine {
         let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
             let running = board.running.removeValue(forKey: flight)
             let next = board.nextID()
-            let action = board.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
+            let action = board.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
             let step: LandingStep =
                 switch action {
                 case .ignore: .nothing
@@ -125,7 +127,7 @@ extension FlightEngine {
                 case .restart(let next): .restart(next)
                 }
             if case .restart = step, let running {
-                board.running[next] = Running(launch: running.launch, priority: running.priority)
+                board.running[next] = RunningFlight(launch: running.launch, priority: running.priority)
                 if let deadline { board.addDeadline(of: next, key, at: deadline) }
             }
             return (step, running?.linger)
@@ -140,8 +142,10 @@ extension FlightEngine {
         }
     }
 
+    @inlinable
     static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
-        let landing = result.map(Landing.output)
-        for waiter in waiters { waiter.resume(with: landing) }
+        guard !waiters.isEmpty else { return }
+        let answer = Answer(result.map(Landing.output))
+        for waiter in waiters { waiter.resume(with: answer) }
     }
 }

@@ -26,6 +26,7 @@ extension FlightEngine {
     // MARK: - Patience
 
     /// Gives the caller what there is instead if it still waits after `duration`; the flight goes on.
+    @usableFromInline
     func startPatience(
         of ticket: Ticket,
         _ key: Key,
@@ -49,9 +50,10 @@ extension FlightEngine {
         guard let result else { return }
         switch action {
         case .ignore: break
-        case .resume(let waiter), .resumeAndLinger(let waiter, _): waiter.resume(with: result.map(Landing.output))
+        case .resume(let waiter), .resumeAndLinger(let waiter, _):
+            waiter.resume(with: Answer(result.map(Landing.output)))
         case .resumeAndCancel(let waiter, let flight):
-            waiter.resume(with: result.map(Landing.output))
+            waiter.resume(with: Answer(result.map(Landing.output)))
             self.cancel([flight])
         }
     }
@@ -59,6 +61,7 @@ extension FlightEngine {
     // MARK: - Deadlines
 
     /// Sees to it that deadlines are kept, by one task for all flights, which ends when there are none left.
+    @inlinable
     func watchDeadlines() {
         guard self.options.deadline != nil else { return }
         let isFirst = self.board.withLock { board -> Bool in
@@ -66,7 +69,11 @@ extension FlightEngine {
             board.deadlines.isWatched = true
             return true
         }
-        guard isFirst else { return }
+        if isFirst { self.beginWatch() }
+    }
+
+    @usableFromInline
+    func beginWatch() {
         let time = self.time
         let watch = self.spawn(name: "mux.deadlines") { [weak self] in
             while let next = self?.nextDeadline() {
@@ -101,7 +108,7 @@ extension FlightEngine {
             }
             return (waiters, flights)
         }
-        for waiter in waiters { waiter.resume(throwing: self.options.timedOut) }
+        Self.wake(waiters, with: .failure(self.options.timedOut))
         self.cancel(flights)
     }
 }

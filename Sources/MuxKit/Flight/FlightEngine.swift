@@ -10,6 +10,7 @@
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// How a call ends that no error ends.
+    @usableFromInline
     package enum Landing: Sendable {
         /// The outcome, or an answer that made a flight unnecessary.
         case output(Output)
@@ -18,7 +19,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// What the owner's state says to a caller.
-    package enum Decision {
+    @usableFromInline
+    package enum Decision: Sendable {
         /// No flight is needed.
         case answer(Output)
         /// The caller need not wait for the flight that is needed.
@@ -32,30 +34,25 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
-    package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
+    @usableFromInline package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
 
-    /// Who does the work of a flight that has to start.
-    package enum Launch: Sendable {
-        /// A task of the engine's; the work calls ``land(_:of:failed:settle:)`` in the end, whatever happens.
-        case spawned(name: String, @Sendable (FlightID) async -> Void)
-        /// The caller that found no flight running.
-        case byCaller
-    }
-
-    typealias Waiter = CheckedContinuation<Landing, any Error>
+    @usableFromInline package typealias Launch = FlightLaunch
+    @usableFromInline package typealias Waiter = FlightCaller
+    @usableFromInline typealias Answer = FlightAnswer<Landing>
 
     /// What owners choose.
+    @usableFromInline
     package struct Options: Sendable {
         /// How long a flight that nobody waits for is left running, in case somebody comes; `nil` to let it finish.
         package var linger: Duration?
         /// How long a flight may take; `nil` for as long as it likes.
-        package var deadline: Duration?
+        @usableFromInline package var deadline: Duration?
         /// What the callers of a flight get that took too long.
         package var timedOut: any Error
         /// What becomes of the owner's state when a flight took too long; called under the lock.
         package var whenTimedOut: (@Sendable (inout State, Moment) -> Void)?
         /// What a caller gets whose wait would never end, because it works for what it would wait for.
-        package var wouldDeadlock: any Error
+        @usableFromInline package var wouldDeadlock: any Error
 
         package init(
             linger: Duration?,
@@ -72,39 +69,22 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    /// What belongs to a flight that runs in a task of the engine's.
-    struct Running: Sendable {
-        let launch: Launch
-        var task: Task<Void, Never>?
-        var linger: Task<Void, Never>?
-        /// The highest of its callers.
-        var priority: TaskPriority
-        var isCancelled = false
-
-        /// Notes that a caller of `priority` joined.
-        ///
-        /// - Returns: The task, if there is one already and it is to be raised.
-        mutating func raised(to priority: TaskPriority) -> Task<Void, Never>? {
-            guard self.priority < priority else { return nil }
-            self.priority = priority
-            return self.task
-        }
-    }
-
     @usableFromInline
     struct Board: Sendable {
         @usableFromInline var state: State
-        var machines: [Key: FlightStateMachine<Waiter>] = [:]
-        var running: [FlightID: Running] = [:]
-        var deadlines = Deadlines<Key>()
+        @usableFromInline var machines: [Key: FlightStateMachine<Waiter>] = [:]
+        @usableFromInline var running: [FlightID: RunningFlight] = [:]
+        @usableFromInline var deadlines = Deadlines<Key>()
         var watch: Task<Void, Never>?
-        var lastID: UInt64 = 0
+        @usableFromInline var lastID: UInt64 = 0
 
+        @inlinable
         mutating func nextID() -> UInt64 {
             self.lastID &+= 1
             return self.lastID
         }
 
+        @inlinable
         mutating func addDeadline(of flight: FlightID, _ key: Key, at moment: Moment) {
             let running = self.running
             self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
@@ -116,17 +96,25 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
 
         /// Lets `body` use the machine of `key`, and forgets the machine once it is idle.
+        @inlinable
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine<Waiter>) -> R) -> R {
-            var machine = self.machines.removeValue(forKey: key) ?? FlightStateMachine()
-            defer { if !machine.isIdle { self.machines[key] = machine } }
-            return body(&machine)
+            guard let place = self.machines.index(forKey: key) else {
+                var machine = FlightStateMachine<Waiter>.idle
+                let result = body(&machine)
+                if !machine.isOver { self.machines[key] = machine }
+                return result
+            }
+            // In place: a machine that is copied copies all who wait.
+            let result = body(&self.machines.values[place])
+            if self.machines.values[place].isOver { self.machines.remove(at: place) }
+            return result
         }
     }
 
     @usableFromInline let board: Guarded<Board>
-    let spawn: Spawn
+    @usableFromInline let spawn: Spawn
     @usableFromInline let time: TimeSource
-    let options: Options
+    @usableFromInline let options: Options
     private let inspector = Inspection.inspector
 
     /// Makes an engine around the owner's `state`, which its lock guards.
@@ -150,9 +138,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Names the flights of `key` among those of all engines.
+    @inlinable
     package func node(_ key: Key) -> FlightNode { FlightNode(self, key) }
 
     /// Looks at or changes the owner's state, without touching flights.
+    @inlinable
     package func withState<R>(_ body: (inout State) -> sending R) -> sending R {
         self.board.withLock { body(&$0.state) }
     }
@@ -180,63 +170,84 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
-        let place = Guarded<Ticket?>(nil)
+        let visit = self.arrive(key, launch: launch, decide: decide, joined: joined, arrived: arrived)
+        return try self.landing(of: visit, await self.answer(to: visit, key))
+    }
+
+    /// Waits for what a call gets that has arrived; does not if that is settled.
+    @inlinable
+    package func answer(
+        isolation: isolated (any Actor)? = #isolation,
+        to visit: FlightVisit,
+        _ key: Key
+    ) async -> FlightCallerState.Answer? {
+        guard let caller = visit.caller else { return visit.answer }
+        return await caller.answer { self.leave(visit.ticket, key) }
+    }
+
+    /// What a call ends with that was answered.
+    @inlinable
+    package func landing(of visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Landing {
+        visit.loose?.tie()
+        guard let answer = answer as? Answer else { throw CancellationError() }
+        return try answer.result.get()
+    }
+
+    /// Settles what a call gets, or what it waits for; ``answer(isolation:to:_:)`` and ``landing(of:_:)`` have to follow.
+    ///
+    /// The parameters are those of ``enter(isolation:_:launch:decide:joined:arrived:)``.
+    @inlinable
+    package func arrive(
+        _ key: Key,
+        launch: Launch,
+        decide: (inout State) -> Decision,
+        joined: (inout State, Ticket, Bool) -> Void,
+        arrived: () -> Void = {}
+    ) -> FlightVisit {
         var wait: (FlightNode, FlightNode)?
-        var timer: Task<Void, Never>?
-        defer {
-            timer?.cancel()
-            if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) }
-        }
-        return try await withTaskCancellationHandler {
-            // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
-            _ = isolation
-            return try await withCheckedThrowingContinuation { (continuation: Waiter) in
-                switch self.arrive(continuation, at: key, launch, &wait, decide: decide, joined: joined) {
-                case .resume(let result):
-                    arrived()
-                    continuation.resume(with: result)
-                case .resumeAndLaunch(let output, let flight):
-                    arrived()
-                    continuation.resume(returning: .output(output))
-                    self.launch(flight, of: key)
-                    self.watchDeadlines()
-                case .wait(let ticket, let effect, let patience):
-                    place.withLock { $0 = ticket }
-                    if case .joined(let slow, let linger) = effect {
-                        slow?.raisePriority(to: Task.currentPriority)
-                        linger?.cancel()
-                    }
-                    arrived()
-                    if let (duration, instead) = patience {
-                        timer = self.startPatience(of: ticket, key, duration, instead)
-                    }
-                    if case .launch = effect {
-                        self.launch(ticket, of: key)
-                        self.watchDeadlines()
-                    }
-                    if Task.isCancelled { self.leave(ticket, key) }
-                }
+        let caller = FlightCaller(FlightCallerState())
+        switch self.arrival(of: caller, at: key, launch, &wait, decide: decide, joined: joined) {
+        case .resume(let result):
+            arrived()
+            return FlightVisit(Answer(result))
+        case .resumeAndLaunch(let output, let flight):
+            arrived()
+            self.launch(flight, of: key)
+            self.watchDeadlines()
+            return FlightVisit(Answer(.success(.output(output))))
+        case .wait(let ticket, let effect, let patience):
+            if case .joined(let slow, let linger) = effect {
+                slow?.raisePriority(to: Task.currentPriority)
+                linger?.cancel()
             }
-        } onCancel: {
-            // Before the caller has a place, the body sees the cancellation itself.
-            if let ticket = place.withLock({ $0 }) { self.leave(ticket, key) }
+            arrived()
+            let timer = patience.map { self.startPatience(of: ticket, key, $0.0, $0.1) }
+            if case .launch = effect {
+                self.launch(ticket, of: key)
+                self.watchDeadlines()
+            }
+            let isTied = wait == nil && timer == nil
+            return FlightVisit(caller, ticket, isTied ? nil : FlightVisit.LooseEnds(wait: wait, timer: timer))
         }
     }
 
     /// What is to be done for a caller that waits, once the lock is let go.
-    private enum Effect {
+    @usableFromInline
+    enum Effect: Sendable {
         case launch
         case joined(slow: Task<Void, Never>?, linger: Task<Void, Never>?)
     }
 
-    private enum Arrival {
+    @usableFromInline
+    enum Arrival: Sendable {
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, FlightID)
         case wait(Ticket, Effect, (Duration, Instead)?)
     }
 
-    private func arrive(
-        _ continuation: Waiter,
+    @inlinable
+    func arrival(
+        of visitor: FlightCaller,
         at key: Key,
         _ launch: Launch,
         _ wait: inout (FlightNode, FlightNode)?,
@@ -246,7 +257,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let isCancelled = Task.isCancelled
         let priority = Task.currentPriority
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let caller = FlightNode.current
+        let caller = FlightNode.ofTask
         return self.board.withLock { board -> Arrival in
             var patience: (Duration, Instead)?
             switch decide(&board.state) {
@@ -254,10 +265,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .fail(let error): return .resume(.failure(error))
             case .answerAndFly(let output):
                 let flight = board.nextID()
-                guard board.withMachine(of: key, { $0.begun(flight) }) else {
+                guard board.withMachine(of: key, { $0.starts(flight) }) else {
                     return .resume(.success(.output(output)))
                 }
-                board.running[flight] = Running(launch: launch, priority: priority)
+                board.running[flight] = RunningFlight(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
             case .flyNoLonger(let duration, let instead): patience = (duration, instead)
@@ -265,7 +276,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }
             let ticket = board.nextID()
-            if case .byCaller = launch, board.withMachine(of: key, { $0.begun(ticket) }) {
+            if launch.isByCaller, board.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
             if let caller {
@@ -275,9 +286,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 }
                 wait = (caller, awaited)
             }
-            switch board.withMachine(of: key, { $0.requested(by: continuation, ticket: ticket) }) {
+            switch board.withMachine(of: key, { $0.arrives(visitor, ticket: ticket) }) {
             case .start(let flight):
-                board.running[flight] = Running(launch: launch, priority: priority)
+                board.running[flight] = RunningFlight(launch: launch, priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 joined(&board.state, ticket, false)
                 return .wait(ticket, .launch, patience)
@@ -301,7 +312,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    private func leave(_ ticket: Ticket, _ key: Key) {
+    @usableFromInline
+    func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =
             switch self.options.linger {
             case nil: .finish
@@ -315,13 +327,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case .ignore:
             break
         case .resume(let waiter):
-            waiter.resume(throwing: CancellationError())
+            waiter.resume(with: Answer(.failure(CancellationError())))
         case .resumeAndCancel(let waiter, let flight):
-            waiter.resume(throwing: CancellationError())
+            waiter.resume(with: Answer(.failure(CancellationError())))
             self.cancel([flight])
         case .resumeAndLinger(let waiter, let flight):
             self.startLinger(of: flight, key, since: ticket)
-            waiter.resume(throwing: CancellationError())
+            waiter.resume(with: Answer(.failure(CancellationError())))
         }
     }
 

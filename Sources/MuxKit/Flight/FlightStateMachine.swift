@@ -1,8 +1,8 @@
 /// Identifies one piece of running work; never used twice by one engine.
-package typealias FlightID = UInt64
+@usableFromInline package typealias FlightID = UInt64
 
 /// Identifies one waiting caller; never used twice by one engine.
-package typealias Ticket = UInt64
+@usableFromInline package typealias Ticket = UInt64
 
 /// Decides who waits for which piece of work of one key, and when work is started, adopted, cancelled or fenced off.
 ///
@@ -12,6 +12,7 @@ package typealias Ticket = UInt64
 /// overlaps it: whoever arrives in between gets its value if there is one after all, and a new flight if not.
 ///
 /// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell and only grow.
+@usableFromInline
 package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// Why a flight keeps running.
     fileprivate enum Phase: Sendable, Hashable {
@@ -55,6 +56,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     // MARK: - Arriving
 
     /// What to do for a caller who wants the outcome.
+    @usableFromInline
     package enum RequestAction: Sendable, Equatable {
         /// Start this flight; the caller waits for it.
         case start(FlightID)
@@ -215,6 +217,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     // MARK: - Ending
 
     /// What to do with the outcome of a flight.
+    @usableFromInline
     package enum EndAction: Sendable {
         /// The flight was fenced off or cancelled, and nobody waits for it any more.
         case ignore

@@ -23,14 +23,14 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     /// How many elements there may be; `nil` for any number.
-    package let maximumCount: Int?
+    @usableFromInline package let maximumCount: Int?
     /// What they may cost together; `nil` for any cost, and then costs are not even kept.
-    package let maximumCost: Int?
+    @usableFromInline package let maximumCost: Int?
 
     @usableFromInline package private(set) var keys: ContiguousArray<Key> = []
     @usableFromInline var elements: ContiguousArray<Element> = []
-    var costs: ContiguousArray<Int> = []
-    var cost: UInt128 = 0
+    @usableFromInline var costs: ContiguousArray<Int> = []
+    @usableFromInline var cost: UInt128 = 0
     @usableFromInline var index = FlatIndex()
     @usableFromInline var order: EvictionOrder
 
@@ -44,6 +44,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.order = EvictionOrder(ghosts: isBounded ? ghosts : 0)
     }
 
+    @inlinable
     package var count: Int { self.keys.count }
 
     /// What all elements cost together, held at the greatest number; zero if costs are not kept.
@@ -53,6 +54,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
     /// Whether there is more than the bound permits, because it may not go.
+    @inlinable
     package var isOverBound: Bool { !self.fits(0, 0) }
 
     /// How many elements the arrays have room for.
@@ -88,6 +90,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     /// The element of `key`, which counts as nothing.
+    @usableFromInline
     package func peek(_ key: Key) -> Element? { self.element(at: self.place(of: key)) }
 
     // MARK: - Changing
@@ -101,6 +104,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     ///   - cost: What it costs; less than zero is zero.
     ///   - mayGo: Whether an element may be evicted.
     ///   - evicted: Receives what was evicted, which may be `element` itself: one that alone is beyond the bound.
+    @inlinable
     package mutating func put(
         _ element: Element,
         of key: Key,
@@ -152,6 +156,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Removes the element at `place`.
     @discardableResult
+    @usableFromInline
     package mutating func remove(at place: Place) -> Element? {
         guard let hit = place.hit else { return nil }
         let element = self.elements[hit.number]
@@ -184,19 +189,22 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     // MARK: - Storage
 
-    private func fits(_ count: Int, _ cost: Int) -> Bool {
+    @inlinable
+    func fits(_ count: Int, _ cost: Int) -> Bool {
         if let maximumCount, self.count > maximumCount - count { return false }
         if let maximumCost, self.cost + UInt128(cost) > UInt128(maximumCost) { return false }
         return true
     }
 
     /// Takes note that an element has changed, and that some may go now.
-    private mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
+    @inlinable
+    mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
         self.evict(until: { $0.fits(0, 0) }, mayGo: mayGo, evicted: evicted)
     }
 
-    private mutating func evict(
+    @inlinable
+    mutating func evict(
         until isEnough: (borrowing Self) -> Bool,
         mayGo: (Element) -> Bool,
         evicted: (Key, Element) -> Void
@@ -207,7 +215,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         }
     }
 
-    private mutating func append(_ element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
+    @inlinable
+    mutating func append(_ element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
         let number = self.count
         if !self.index.hasRoom(for: number + 1) { self.grow() }
         self.index.insert(number, hash: hash)
@@ -222,7 +231,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// Makes room for twice as many, or at once for as many as there may ever be if those are not many more.
     ///
     /// The last arrays that an allocator gets back are large, and it would keep some: a tenth of the whole (glibc 2.41).
-    private mutating func grow() {
+    @usableFromInline
+    mutating func grow() {
         let most = max(self.count + 1, self.maximumCount ?? .max)
         let room = self.count >= most / 8 ? most : max(12, self.count * 2)
         self.keys.reserveCapacity(room)
@@ -232,7 +242,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
 
-    private mutating func setCost(_ cost: Int, of number: Int) {
+    @inlinable
+    mutating func setCost(_ cost: Int, of number: Int) {
         guard self.maximumCost != nil else { return }
         self.cost = self.cost - UInt128(self.costs[number]) + UInt128(cost)
         self.costs[number] = cost
@@ -243,7 +254,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.index.find(hash: self.order.hash(of: number)) { $0 == number }
     }
 
-    private mutating func remove(_ number: Int) {
+    @usableFromInline
+    mutating func remove(_ number: Int) {
         if let hit = self.hit(of: number) { self.remove(hit) }
     }
 

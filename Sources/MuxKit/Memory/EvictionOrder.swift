@@ -9,6 +9,7 @@
 @usableFromInline
 package struct EvictionOrder: Sendable {
     /// Where a thing is.
+    @usableFromInline
     package enum Queue: UInt32, Sendable {
         /// New, on probation.
         case small
@@ -58,6 +59,7 @@ package struct EvictionOrder: Sendable {
     package var count: Int { self.nodes.count }
     package var capacity: Int { self.nodes.capacity }
     package func hash(of number: Int) -> UInt32 { self.nodes[number].hash }
+    @usableFromInline
     package func queue(of number: Int) -> Queue { self.nodes[number].queue }
 
     /// How many are in a queue.
@@ -66,6 +68,7 @@ package struct EvictionOrder: Sendable {
     // MARK: - What happened
 
     /// A new thing came; its number is the count of those before it.
+    @usableFromInline
     package mutating func appended(hash: UInt32) {
         let queue: Queue = self.ghosts.take(hash) ? .main : .small
         self.nodes.append(Node(word: hash << 4, newer: Self.none, older: Self.none))
@@ -81,6 +84,7 @@ package struct EvictionOrder: Sendable {
     }
 
     /// A thing that was put aside may go after all.
+    @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
         self.unlink(number)
@@ -125,6 +129,7 @@ package struct EvictionOrder: Sendable {
     /// - Parameter mayGo: Whether a thing may go. Who may not is put aside, and not asked about again.
     /// - Returns: Its number; `nil` if nobody may go.
     /// - Complexity: O(1), on average over many.
+    @usableFromInline
     package mutating func victim(mayGo: (Int) -> Bool) -> Int? {
         while true {
             let isSmallsTurn = self.small.count >= max(1, (self.small.count + self.main.count) / 10)

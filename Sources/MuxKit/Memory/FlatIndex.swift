@@ -42,6 +42,7 @@ package struct FlatIndex: Sendable {
     }
 
     /// Whether `count` numbers, all less than `count`, have room: three quarters of the words.
+    @usableFromInline
     package func hasRoom(for count: Int) -> Bool { count <= self.words.count / 4 * 3 }
 
     /// Starts afresh with room for the numbers up to `room`, and the numbers up to `count` in it.
@@ -76,6 +77,7 @@ package struct FlatIndex: Sendable {
     }
 
     /// Adds a number that is not there; there has to be room.
+    @usableFromInline
     package mutating func insert(_ number: Int, hash: UInt32) {
         var position = self.home(of: hash)
         while self.words[position] != Self.empty { position = self.position(after: position) }

@@ -4,14 +4,16 @@
 @usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
     /// What few slots have.
-    private final class Rarities: Sendable {
-        let validator: String?
-        let renewalAge: Duration?
-        let stale: StaleLimits
-        let trouble: Slot<Value>.Trouble?
+    @usableFromInline
+    final class Rarities: Sendable {
+        @usableFromInline let validator: String?
+        @usableFromInline let renewalAge: Duration?
+        @usableFromInline let stale: StaleLimits
+        @usableFromInline let trouble: Slot<Value>.Trouble?
         /// The time to live, if 64 bits of nanoseconds cannot say it.
-        let timeToLive: Duration?
+        @usableFromInline let timeToLive: Duration?
 
+        @usableFromInline
         init(
             validator: String?,
             renewalAge: Duration?,
@@ -27,11 +29,14 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         }
     }
 
-    private static var flagBits: UInt64 { 5 }
-    private static var dirty: UInt64 { 1 }
+    @inlinable
+    static var flagBits: UInt64 { 5 }
+    @inlinable
+    static var dirty: UInt64 { 1 }
     @inlinable static var refreshed: UInt64 { 2 }
-    private static var removalPending: UInt64 { 4 }
-    private static var persistent: UInt64 { 8 }
+    @usableFromInline static var removalPending: UInt64 { 4 }
+    @inlinable
+    static var persistent: UInt64 { 8 }
     @inlinable static var renewsAhead: UInt64 { 16 }
 
     @usableFromInline package let value: Value
@@ -39,9 +44,10 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @usableFromInline let timeToLive: Int64
     /// The revision, and five flags: a table that makes a change per nanosecond wraps in 18 years.
     @usableFromInline let revisionAndFlags: UInt64
-    private let rarities: Rarities?
+    @usableFromInline let rarities: Rarities?
 
     /// Packs `slot`; `nil` if it has no entry.
+    @inlinable
     package init?(_ slot: Slot<Value>) {
         guard let entry = slot.entry else { return nil }
         let nanoseconds = entry.timeToLive.saturatedNanoseconds
@@ -82,14 +88,19 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     }
 
     /// Whether the slot may not be evicted: the disk has yet to hear of it.
+    @inlinable
     package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.removalPending) != 0 }
 
     /// Whether a fetch has to come before the entry is fresh again.
+    @inlinable
     package var isRefreshed: Bool { self.revisionAndFlags & Self.refreshed != 0 }
 
-    fileprivate var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
-    fileprivate var trouble: Slot<Value>.Trouble? { self.rarities?.trouble }
-    fileprivate var entry: Slot<Value>.Entry {
+    @inlinable
+    var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
+    @inlinable
+    var trouble: Slot<Value>.Trouble? { self.rarities?.trouble }
+    @inlinable
+    var entry: Slot<Value>.Entry {
         Slot<Value>.Entry(
             value: self.value,
             fetchedAt: self.fetchedAt,
@@ -106,6 +117,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
 extension Slot {
     /// The slot that was packed.
+    @inlinable
     package init(_ packed: PackedSlot<Value>) {
         self.init(
             entry: packed.entry,

@@ -6,10 +6,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline package typealias Key = ExactKey<RawKey>
 
     @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
-    private var marks: [Key: Slot<Value>] = [:]
-    private var refreshMarkCount = 0
-    private var failures: BoundedTable<Key, Slot<Value>.Trouble>
-    private let costLimit: MuxCostLimit?
+    @usableFromInline var marks: [Key: Slot<Value>] = [:]
+    @usableFromInline var refreshMarkCount = 0
+    @usableFromInline var failures: BoundedTable<Key, Slot<Value>.Trouble>
+    @usableFromInline let costLimit: MuxCostLimit?
     private let isPersistent: Bool
 
     /// An empty table.
@@ -45,10 +45,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return self.table.elements[number].value
     }
 
-    @usableFromInline
+    @inlinable
     package func slot(of key: Key) -> Slot<Value>? { self.slot(of: key, at: self.table.place(of: key)) }
 
-    @usableFromInline
+    @inlinable
     package mutating func requestedSlot(of key: Key) -> Slot<Value>? {
         let place = self.table.place(of: key)
         self.table.touch(place)
@@ -56,7 +56,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return self.slot(of: key, at: place)
     }
 
-    private func slot(of key: Key, at place: BoundedTable<Key, PackedSlot<Value>>.Place) -> Slot<Value>? {
+    @inlinable
+    func slot(of key: Key, at place: BoundedTable<Key, PackedSlot<Value>>.Place) -> Slot<Value>? {
         if let packed = self.table.element(at: place) { return Slot(packed) }
         let mark = self.marks.isEmpty ? nil : self.marks[key]
         guard self.failures.count > 0, let failure = self.failures.peek(key) else { return mark }
@@ -68,7 +69,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         )
     }
 
-    @usableFromInline
+    @inlinable
     package mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
@@ -114,12 +115,12 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return former
     }
 
-    @usableFromInline
+    @inlinable
     package var hasTooManyMarks: Bool {
         self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
     }
 
-    @usableFromInline
+    @inlinable
     package var isOverBound: Bool { self.table.isOverBound }
 
     @usableFromInline
@@ -157,7 +158,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     // MARK: - Failures
 
-    private mutating func setFailure(
+    @usableFromInline
+    mutating func setFailure(
         _ failure: Slot<Value>.Trouble?,
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void
@@ -177,14 +179,16 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     // MARK: - Marks
 
     /// What is on disk of an entry that left memory is still to be stale when it is read.
-    private mutating func leaveMark(of packed: PackedSlot<Value>, on key: Key) {
+    @usableFromInline
+    mutating func leaveMark(of packed: PackedSlot<Value>, on key: Key) {
         guard self.isPersistent, packed.isRefreshed else { return }
         var mark = Slot<Value>()
         mark.refreshed()
         self.setMark(mark, of: key)
     }
 
-    private mutating func setMark(_ mark: Slot<Value>?, of key: Key) {
+    @usableFromInline
+    mutating func setMark(_ mark: Slot<Value>?, of key: Key) {
         // Where there is no disk, an absent entry cannot come back, and there is nothing to remember.
         let mark = self.isPersistent ? mark : nil
         let former = mark.map { self.marks.updateValue($0, forKey: key) } ?? self.marks.removeValue(forKey: key)
@@ -194,7 +198,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
 extension Slot {
     /// What is to be remembered of a slot without an entry, besides a failure.
-    fileprivate var mark: Slot {
+    @usableFromInline var mark: Slot {
         Slot(entry: nil, isRefreshed: self.isRefreshed, trouble: nil, isRemovalPending: self.isRemovalPending)
     }
 }

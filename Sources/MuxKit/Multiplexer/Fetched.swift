@@ -37,7 +37,7 @@ public struct Fetched<Value: Sendable>: Sendable {
     public var isKept: Bool
 
     /// The revision of the entry that this is a renewal of.
-    var renewedRevision: UInt64?
+    @usableFromInline var renewedRevision: UInt64?
 
     /// Describes a fetched value.
     public init(

@@ -22,9 +22,26 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
     public let timeToLive: Duration
 
     /// What was said about its use when stale.
-    package let stale: StaleLimits
+    @usableFromInline package let stale: StaleLimits
 
-    let revision: UInt64
+    @usableFromInline let revision: UInt64
+
+    @inlinable
+    init(
+        value: Value,
+        validator: String?,
+        age: Duration,
+        timeToLive: Duration,
+        stale: StaleLimits,
+        revision: UInt64
+    ) {
+        self.value = value
+        self.validator = validator
+        self.age = age
+        self.timeToLive = timeToLive
+        self.stale = stale
+        self.revision = revision
+    }
 
     /// The answer of a fetch that found the value to be still the same.
     ///
@@ -57,6 +74,7 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
 
 extension Slot {
     /// The entry as a fetch gets it; `nil` if there is none.
+    @inlinable
     func fetchedBefore(at now: Moment) -> FetchedBefore<Value>? {
         guard let entry else { return nil }
         return FetchedBefore(

@@ -1,4 +1,5 @@
 /// How good an entry is for one request at one moment: the only place that decides it.
+@usableFromInline
 package enum Freshness: Sendable, Hashable {
     /// Serve it; if it renews, fetch behind it.
     case fresh(renews: Bool)
@@ -12,6 +13,7 @@ package enum Freshness: Sendable, Hashable {
     case unusable
 
     /// What is known about the entry.
+    @usableFromInline
     package struct Facts: Sendable, Equatable {
         /// Time since it was fetched.
         package var age: Duration
@@ -28,6 +30,7 @@ package enum Freshness: Sendable, Hashable {
         /// Whether a failure is remembered, so that it is known what another try would bring.
         package var isFailureRemembered: Bool
 
+        @usableFromInline
         package init(
             age: Duration,
             timeToLive: Duration,
@@ -48,6 +51,7 @@ package enum Freshness: Sendable, Hashable {
     }
 
     /// What the policy and the request permit.
+    @usableFromInline
     package struct Limits: Sendable, Equatable {
         /// How long after its time to live an entry may answer at once, unless the fetch said otherwise.
         package var staleWhileRevalidate: Duration
@@ -58,7 +62,7 @@ package enum Freshness: Sendable, Hashable {
         /// How old an entry may be for this request, if it says so.
         package var maximumAge: Duration?
         /// Whether this request wants a fetch in any case.
-        package var isReload: Bool
+        @usableFromInline package var isReload: Bool
 
         package init(
             staleWhileRevalidate: Duration = .zero,
@@ -76,6 +80,7 @@ package enum Freshness: Sendable, Hashable {
     }
 
     /// Judges an entry.
+    @usableFromInline
     package static func of(_ facts: Facts, _ limits: Limits) -> Freshness {
         let age = facts.age
         let staleIfError = facts.stale.ifError ?? limits.staleIfError

@@ -1,8 +1,13 @@
 extension MultiplexerCore {
     /// The work of one flight: the disk first, where memory has nothing; then the fetch.
+    @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
-        let (isOver, loaded) = await self.answerFromDisk(key, flight)
-        guard !isOver else { return }
+        var loaded: Slot<Value>?
+        if self.persistence != nil {
+            let (isOver, found) = await self.answerFromDisk(key, flight)
+            guard !isOver else { return }
+            loaded = found
+        }
         var fallback: Slot<Value>?  // what there is to fall back to, even if the bound takes it away meanwhile
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
             let slot = state.slots.slot(of: key)
@@ -34,7 +39,8 @@ extension MultiplexerCore {
     ///
     /// - Returns: Whether that ended the flight, for nobody wants better. And what was loaded in any case, which the table may
     ///   not have had room for.
-    private func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
+    @usableFromInline
+    func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
         guard let persistence, self.mayRead(key) else { return (false, nil) }
         guard let entry = await self.load(key, persistence) else { return (false, nil) }
         let now = self.repository.time.now
@@ -73,7 +79,9 @@ extension MultiplexerCore {
         return (isOver, loaded)
     }
 
-    private func landed(
+    @inlinable
+    @inline(never)
+    func landed(
         _ fetched: Fetched<Value>,
         _ key: Key,
         _ flight: FlightID,
@@ -114,7 +122,8 @@ extension MultiplexerCore {
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
-    private func failed(
+    @usableFromInline
+    func failed(
         _ error: any Error,
         _ key: Key,
         _ flight: FlightID,

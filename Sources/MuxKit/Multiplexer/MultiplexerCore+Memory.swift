@@ -1,11 +1,18 @@
 extension MultiplexerCore {
     /// What a caller wants that waits, other than what the policy says.
+    @usableFromInline
     struct Wish: Sendable {
         let limits: Freshness.Limits
         /// From when on it takes what there is.
         let patienceEnds: Moment?
         /// What was found on disk, for which there may have been no room in memory.
         var loaded: Slot<Value>?
+
+        @usableFromInline
+        init(limits: Freshness.Limits, patienceEnds: Moment?) {
+            self.limits = limits
+            self.patienceEnds = patienceEnds
+        }
     }
 
     /// What the flight engine's lock guards for us.
@@ -14,31 +21,32 @@ extension MultiplexerCore {
         @usableFromInline var slots: Slots
         @usableFromInline var statistics = MuxStatistics()
         /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
-        var refreshedOnDisk: Moment?
+        @usableFromInline var refreshedOnDisk: Moment?
         /// Counts the sessions.
         var session: UInt64 = 0
         /// What those want who wait with options, by their tickets; they take it back themselves.
-        var wishes: [Ticket: Wish] = [:]
+        @usableFromInline var wishes: [Ticket: Wish] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
-        var newerOnDisk: Set<Key> = []
+        @usableFromInline var newerOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
         var isDomainRemovalPending = false
         /// When the last refresh of a single key was: no mark on an absent entry is younger.
-        var lastRefresh = Moment.distantPast
+        @usableFromInline var lastRefresh = Moment.distantPast
         /// What had to make room, to be told of and let go of outside the lock.
-        var evicted: [(Key, Slot<Value>)] = []
+        @usableFromInline var evicted: [(Key, Slot<Value>)] = []
         /// Whether entries are being written so that they may go.
-        private var isWritingBack = false
+        @usableFromInline var isWritingBack = false
         /// How many entries there have to be before that is tried again, after it did not help.
-        private var writeBackCount = 0
+        @usableFromInline var writeBackCount = 0
 
-        private var lastRevision: UInt64 = 0
+        @usableFromInline var lastRevision: UInt64 = 0
 
         init(slots: Slots) { self.slots = slots }
 
         /// Changes the slot of `key`; counts what had to make room.
         ///
         /// ``MultiplexerCore/letGoOfEvicted()`` has to follow, outside the lock.
+        @inlinable
         mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
             var evicted: [(Key, Slot<Value>)] = []
             let result = self.slots.withSlot(of: key, evicted: { evicted.append(($0, $1)) }, body)
@@ -53,6 +61,7 @@ extension MultiplexerCore {
         /// Where many absent entries are marked as refreshed, lets one moment stand for all the marks.
         ///
         /// What is on disk and older than the moment then counts as stale: more than was asked for, but never less.
+        @inlinable
         mutating func foldMarks() {
             guard self.slots.hasTooManyMarks else { return }
             self.slots.removeMarks()
@@ -61,6 +70,7 @@ extension MultiplexerCore {
 
         /// The entry as this table takes it in: with a name, its own if it renews none, and kept from a disk that has a newer
         /// format.
+        @inlinable
         mutating func adopted(
             _ entry: Slot<Value>.Entry,
             of key: Key,
@@ -80,6 +90,7 @@ extension MultiplexerCore {
         }
 
         /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:)`` has to follow.
+        @inlinable
         mutating func writeBackBegins() -> Bool {
             guard self.slots.isOverBound else {
                 self.writeBackCount = 0
@@ -103,6 +114,7 @@ extension MultiplexerCore {
             return (self.slots as? any SelfChecking)?.violation()
         }
 
+        @inlinable
         mutating func nextRevision() -> UInt64 {
             self.lastRevision &+= 1
             return self.lastRevision
@@ -122,6 +134,7 @@ extension MultiplexerCore {
     /// Lets go of what had to make room since the last time, and tells of it; not under the lock.
     ///
     /// If too much may not go before it is on disk, has it written.
+    @inlinable
     func letGoOfEvicted() {
         let (evicted, writesBack) = self.engine.withState { state in
             let evicted = state.evicted
@@ -133,7 +146,8 @@ extension MultiplexerCore {
     }
 
     /// Saves, so that what is on disk then may go.
-    private func writeBack() {
+    @usableFromInline
+    func writeBack() {
         self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
             guard let self else { return }
             let report = await repository.save([self])

@@ -7,17 +7,17 @@ import Foundation
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
     @usableFromInline package typealias Value = Slots.Value
-    package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+    @usableFromInline package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
-    let policy: MuxPolicy
-    let repository: MuxRepository
-    let persistence: Persistence<Key, Value>?
-    let watchers = Watchers<Key>()
-    let fetch: Fetch
+    @usableFromInline let policy: MuxPolicy
+    @usableFromInline let repository: MuxRepository
+    @usableFromInline let persistence: Persistence<Key, Value>?
+    @usableFromInline let watchers = Watchers<Key>()
+    @usableFromInline let fetch: Fetch
     private let keyText: @Sendable (Key) -> String?
     /// What the policy permits to a request without options.
-    let usualLimits: Freshness.Limits
+    @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let hitClock: HitClock
     /// The engine's: a hit follows no more references than it has to.
     @usableFromInline let board: Guarded<FlightEngine<Key, MuxEntry<Value>, State>.Board>
@@ -69,45 +69,34 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             board.state.statistics.hits += 1
             return value
         }
-        if self.isObserved, value != nil { self.tell(.hit, key) }
+        if value != nil { self.tell(.hit, key) }
         return value
     }
 
     /// The entry in memory if it is good enough, or else what the key's flight brings.
-    @usableFromInline
+    ///
+    /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
+    @inlinable
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
+        let visit = self.arrive(key, options)
+        return try self.departed(visit, key, await self.engine.answer(to: visit, key))
+    }
+
+    /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
+    @inlinable
+    @inline(never)
+    func arrive(_ key: Key, _ options: RequestOptions) -> FlightVisit {
         let now = self.repository.time.now
-        let limits = options.limits(self.policy)
-        // What needs no flight is answered here, without as much as a continuation.
-        let immediate = self.engine.withState { state -> Result<MuxEntry<Value>, any Error>? in
-            switch Self.decide(state.slots.requestedSlot(of: key), at: now, limits) {
-            case .answer(let entry):
-                state.statistics.hit(isStale: entry.staleReason != nil)
-                return .success(entry)
-            case .fail(let error):
-                state.statistics.hit(isStale: false)
-                return .failure(error)
-            case .answerAndFly, .fly, .flyNoLonger:
-                return nil
-            }
-        }
-        if let immediate {
-            let entry = try? immediate.get()
-            self.tell(entry?.staleReason != nil ? .servedStale : .hit, key)
-            return try immediate.get()
-        }
-        var met: MuxEvent.Kind?
-        let wish = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
         let isUsual = options == .init()
-        var ticket: Ticket?
-        defer { if let ticket { self.engine.withState { $0.wishes[ticket] = nil } } }
-        let landing = try await self.engine.enter(
+        let limits = isUsual ? self.usualLimits : options.limits(self.policy)
+        var met: MuxEvent.Kind?
+        return self.engine.arrive(
             key,
             launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
             decide: { state in
-                let decision = Self.decide(state.slots.slot(of: key), at: now, limits)
+                let decision = Self.decide(state.slots.requestedSlot(of: key), at: now, limits)
                 switch decision {
                 case .answer(let entry), .answerAndFly(let entry):
                     state.statistics.hit(isStale: entry.staleReason != nil)
@@ -121,17 +110,29 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 }
                 return decision
             },
-            joined: { state, given, isRunning in
+            joined: { state, ticket, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                 if !isUsual {
-                    state.wishes[given] = wish
-                    ticket = given
+                    state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
                 }
                 met = isRunning ? .joined : .missed
             },
             arrived: { if let met { self.tell(met, key) } }
         )
-        guard case .output(let entry) = landing else { throw CancellationError() }
+    }
+
+    /// What a request ends with that was answered.
+    @inlinable
+    @inline(never)
+    func departed(
+        _ visit: FlightVisit,
+        _ key: Key,
+        _ answer: FlightCallerState.Answer?
+    ) throws -> MuxEntry<Value> {
+        self.engine.withState { state in
+            if !state.wishes.isEmpty { state.wishes[visit.ticket] = nil }
+        }
+        guard case .output(let entry) = try self.engine.landing(of: visit, answer) else { throw CancellationError() }
         if entry.staleReason == .outOfPatience {
             self.engine.withState { $0.statistics.staleServed += 1 }
             self.tell(.servedStale, key)
@@ -139,7 +140,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    private static func decide(
+    @inlinable
+    static func decide(
         _ slot: Slot<Value>?,
         at now: Moment,
         _ limits: Freshness.Limits
@@ -159,7 +161,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// What there is for a caller whose patience has ended; `nil` if that is nothing.
-    private static func instead(
+    @usableFromInline
+    static func instead(
         in state: inout State,
         _ key: Key,
         _ ticket: Ticket,
@@ -176,7 +179,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// What is in memory or else on disk.
-    private nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
+    @usableFromInline
+    nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
         Value
     > {
         guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest else {
@@ -254,11 +258,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     // MARK: - Helpers
 
     /// There is a new value: tells who watches, and has it saved if that is the policy.
+    @inlinable
     func changed(_ key: Key) {
         self.watchers.changed(key)
         if self.persistence != nil { self.repository.changed() }
     }
 
+    @inlinable
     func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {
         let timeToLive =
             fetched.timeToLive
@@ -277,8 +283,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// Tells the repository's observer, if there is one.
-    @usableFromInline
+    @inlinable
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
+        if self.isObserved { self.told(kind, key, duration) }
+    }
+
+    @usableFromInline
+    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration?) {
         guard let observer = self.repository.observer else { return }
         let text = key.flatMap(self.keyText)
         observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: text, duration: duration))

@@ -22,5 +22,6 @@ public struct MuxCostLimit: Sendable {
     }
 
     /// What `value` costs; nothing if it is not of the type that the limit is for.
+    @usableFromInline
     func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
 }

@@ -45,11 +45,31 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     public let staleReason: StaleReason?
 
     /// Names this version of the entry among all that the multiplexer ever held.
-    let revision: UInt64
+    @usableFromInline let revision: UInt64
+
+    @inlinable
+    init(
+        value: Value,
+        age: Duration,
+        timeToLive: Duration,
+        source: Source,
+        isStale: Bool,
+        staleReason: StaleReason?,
+        revision: UInt64
+    ) {
+        self.value = value
+        self.age = age
+        self.timeToLive = timeToLive
+        self.source = source
+        self.isStale = isStale
+        self.staleReason = staleReason
+        self.revision = revision
+    }
 }
 
 extension MuxEntry {
     /// The same entry, served as stale for that reason.
+    @inlinable
     func served(because reason: StaleReason) -> MuxEntry {
         MuxEntry(
             value: self.value,

@@ -126,9 +126,10 @@ public struct MuxPolicy: Sendable {
     ///
     /// The lead is exponentially distributed within the window, as in probabilistic early expiration (Vattani, Chierichetti,
     /// Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
-    package func renewalAge(_ timeToLive: Duration, random: Double) -> Duration? {
+    @usableFromInline
+    package func renewalAge(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration? {
         guard let window = self.refreshAhead, window > .zero else { return nil }
-        let share = min(-Foundation.log(max(random, .leastNonzeroMagnitude)) / 4, 1)
+        let share = min(-Foundation.log(max(random(), .leastNonzeroMagnitude)) / 4, 1)
         return max(timeToLive - .saturating(seconds: window.secondsValue * share), .zero)
     }
 
@@ -139,9 +140,10 @@ public struct MuxPolicy: Sendable {
     }
 
     /// `timeToLive`, shortened by the jitter that `random` (from 0 to 1) selects.
-    func jittered(_ timeToLive: Duration, random: Double) -> Duration {
+    @usableFromInline
+    func jittered(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration {
         let fraction = self.timeToLiveJitter.isNaN ? 0 : min(max(self.timeToLiveJitter, 0), 1)
         guard fraction > 0 else { return timeToLive }
-        return .saturating(seconds: timeToLive.secondsValue * (1 - fraction * random))
+        return .saturating(seconds: timeToLive.secondsValue * (1 - fraction * random()))
     }
 }

@@ -46,6 +46,7 @@ public struct MuxStatistics: Sendable, Equatable {
     public var requests: Int { self.hits + self.joins + self.misses }
 
     /// Counts a request that was answered without waiting.
+    @usableFromInline
     mutating func hit(isStale: Bool) {
         self.hits += 1
         if isStale { self.staleServed += 1 }

@@ -1,6 +1,7 @@
 import Foundation
 
 /// How the entries of one multiplexer become entries of a store, and back.
+@usableFromInline
 package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// The multiplexer's `cacheKey`.
     let domain: String

@@ -6,6 +6,7 @@
 /// ```
 public struct RequestOptions: Sendable, Hashable {
     /// Where a value may come from.
+    @usableFromInline
     enum Mode: Sendable, Hashable {
         /// From memory, disk or a fetch.
         case usual
@@ -15,10 +16,10 @@ public struct RequestOptions: Sendable, Hashable {
         case reload
     }
 
-    var mode = Mode.usual
+    @usableFromInline var mode = Mode.usual
     var maximumAge: Duration?
     var staleWhileRevalidate: Duration?
-    var patience: Duration?
+    @usableFromInline var patience: Duration?
 
     /// What the policy says.
     public init() {}
@@ -73,6 +74,7 @@ public struct RequestOptions: Sendable, Hashable {
     }
 
     /// What is permitted for a request with these options under `policy`.
+    @usableFromInline
     func limits(_ policy: MuxPolicy) -> Freshness.Limits {
         Freshness.Limits(
             staleWhileRevalidate: policy.staleWhileRevalidate,

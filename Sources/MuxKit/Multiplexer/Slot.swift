@@ -4,22 +4,24 @@
 @usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
     /// A cached value with its facts.
+    @usableFromInline
     package struct Entry: Sendable {
-        package var value: Value
-        package var fetchedAt: Moment
-        package var timeToLive: Duration
+        @usableFromInline package var value: Value
+        @usableFromInline package var fetchedAt: Moment
+        @usableFromInline package var timeToLive: Duration
         /// The age from which it is renewed ahead of time; `nil` for never.
-        package var renewalAge: Duration?
+        @usableFromInline package var renewalAge: Duration?
         /// What the fetch said about its use when stale.
-        package var stale = StaleLimits()
-        package var validator: String?
+        @usableFromInline package var stale = StaleLimits()
+        @usableFromInline package var validator: String?
         /// Grows with every value that the table ever held; names this one, however often it is renewed.
-        package var revision: UInt64
+        @usableFromInline package var revision: UInt64
         /// Whether the disk does not have this value yet.
-        package var isDirty: Bool
+        @usableFromInline package var isDirty: Bool
         /// Whether the disk is to have it at all.
-        package var isPersistent: Bool
+        @usableFromInline package var isPersistent: Bool
 
+        @inlinable
         package init(
             value: Value,
             fetchedAt: Moment,
@@ -44,19 +46,20 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// What is cached.
-    package private(set) var entry: Entry?
+    @usableFromInline package private(set) var entry: Entry?
 
     /// Whether a fetch has to come before any entry is fresh again.
-    package private(set) var isRefreshed = false
+    @usableFromInline package private(set) var isRefreshed = false
 
     /// What went wrong last, and until when it counts; rare, so it does not take room in every slot.
-    package private(set) var trouble: Trouble?
+    @usableFromInline package private(set) var trouble: Trouble?
 
+    @usableFromInline
     package final class Trouble: Sendable {
         /// Until when a stale entry is served without another try.
-        let heldUntil: Moment
+        @usableFromInline let heldUntil: Moment
         /// A remembered failure, and until when it answers requests that have no entry which is good enough.
-        let failure: (error: any Error, until: Moment)?
+        @usableFromInline let failure: (error: any Error, until: Moment)?
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?) {
             self.heldUntil = heldUntil
@@ -65,10 +68,12 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
-    package private(set) var isRemovalPending = false
+    @usableFromInline package private(set) var isRemovalPending = false
 
+    @inlinable
     package init() {}
 
+    @inlinable
     init(entry: Entry?, isRefreshed: Bool, trouble: Trouble?, isRemovalPending: Bool) {
         self.entry = entry
         self.isRefreshed = isRefreshed
@@ -77,11 +82,13 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// Nothing distinguishes this slot from one that was never used.
+    @inlinable
     package var isVacant: Bool {
         self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.trouble == nil
     }
 
     /// How good the entry is for a request; `nil` if there is none.
+    @inlinable
     package func freshness(at now: Moment, _ limits: Freshness.Limits) -> Freshness? {
         guard let entry else { return nil }
         let facts = Freshness.Facts(
@@ -97,12 +104,14 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// The failure that is remembered; `nil` if there is none.
+    @inlinable
     package func failure(at now: Moment) -> (any Error)? {
         guard let failure = self.trouble?.failure, now < failure.until else { return nil }
         return failure.error
     }
 
     /// The entry as a caller sees it; `nil` if there is none.
+    @inlinable
     package func snapshot(at now: Moment, source: MuxEntry<Value>.Source) -> MuxEntry<Value>? {
         guard let entry else { return nil }
         let age = max(now.duration(since: entry.fetchedAt), .zero)
@@ -122,6 +131,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// A fetch brought a value, or one was stored by hand.
     ///
     /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    @inlinable
     package mutating func committed(_ entry: Entry) -> Entry? {
         let former = self.entry
         self.entry = entry
@@ -133,6 +143,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// A fetch brought a value that is not to be kept; that of before is not what it was any more, either.
     ///
     /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    @usableFromInline
     package mutating func passed(isOnDisk: Bool) -> Entry? {
         let former = self.entry
         self.entry = nil

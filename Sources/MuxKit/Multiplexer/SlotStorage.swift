@@ -63,7 +63,7 @@ package enum SoleKey: Hashable, Sendable {
 /// The one slot of a ``Multiplexer``.
 @usableFromInline
 package struct SingleSlot<Value: Sendable>: SlotStorage {
-    private var slot = Slot<Value>() {
+    @usableFromInline var slot = Slot<Value>() {
         didSet { self.packed = PackedSlot(self.slot) }
     }
     /// The slot, as a hit reads it.
@@ -78,10 +78,10 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         return self.packed?.value
     }
 
-    @usableFromInline
+    @inlinable
     package func slot(of key: SoleKey) -> Slot<Value>? { self.slot }
 
-    @usableFromInline
+    @inlinable
     package mutating func requestedSlot(of key: SoleKey) -> Slot<Value>? { self.slot }
 
     @usableFromInline
@@ -91,16 +91,16 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         _ body: (inout Slot<Value>) -> R
     ) -> R { body(&self.slot) }
 
-    @usableFromInline
+    @inlinable
     package var hasTooManyMarks: Bool { false }
 
     @usableFromInline
     package mutating func removeMarks() {}
 
-    @usableFromInline
+    @inlinable
     package var isOverBound: Bool { false }
 
-    @usableFromInline
+    @inlinable
     package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
 
     @usableFromInline

@@ -2,13 +2,15 @@
 ///
 /// Only the fact of a change is passed on; whoever hears of it looks for itself. So nobody sees values in the wrong order,
 /// and one who is slow skips to the newest.
+@usableFromInline
 final class Watchers<Key: Hashable & Sendable>: Sendable {
-    private struct State: Sendable {
-        var watchers: [Key: [UInt64: AsyncStream<Void>.Continuation]] = [:]
+    @usableFromInline
+    struct State: Sendable {
+        @usableFromInline var watchers: [Key: [UInt64: AsyncStream<Void>.Continuation]] = [:]
         var lastID: UInt64 = 0
     }
 
-    private let state = Guarded(State())
+    @usableFromInline let state = Guarded(State())
 
     /// A stream of changes of `key`; it ends when nobody listens to it any more.
     func changes(of key: Key) -> AsyncStream<Void> {
@@ -32,8 +34,9 @@ final class Watchers<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Tells those who watch `key`.
+    @inlinable
     func changed(_ key: Key) {
-        guard let watchers = self.state.withLock({ $0.watchers[key] }) else { return }
+        guard let watchers = self.state.withLock({ $0.watchers.isEmpty ? nil : $0.watchers[key] }) else { return }
         for watcher in watchers.values { watcher.yield() }
     }
 

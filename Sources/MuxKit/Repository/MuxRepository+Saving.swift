@@ -10,6 +10,7 @@ extension MuxRepository {
     }
 
     /// Something changed that the disk does not have: saves it in a while, if that is the policy.
+    @usableFromInline
     nonisolated func changed() {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in

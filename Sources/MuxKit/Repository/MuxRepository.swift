@@ -21,9 +21,9 @@ public actor MuxRepository {
     /// The repository of an app with one account, in the caches folder.
     public static let shared = MuxRepository()
 
-    package nonisolated let time: TimeSource
+    @usableFromInline package nonisolated let time: TimeSource
     package nonisolated let wallTime: @Sendable () -> Date
-    package nonisolated let random: @Sendable () -> Double
+    @usableFromInline package nonisolated let random: @Sendable () -> Double
     package nonisolated let spawn: Spawn
     package nonisolated let observer: (any MuxObserver)?
     /// Where everything that changes the store or the session waits for its turn.

@@ -26,11 +26,11 @@ extension RunnerCore {
         var event = RunnerEvent.updateDropped
         var number: UInt64?
         var landed: Result<Held, any Error>?
-        func settle(_ state: inout RunnerState<Dependency>) -> Result<Held, any Error> {
-            number = state.machine.nextEvent()
+        func settle(_ state: inout Machine) -> Result<Held, any Error> {
+            number = state.nextEvent()
             event = .updateFailed
             if let (value, expiry, parentEpoch) = value {
-                let held = state.machine.updated(
+                let held = state.updated(
                     to: value,
                     parentEpoch: parentEpoch,
                     expiry: expiry,
@@ -44,22 +44,22 @@ extension RunnerCore {
                 var cause: (any Error)?
                 if case .failure(let error) = result { cause = error }
                 let refusal = RunnerError.updateFailed(underlying: cause)
-                state.machine.refused(refusal)
+                state.refused(refusal)
                 return .failure(refusal)
             }
             if let cause = error.criticalCause {
                 let critical = RaisedCritical(cause)
-                state.machine.raised(critical)
+                state.raised(critical)
                 event = .critical
                 return .failure(critical)
             }
-            state.machine.failed(error, until: now.advanced(by: self.policy.coolDown))
+            state.failed(error, until: now.advanced(by: self.policy.coolDown))
             return .failure(error)
         }
         self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
             guard mayKeep else { return .failure(RunnerError.reset) }
-            let result = settle(&state)
+            let result = settle(&state.machine)
             landed = result
             return result
         }

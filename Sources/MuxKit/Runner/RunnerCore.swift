@@ -119,6 +119,18 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     private nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
         if let held = self.usable(in: call) { return held }
+        let visit = self.arriveForStored(&call)
+        return try self.departed(visit, await self.engine.answer(to: visit, .sole))
+    }
+
+    /// What a call ends with that waited for an update; `nil` if it has to do the update itself.
+    private func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
+        guard case .output(let held) = try self.engine.landing(of: visit, answer) else { return nil }
+        return self.unlessVoid(held)
+    }
+
+    /// All but the wait: what is on the stack of an asynchronous function takes memory while it waits.
+    private func arriveForStored(_ call: inout Machine.Call) -> FlightVisit {
         let update = self.storedUpdate
         let session = call.session
         let launch = Engine.Launch.spawned(name: "mux.update") { [weak self] flight in
@@ -136,8 +148,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             self?.land(flight, result, insteadOf: failed, since: start)
         }
-        guard case .output(let held) = try await self.enter(&call, launch, canUpdate: update != nil) else { return nil }
-        return self.unlessVoid(held)
+        return self.arrive(&call, launch, canUpdate: update != nil)
     }
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
@@ -152,7 +163,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task) { call in
             if let held = self.usable(in: call) { return held }
             let flight: FlightID
-            switch try await self.enter(&call, .byCaller, canUpdate: true) {
+            let visit = self.arrive(&call, .byCaller, canUpdate: true)
+            switch try self.engine.landing(of: visit, await self.engine.answer(to: visit, .sole)) {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
@@ -282,15 +294,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
-    private nonisolated(nonsending) func enter(
-        _ call: inout Machine.Call,
-        _ launch: Engine.Launch,
-        canUpdate: Bool
-    ) async throws -> Engine.Landing {
+    private func arrive(_ call: inout Machine.Call, _ launch: Engine.Launch, canUpdate: Bool) -> FlightVisit {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         var waits = false
-        return try await self.engine.enter(
+        return self.engine.arrive(
             .sole,
             launch: launch,
             decide: { state in

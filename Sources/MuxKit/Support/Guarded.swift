@@ -26,6 +26,7 @@ package final class Guarded<State>: @unchecked Sendable {
     #else
     @usableFromInline let mutex: Mutex<State>
 
+    @usableFromInline
     package init(_ state: sending State) { self.mutex = Mutex(state) }
 
     @inlinable

@@ -1,6 +1,7 @@
 /// Starts the library's unstructured tasks: the only place that does.
 ///
 /// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own, or a ``JobSchedule``.
+@usableFromInline
 package struct Spawn: Sendable {
     /// What decides about the order of all that the present task starts; `nil` outside such tests.
     @TaskLocal package static var schedule: (any JobSchedule)?
@@ -81,6 +82,7 @@ package func finishing<Success: Sendable>(
 
 extension Task {
     /// Has the task run at `priority` at least, where the system can raise it.
+    @usableFromInline
     package func raisePriority(to priority: TaskPriority) {
         guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
         self.escalatePriority(to: priority)

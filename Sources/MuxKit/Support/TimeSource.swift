@@ -8,13 +8,14 @@ package struct Moment: Sendable, Hashable, Comparable {
     @inlinable
     package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
-    package static let distantPast = Moment(nanoseconds: .min)
+    @usableFromInline package static let distantPast = Moment(nanoseconds: .min)
     package static let distantFuture = Moment(nanoseconds: .max)
 
     @inlinable
     package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
 
     /// The moment `duration` later (earlier if it is negative), held at the ends of the time line.
+    @usableFromInline
     package func advanced(by duration: Duration) -> Moment {
         let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
         guard overflow else { return Moment(nanoseconds: sum) }
@@ -22,6 +23,7 @@ package struct Moment: Sendable, Hashable, Comparable {
     }
 
     /// How long after `earlier` this moment is; negative if it is before it.
+    @usableFromInline
     package func duration(since earlier: Moment) -> Duration {
         let (difference, overflow) = self.nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
         guard overflow else { return .nanoseconds(difference) }
@@ -69,13 +71,14 @@ extension Duration {
     package static let longest = Duration.nanoseconds(Int64.max / 2)
 
     /// This duration in whole nanoseconds, held at ±``longest``.
-    package var saturatedNanoseconds: Int64 {
+    @usableFromInline package var saturatedNanoseconds: Int64 {
         let clamped = min(max(self, .zero - .longest), .longest)
         let (seconds, attoseconds) = clamped.components
         return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
     }
 
     /// `a` and `b` together, each held at ±``longest``.
+    @usableFromInline
     package static func sum(_ a: Duration, _ b: Duration) -> Duration {
         min(max(a, .zero - .longest), .longest) + min(max(b, .zero - .longest), .longest)
     }

@@ -1,0 +1,117 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Synchronization
+
+/// A large file over loopback: from nginx where there is one, from the library's own server otherwise.
+enum MediaGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let size = effort.isLong ? 1_000_000_000 : 200_000_000
+        return try await withFolder { folder in
+            try await withServer(of: size, in: folder) { url, server in
+                [
+                    try await self.throughput(group, size, folder, url, server, effort),
+                    try await self.residentGrowth(group, size, folder, url, server),
+                ]
+            }
+        }
+    }
+
+    private static func media(_ folder: URL) -> AsyncMedia {
+        AsyncMedia(
+            directory: folder.appending(path: "media"),
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore())
+        )
+    }
+
+    /// Beside `curl -o`, which does not wait for the disk either.
+    private static func throughput(
+        _ group: String,
+        _ size: Int,
+        _ folder: URL,
+        _ url: URL,
+        _ server: String,
+        _ effort: Effort
+    ) async throws -> Row {
+        let media = self.media(folder)
+        let curl = ExternalProgram("curl")
+        var contest = Contest(rounds: effort.rounds(3))
+        contest.add {
+            guard let curl else { return .nan }
+            let target = folder.appending(path: "curl.bin").path
+            return try await Contest.nanoseconds { try curl.run(["-s", "-o", target, url.absoluteString]) }
+        }
+        contest.add {
+            try await media.remove(url: url)
+            return try await Contest.nanoseconds { consume(try await media.request(url: url)) }
+        }
+        return Row(
+            group,
+            "\(size / 1_000_000) MB from \(server)",
+            try await contest.play(),
+            figure: 1,
+            limit: curl == nil ? nil : ("curl -o", 0),
+            goals: curl == nil ? [] : [.timesLimit(1 / 0.9)]
+        )
+    }
+
+    /// The most that is resident while the file comes, beside what was before.
+    private static func residentGrowth(
+        _ group: String,
+        _ size: Int,
+        _ folder: URL,
+        _ url: URL,
+        _ server: String
+    ) async throws -> Row {
+        let media = self.media(folder)
+        try await media.remove(url: url)
+        Allocations.trim()
+        let before = Allocations.residentBytes
+        let most = Mutex(before)
+        let progress = media.progress(of: url)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                for try await _ in progress {
+                    let now = Allocations.residentBytes
+                    most.withLock { $0 = $0.flatMap { most in now.map { max(most, $0) } } }
+                }
+            }
+            consume(try await media.request(url: url))
+            group.cancelAll()
+        }
+        let growth = before.flatMap { before in most.withLock { $0 }.map { Double($0 - before) } }
+        return Row(
+            group,
+            "resident growth, \(size / 1_000_000) MB from \(server)",
+            unit: .bytes,
+            figure: growth,
+            goals: [.atMost(32e6)]
+        )
+    }
+
+    /// Lets `body` have the address of a file of so many bytes, and the name of what serves it.
+    private static func withServer<Result>(
+        of size: Int,
+        in folder: URL,
+        _ body: (URL, String) async throws -> Result
+    ) async throws -> Result {
+        if let nginx = try ExternalProgram("nginx").flatMap({ try Nginx($0, folder) }) {
+            defer { nginx.stop() }
+            let url = try nginx.add("film.mp4", size)
+            if try await nginx.isUp() { return try await body(url, "nginx") }
+        }
+        let file = LoopbackFile(size: Int64(size))
+        let server = LoopbackServer { file.response(to: $0) }
+        let url = try server.start().appending(path: "film.mp4")
+        do {
+            let result = try await body(url, "a server in this process")
+            await server.stop()
+            return result
+        } catch {
+            await server.stop()
+            throw error
+        }
+    }
+}
