@@ -180,6 +180,8 @@ def play(page, url, pid):
     check("Bob signs in once", page.count("server.signIns") == 2 and page.text("#user") == "Bob is signed in")
     check("and sees himself", browser.run("return last.keys[0].name") == "Me, Bob")
 
+    numbers = "return counters.every(([node]) => /^[0-9,]+$/.test(node.textContent))"
+    check("every counter shows a number", browser.run(numbers))
     check("every button has a name", browser.run("return [...buttons.values()].every(it => it.textContent.trim())"))
     check("outcomes are read aloud", browser.run("return document.getElementById('outcome').role") == "status")
     browser.media(prefers_reduced_motion="reduce")
