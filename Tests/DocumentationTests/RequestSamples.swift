@@ -2,4 +2,86 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-// The pages of MuxNetwork.
+// The landing page of MuxNetwork, and its articles about requests and errors.
+
+func webLandingPage(_ oauth: OAuthDependentRunner<JSONWebToken, String>) async throws {
+    struct GetUser: HTTPRequest {
+        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var method: HTTPMethod { .get }
+        typealias Output = User
+    }
+
+    let client = HTTPClient(configuration: .default, authenticator: oauth)
+    let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
+    _ = (user, response)
+}
+
+struct GetUser: HTTPRequest {
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+    var method: HTTPMethod { .get }
+    typealias Output = User
+}
+
+func requestOfTwoMembers() async throws {
+    let client = HTTPClient()
+    let user = try await client.output(of: GetUser(), path: ["id": "a/b"])  // GET /users/a%2Fb
+    _ = user
+}
+
+struct PostPhoto: HTTPRequest {
+    var photo: Data
+    var endPoint: HTTPEndPoint { .photos }
+    var method: HTTPMethod { .post }
+    var queryItems: HTTPQuery { ["album": "a+b & c"] }  // ?album=a%2Bb%20%26%20c
+    var headers: HTTPHeaders { [.acceptLanguage: "uk"] }
+    var timeout: Duration? { .seconds(60) }
+    var body: HTTPBody? {
+        let file = HTTPMultipart.File(name: "photo", fileName: "beach.jpg", contentType: .jpeg, data: self.photo)
+        return .multipart(HTTPMultipart(fields: ["title": "Summer"], files: [file]))
+    }
+    typealias Output = Photo
+}
+
+struct GetPhoto: HTTPRequest {
+    var endPoint: HTTPEndPoint { .photos }
+    var method: HTTPMethod { .get }
+    var mapper: HTTPMapper<Photo> { .json(dates: .millisecondsSince1970) }
+}
+
+func requestTriedAgain() {
+    var configuration = HTTPConfiguration()
+    configuration.retry = .web
+    let client = HTTPClient(configuration: configuration)
+    _ = client
+}
+
+extension HTTPClient {
+    func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }
+}
+
+struct Problem: Decodable, Sendable {
+    var title: String
+}
+
+extension GetUser {
+    typealias ServerError = Problem
+}
+
+func serverError(_ client: HTTPClient) async throws {
+    do {
+        let user = try await client.output(of: GetUser(), path: ["id": "42"])
+        show(user.name)
+    } catch let error as HTTPError where error.status == .notFound {
+        show(error.serverError(as: Problem.self)?.title ?? "There is no such user.")
+    } catch HTTPError.transport(let error) {
+        show(error.localizedDescription)
+    }
+}
+
+struct GetReport: HTTPRequest {
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/report") }
+    var method: HTTPMethod { .get }
+    var mapper: HTTPMapper<Data> {
+        .init(output: { $0.body }, serverError: { String(decoding: $0.body, as: UTF8.self) })
+    }
+}

@@ -330,6 +330,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// The keys that have a flight.
     package var keysInFlight: [Key] { self.board.withLock { Array($0.machines.keys) } }
 
+    /// Whether the key has a flight.
+    package func isInFlight(_ key: Key) -> Bool { self.board.withLock { $0.machines[key] != nil } }
+
     /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.board.withLock { board in

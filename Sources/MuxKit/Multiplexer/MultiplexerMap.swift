@@ -211,6 +211,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
+    /// Whether the value is in memory, or about to be.
+    package nonisolated func isKnown(key: Key) -> Bool {
+        // In this order: a flight that lands between the two questions has left its value.
+        self.core.engine.isInFlight(ExactKey(key)) || self.core.cachedEntry(ExactKey(key)) != nil
+    }
+
     /// How many absent values are marked as refreshed, or have a removal pending.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 

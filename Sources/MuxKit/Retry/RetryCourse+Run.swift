@@ -77,7 +77,7 @@ extension RetryCourse {
         _ history: RetryHistory
     ) async throws {
         self.log(.failed(failure.attempt, errorType: failure.error.map { "\(type(of: $0))" }))
-        var (verdict, wakeUps) = self.verdict(on: failure)
+        let (verdict, wakeUps) = self.verdict(on: failure)
         var wait: RetryStateMachine.Wait
         switch machine.failed(verdict, at: self.time.now, random: self.random()) {
         case .ignore: throw CancellationError()  // an attempt was being made, so this does not happen
@@ -93,17 +93,16 @@ extension RetryCourse {
             let wake: RetryStateMachine.Wake
             do {
                 wake = try await self.wake(wait, wakeUps)
+                try Task.checkCancellation()
             } catch {
                 self.log(.cancelled(attempts: failure.attempt + 1))
                 throw error
             }
             switch machine.woken(wait.id, by: wake, at: self.time.now, random: self.random()) {
             case .ignore: throw CancellationError()  // nobody else ends this wait, so this does not happen
-            case .attempt: return try Task.checkCancellation()
+            case .attempt: return
             case .stop(let reason): throw self.gaveUp(reason, failure.attempt, history)
-            case .settle(let next):
-                wait = next
-                wakeUps = []
+            case .settle(let next): wait = next
             }
         }
     }

@@ -20,6 +20,17 @@ public final class SystemReachability: ReachabilityMonitor {
         /// Raised with each start; what an earlier one tells is old.
         var generation: UInt64 = 0
         var stop: (@Sendable () -> Void)?
+        /// What is still to be told, and to whom, in order.
+        var news: [(watcher: UInt64, isReachable: Bool)] = []
+        /// Whether somebody is telling it.
+        var isTelling = false
+
+        /// Whether there is news, and nobody tells it yet.
+        mutating func beginsTelling() -> Bool {
+            guard !self.isTelling, !self.news.isEmpty else { return false }
+            self.isTelling = true
+            return true
+        }
     }
 
     private let state = Guarded(State())
@@ -30,7 +41,7 @@ public final class SystemReachability: ReachabilityMonitor {
 
     /// Begins to watch; calls happen on a thread of the system.
     public func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
-        let (id, last) = self.state.withLock { state -> (UInt64, Bool?) in
+        let (id, tells) = self.state.withLock { state -> (UInt64, Bool) in
             state.nextID += 1
             state.watchers[state.nextID] = changed
             if state.stop == nil {
@@ -38,9 +49,10 @@ public final class SystemReachability: ReachabilityMonitor {
                 let generation = state.generation
                 state.stop = self.start { [weak self] in self?.changed(to: $0, generation) }
             }
-            return (state.nextID, state.last)
+            if let last = state.last { state.news.append((state.nextID, last)) }
+            return (state.nextID, state.beginsTelling())
         }
-        if let last { changed(last) }
+        if tells { self.tell() }
         // Holds the monitor: it lives as long as somebody watches.
         return {
             self.state.withLock { state in
@@ -53,11 +65,28 @@ public final class SystemReachability: ReachabilityMonitor {
     }
 
     private func changed(to isReachable: Bool, _ generation: UInt64) {
-        let watchers = self.state.withLock { state -> [@Sendable (Bool) -> Void] in
-            guard generation == state.generation, state.stop != nil, state.last != isReachable else { return [] }
+        let tells = self.state.withLock { state -> Bool in
+            guard generation == state.generation, state.stop != nil, state.last != isReachable else { return false }
             state.last = isReachable
-            return state.watchers.sorted { $0.key < $1.key }.map(\.value)
+            state.news += state.watchers.keys.sorted().map { ($0, isReachable) }
+            return state.beginsTelling()
         }
-        for watcher in watchers { watcher(isReachable) }
+        if tells { self.tell() }
+    }
+
+    /// Tells what there is, outside the lock: one at a time, so that nobody gets the older state last.
+    private func tell() {
+        while let (watcher, isReachable) = self.next() { watcher?(isReachable) }
+    }
+
+    private func next() -> ((@Sendable (Bool) -> Void)?, Bool)? {
+        self.state.withLock { state in
+            guard !state.news.isEmpty else {
+                state.isTelling = false
+                return nil
+            }
+            let (watcher, isReachable) = state.news.removeFirst()
+            return (state.watchers[watcher], isReachable)
+        }
     }
 }

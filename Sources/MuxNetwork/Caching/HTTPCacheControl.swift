@@ -92,4 +92,10 @@ package enum HTTPDeltaSeconds {
         guard let text, !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return min(Int64(text) ?? self.greatest, self.greatest)
     }
+
+    /// A difference between two times, to the millisecond; nothing if it is negative, or no number.
+    static func duration(_ seconds: Double) -> Duration {
+        guard seconds > 0 else { return .zero }
+        return .milliseconds(Int64(min(seconds, Double(self.greatest)) * 1000))
+    }
 }

@@ -49,7 +49,7 @@ extension HTTPClient {
         )
         index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
-            isCached: { [weak multiplexer] _ in multiplexer?.cachedEntry != nil }
+            isKnown: { [weak multiplexer] _ in multiplexer != nil }
         )
         return multiplexer
     }
@@ -96,7 +96,7 @@ extension HTTPClient {
         )
         index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },
-            isCached: { [weak map] in map?.cachedEntry(key: $0) != nil }
+            isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
         )
         return map
     }

@@ -72,28 +72,10 @@ package enum HTTPDate {
         guard year >= 0, let index = self.months.firstIndex(of: month), clock.count == 3,
             let hour = self.number(clock[0], 2...2), let minute = self.number(clock[1], 2...2),
             let second = self.number(clock[2], 2...2), hour < 24, minute < 60, second <= 60,  // 60: a leap second
-            (1...self.length(ofMonth: index + 1, year)).contains(day)
+            (1...GregorianCalendar.days(ofMonth: index + 1, in: year)).contains(day)
         else { return nil }
-        let seconds = self.days(toMonth: index + 1, day, year) * 86_400 + hour * 3600 + minute * 60 + second
+        let days = GregorianCalendar.daysSince1970(year, index + 1, day)
+        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second
         return Date(timeIntervalSince1970: TimeInterval(seconds))
-    }
-
-    private static func length(ofMonth month: Int, _ year: Int) -> Int {
-        let isLeap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-        switch month {
-        case 2: return isLeap ? 29 : 28
-        case 4, 6, 9, 11: return 30
-        default: return 31
-        }
-    }
-
-    /// The days from 1 January 1970, in the Gregorian calendar.
-    private static func days(toMonth month: Int, _ day: Int, _ year: Int) -> Int {
-        // Years begin in March here, so that the odd day is the last of a year.
-        let march = year - (month <= 2 ? 1 : 0)
-        let yearOfCycle = (march % 400 + 400) % 400
-        let cycle = (march - yearOfCycle) / 400
-        let dayOfYear = (153 * ((month + 9) % 12) + 2) / 5 + day - 1
-        return cycle * 146_097 + yearOfCycle * 365 + yearOfCycle / 4 - yearOfCycle / 100 + dayOfYear - 719_468
     }
 }

@@ -62,14 +62,14 @@ struct HTTPFetch: Sendable {
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> Fetched<Request.Output> {
-        guard response.headers[.cacheControl] != nil || response.headers[.expires] != nil else {
-            return before.notModified(
-                timeToLive: before.timeToLive,
-                staleWhileRevalidate: before.stale.whileRevalidate,
-                staleIfError: before.stale.ifError
-            )
+        let saysAnything = response.headers[.cacheControl] != nil || response.headers[.expires] != nil
+        var freshness = saysAnything ? self.freshness(request, response, delay) : HTTPFreshness()
+        if response.headers[.cacheControl] == nil {
+            // The directives of before still hold: what has to be asked about each time has to, whatever `Expires` says.
+            freshness.timeToLive = min(freshness.timeToLive ?? before.timeToLive, before.timeToLive)
+            freshness.staleWhileRevalidate = before.stale.whileRevalidate
+            freshness.staleIfError = before.stale.ifError
         }
-        let freshness = self.freshness(request, response, delay)
         var fetched = before.notModified(
             timeToLive: freshness.timeToLive,
             staleWhileRevalidate: freshness.staleWhileRevalidate,

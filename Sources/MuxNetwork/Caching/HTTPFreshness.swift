@@ -105,18 +105,18 @@ package struct HTTPFreshness: Sendable, Equatable {
         if let expires = answer.headers[.expires] {
             // 5.3: what is no time, such as "0", is in the past.
             guard let time = HTTPDate.parse(expires, now: answer.receivedAt) else { return .zero }
-            return self.bounded(time.timeIntervalSince(date))
+            return HTTPDeltaSeconds.duration(time.timeIntervalSince(date))
         }
         // 4.2.2: a tenth of the time since the last change.
         guard let changed = answer.headers[.lastModified].flatMap({ HTTPDate.parse($0, now: answer.receivedAt) }) else {
             return nil
         }
-        return min(self.bounded(date.timeIntervalSince(changed) / 10), limit)
+        return min(HTTPDeltaSeconds.duration(date.timeIntervalSince(changed) / 10), limit)
     }
 
     /// RFC 9111, section 4.2.3.
     private static func age(_ answer: Answer) -> Duration {
-        let apparent = self.bounded(answer.receivedAt.timeIntervalSince(self.date(answer)))
+        let apparent = HTTPDeltaSeconds.duration(answer.receivedAt.timeIntervalSince(self.date(answer)))
         // 5.1: of a list the first counts, and what is no number does not.
         let first = answer.headers[.age].flatMap { $0.split(separator: ",").first }.map { HTTPGrammar.trimmed($0) }
         let said =
@@ -128,10 +128,5 @@ package struct HTTPFreshness: Sendable, Equatable {
     /// When the answer was made; RFC 9110, section 6.6.1: without a `Date`, when it arrived.
     private static func date(_ answer: Answer) -> Date {
         answer.headers[.date].flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt
-    }
-
-    private static func bounded(_ seconds: TimeInterval) -> Duration {
-        guard seconds > 0 else { return .zero }  // not a number included
-        return .milliseconds(Int64(min(seconds, TimeInterval(HTTPDeltaSeconds.greatest)) * 1000))
     }
 }

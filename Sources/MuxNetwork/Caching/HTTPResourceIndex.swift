@@ -5,7 +5,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: HTTPTraffic.Lis
     private struct State: Sendable {
         var keys: [HTTPResourceName: Set<Key>] = [:]
         var count = 0
-        /// Beyond this many, those that are not in memory go.
+        /// Beyond this many, those that are neither in memory nor being fetched go.
         var limit = 1_000
     }
 
@@ -13,7 +13,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: HTTPTraffic.Lis
     private let traffic: HTTPTraffic
     private let time: TimeSource
     private let refresh = Guarded<@Sendable (Key) -> Void>({ _ in })
-    private let isCached = Guarded<@Sendable (Key) -> Bool>({ _ in true })
+    private let isKnown = Guarded<@Sendable (Key) -> Bool>({ _ in true })
 
     package init(_ traffic: HTTPTraffic, time: TimeSource) {
         self.traffic = traffic
@@ -23,10 +23,10 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: HTTPTraffic.Lis
     /// Begins to pass on changes; both closures must not keep their multiplexer alive.
     package func attach(
         refresh: @escaping @Sendable (Key) -> Void,
-        isCached: @escaping @Sendable (Key) -> Bool
+        isKnown: @escaping @Sendable (Key) -> Bool
     ) {
         self.refresh.withLock { $0 = refresh }
-        self.isCached.withLock { $0 = isCached }
+        self.isKnown.withLock { $0 = isKnown }
         self.traffic.listen(self)
     }
 
@@ -39,11 +39,11 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: HTTPTraffic.Lis
         if isCrowded { self.prune() }
     }
 
-    /// Forgets keys that are not in memory: when one is read from disk again, it is noted again.
+    /// Forgets keys that are neither in memory nor being fetched: when one is read from disk again, it is noted again.
     private func prune() {
-        let isCached = self.isCached.withLock { $0 }
+        let isKnown = self.isKnown.withLock { $0 }
         let old = self.state.withLock { $0.keys }
-        let gone = old.mapValues { $0.filter { !isCached($0) } }.filter { !$0.value.isEmpty }
+        let gone = old.mapValues { $0.filter { !isKnown($0) } }.filter { !$0.value.isEmpty }
         self.state.withLock { state in
             for (name, keys) in gone {
                 state.keys[name]?.subtract(keys)

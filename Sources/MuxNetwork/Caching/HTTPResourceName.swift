@@ -12,6 +12,6 @@ package struct HTTPResourceName: Sendable, Hashable {
         self.origin = origin
         let path = url.path(percentEncoded: true)
         let query = url.query(percentEncoded: true).map { "?\($0)" } ?? ""
-        self.target = (path.isEmpty ? "/" : path) + query
+        self.target = PercentEncoding.normalized((path.isEmpty ? "/" : path) + query)
     }
 }

@@ -90,10 +90,14 @@ package final class HTTPTraffic: HTTPTransport {
 
     private func learn(from reply: HTTPReply, to call: HTTPCall) {
         if [429, 503].contains(reply.status), let origin = HTTPOrigin(reply.url ?? call.url),
-            let time = HTTPRetryAfter.parse(reply.header("Retry-After"), now: self.wallTime()), time > .zero
+            let time = reply.retryAfter(now: self.wallTime()), time > .zero
         {
-            let until = self.time.now.advanced(by: min(time, Self.longestClosure))
-            self.state.withLock { $0.closed[origin] = max($0.closed[origin] ?? .distantPast, until) }
+            let now = self.time.now
+            let until = now.advanced(by: min(time, Self.longestClosure))
+            self.state.withLock { state in
+                state.closed = state.closed.filter { $0.value > now }
+                state.closed[origin] = max(state.closed[origin] ?? .distantPast, until)
+            }
         }
         guard !Self.isSafe(call), (200...399).contains(reply.status) else { return }
         let places = ["Location", "Content-Location"].compactMap { reply.header($0) }.compactMap {

@@ -46,15 +46,23 @@ package enum HTTPValidator: Sendable, Hashable {
 
     /// Whether a 304 with `headers` speaks of this version: RFC 9111, section 4.3.4.
     ///
-    /// An answer that names no version does. Tags are compared as for `If-None-Match`, weakly.
+    /// An answer that names no version does. Tags are compared as for `If-None-Match`, weakly; times are compared as they
+    /// were sent, for a server that has gone back to an older version also answers 304.
     package func isMet(by headers: HTTPHeaders) -> Bool {
-        guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
-            return true
+        switch self {
+        case .entityTag(let own):
+            guard let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return true }
+            return Self.opaque(own) == Self.opaque(other)
+        case .lastModified(let own):
+            guard let other = headers[.lastModified].map({ HTTPGrammar.trimmed($0) }) else { return true }
+            return own == other
         }
-        return Self.opaque(own) == Self.opaque(other)
     }
 
     private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
+
+    /// Whether `text` is an entity tag that byte for byte the same content has, and no other: RFC 9110, section 8.8.1.
+    package static func isStrongTag(_ text: String) -> Bool { !text.hasPrefix("W/") && self.isEntityTag(text) }
 
     /// RFC 9110, section 8.8.3.
     private static func isEntityTag(_ text: String) -> Bool {

@@ -42,6 +42,7 @@ struct HTTPDraft: Sendable {
     func call(with token: HTTPHeaders = [:]) throws(HTTPError) -> HTTPCall {
         var call = self.call
         call.headers = self.headers.merging(token).combined
+        call.credentialHeaders = Set(token.fields.map(\.name.rawValue))
         _ = try call.validated()
         return call
     }

@@ -79,9 +79,11 @@ extension AsyncMedia {
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await dependency.run { value in
-                var call = call
-                authorize(&call, value)
-                return .output(try await transport.stream(call, into: sink))
+                var authorized = call
+                authorize(&authorized, value)
+                let added = authorized.headers.filter { call.headers[$0.key] != $0.value }
+                authorized.credentialHeaders.formUnion(added.keys)
+                return .output(try await transport.stream(authorized, into: sink))
             }
         }
     }

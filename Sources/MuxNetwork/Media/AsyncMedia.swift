@@ -121,14 +121,14 @@ public final actor AsyncMedia {
     /// A request that waits gets a file that was fetched after this.
     ///
     /// - Parameter url: Where the file is.
-    /// - Throws: ``MediaError/disk(_:)``.
+    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
     public func remove(url: URL) async throws { try await self.core.remove(MediaName(url)) }
 
     /// Removes all files, complete or not.
     ///
     /// Requests that wait get files that were fetched after this.
     ///
-    /// - Throws: ``MediaError/disk(_:)``.
+    /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
     public func removeAll() async throws { try await self.core.removeAll() }
 
     /// How many callers wait, downloads run and files are known: zero at rest.

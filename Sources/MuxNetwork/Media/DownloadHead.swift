@@ -4,8 +4,10 @@ package struct DownloadHead: Sendable, Equatable {
     /// How long the body is, as announced; `nil` if nobody said, or if the body arrives decoded.
     package var length: Int64?
     package var range: ContentRange?
-    /// The validator of what is sent, if it is strong: an entity tag, or a date of modification.
+    /// The validator of what is sent: an entity tag that is strong.
     package var validator: String?
+    /// Whether there is an entity tag that is no validator, so that nobody can say what the bytes belong to.
+    package var hasWeakTag = false
     /// Whether the body arrives decoded from a content encoding, so that offsets mean nothing.
     package var isEncoded: Bool
 
@@ -30,9 +32,8 @@ package struct DownloadHead: Sendable, Equatable {
         self.range = reply.header("Content-Range").flatMap { ContentRange($0) }
         guard !self.isEncoded else { return }
         self.length = reply.header("Content-Length").flatMap { ContentRange.number($0) }
-        // RFC 9110, section 13.1.5: a weak tag is of no use for If-Range.
-        if let tag = reply.header("ETag"), tag.hasPrefix("\""), tag.count > 2, tag.hasSuffix("\"") {
-            self.validator = tag
-        }
+        // RFC 9110, section 13.1.5: a weak tag is of no use for If-Range; nor is one that everything has.
+        guard let tag = reply.header("ETag").map({ HTTPGrammar.trimmed($0) }) else { return }
+        if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
     }
 }

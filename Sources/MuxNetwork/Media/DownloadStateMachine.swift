@@ -123,7 +123,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     private mutating func receivesPart(_ head: DownloadHead) -> HeadAction {
         guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.wrongRange) }
         guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.isEncoded,
-            head.validator ?? validator == validator,
+            self.isStill(validator, head),
             range.total == nil || self.partial.total == nil || range.total == self.partial.total,
             bounds.upperBound < self.partial.total ?? .max,
             head.length == nil || head.length == Int64(bounds.count)
@@ -139,10 +139,15 @@ package struct DownloadStateMachine: Sendable, Equatable {
     private mutating func receivesNoRange(_ head: DownloadHead) -> HeadAction {
         guard case .ask(let offset, let validator) = self.nextStep else { return .refuse(status: head.status) }
         guard head.range?.bounds == nil, head.range?.total == offset, self.partial.total ?? offset == offset,
-            head.validator ?? validator == validator
+            self.isStill(validator, head)
         else { return self.startOver() }
         self.partial.total = offset
         return .finish
+    }
+
+    /// Whether an answer speaks of the representation that `validator` names; one that names none does.
+    private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
+        head.validator ?? validator == validator && !head.hasWeakTag
     }
 
     private mutating func startOver() -> HeadAction {

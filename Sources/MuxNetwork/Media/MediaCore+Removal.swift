@@ -30,7 +30,7 @@ extension MediaCore {
 
     /// Removes what there is of a file; a download that runs starts again.
     nonisolated(nonsending) func remove(_ name: MediaName) async throws {
-        try await self.open()
+        try await self.openForRemoval()
         self.engine.fence(name) { state in
             state.verified[name] = nil
             state.progress[name] = nil
@@ -39,9 +39,18 @@ extension MediaCore {
         try await OffPool.run { Result { try folder.remove(name) } }.get()
     }
 
+    /// Opens the folder; a session that ends meanwhile removes everything itself.
+    private func openForRemoval() async throws {
+        do {
+            try await self.open()
+        } catch is MediaFolder.Fenced {
+            throw MuxError.sessionEnded
+        }
+    }
+
     /// Removes all files; downloads that run start again.
     nonisolated(nonsending) func removeAll() async throws {
-        try await self.open()
+        try await self.openForRemoval()
         self.engine.fenceAll { state in
             state.verified = [:]
             state.progress = [:]

@@ -89,6 +89,7 @@ final class MediaCore: Sendable {
         guard self.engine.withState({ $0.verified[name] }) != digest else { return }
         let folder = self.folder
         let found = try await OffPool.run { Result { try folder.digest(of: name) } }.get()
+        guard let found else { throw MediaError.removed }
         if found == digest { return self.engine.withState { $0.verified[name] = digest } }
         try await self.remove(name)
         throw MediaError.wrongDigest
@@ -113,7 +114,7 @@ final class MediaCore: Sendable {
 
     /// The file on disk, or else from the server.
     private func obtain(_ url: URL, _ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
-        try await self.open(name, flight)
+        try await self.open()
         if let file = try await self.findOnDisk(name) { return (file, false) }
         try await self.turnstile.enter(
             name,
@@ -196,7 +197,7 @@ final class MediaCore: Sendable {
     }
 
     /// Opens the folder for the present session, if that has not been done.
-    func open(_ name: MediaName? = nil, _ flight: FlightID? = nil) async throws {
+    func open() async throws {
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
         guard !isOpen else { return }
         let epoch = try await self.repository.currentEpoch()

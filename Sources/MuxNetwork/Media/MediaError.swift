@@ -3,8 +3,8 @@ public import MuxKit
 
 /// Why there is no file.
 ///
-/// What goes wrong on the way to the server and back, and a status that brings no file, is an ``HTTPError``; cancellation is always `CancellationError`. The
-/// descriptions contain no URL and no path.
+/// What goes wrong on the way to the server and back, and a status that brings no file, is an ``HTTPError``; cancellation is
+/// always `CancellationError`. The descriptions contain no URL and no path.
 @nonexhaustive
 public enum MediaError: Error, Sendable, Equatable {
     /// The URL is neither one of the web nor that of a file.
@@ -31,7 +31,7 @@ public enum MediaError: Error, Sendable, Equatable {
     /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
     case fetchedElsewhere
 
-    /// The file was removed at the moment in which it was complete.
+    /// The file was removed as soon as it was complete.
     case removed
 }
 

@@ -16,11 +16,11 @@ struct MediaSidecar: Sendable, Equatable, Codable {
         self.total = total
     }
 
-    /// Reads what was written; `nil` if it is damaged or of a later version.
+    /// Reads what was written; `nil` if it is damaged, of a later version, or of no use.
     init?(_ data: Data) {
-        guard let sidecar = try? JSONDecoder().decode(MediaSidecar.self, from: data), sidecar.mux == 1 else {
-            return nil
-        }
+        guard let sidecar = try? JSONDecoder().decode(MediaSidecar.self, from: data), sidecar.mux == 1,
+            HTTPValidator.isStrongTag(sidecar.validator)
+        else { return nil }
         self = sidecar
     }
 

@@ -72,7 +72,7 @@ public struct OAuthAuthorization: Sendable {
     ///   redirection does not belong to this authorization.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
-        guard callback.absoluteString.hasPrefix(self.redirectURI) else { throw .foreignRedirect }
+        guard self.isHome(callback) else { throw .foreignRedirect }
         for pair in (callback.query(percentEncoded: true) ?? "").split(separator: "&") {
             let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = PercentEncoding.decode(parts[0], plusIsBlank: true)
@@ -86,6 +86,17 @@ public struct OAuthAuthorization: Sendable {
         }
         guard let code = fields["code"], !code.isEmpty else { throw .foreignRedirect }
         return code
+    }
+
+    /// Whether a redirection leads to the place that was asked for, and not to one whose name only begins alike.
+    private func isHome(_ callback: URL) -> Bool {
+        guard let home = URL(string: self.redirectURI) else { return false }
+        func place(_ url: URL) -> [String?] {
+            let path = url.path(percentEncoded: true)
+            let port = HTTPOrigin(url)?.port ?? url.port
+            return [url.scheme?.lowercased(), url.host()?.lowercased(), port?.description, path.isEmpty ? "/" : path]
+        }
+        return place(home) == place(callback)
     }
 }
 

@@ -42,6 +42,20 @@ public struct OAuthClient: Sendable, Hashable {
     }
 }
 
+extension OAuthClient.Authentication: CustomStringConvertible, CustomReflectable {
+    /// The way, without the secret.
+    public var description: String {
+        switch self {
+        case .none: "none"
+        case .header: "header(…)"
+        case .body: "body(…)"
+        }
+    }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
 extension OAuthClient: CustomStringConvertible, CustomReflectable {
     /// The app's name.
     public var description: String { "OAuthClient(\(self.id))" }

@@ -19,7 +19,7 @@ package enum OAuthReply {
         case 200...299: return try self.tokens(self.fields(reply), status, sentAt: sentAt)
         case 429, 500...599:
             // Whatever it says beside: an error page of a proxy must not end a session.
-            throw .unavailable(status, retryAfter: HTTPRetryAfter.parse(reply.header("Retry-After"), now: now))
+            throw .unavailable(status, retryAfter: reply.retryAfter(now: now))
         case 400...499: throw .refused(try self.refusal(self.fields(reply), status))
         default: throw .malformed(status, .status)
         }

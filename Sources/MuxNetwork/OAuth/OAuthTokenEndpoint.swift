@@ -28,7 +28,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Describes an endpoint; nothing is sent.
     ///
     /// - Parameters:
-    ///   - url: The address: `https`, or any scheme on this machine itself.
+    ///   - url: The address: of `https`, or of `http` on this machine itself.
     ///   - client: The app as the server knows it.
     ///   - transport: What sends the requests.
     public init(url: URL, client: OAuthClient, transport: any HTTPTransport = URLSessionTransport()) {
@@ -135,7 +135,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Whether tokens may go there: RFC 6749, section 3.2.
     private static func isSafe(_ url: URL) -> Bool {
         guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
-        return origin.isSecure || ["localhost", "::1", "[::1]"].contains(origin.host) || origin.host.hasPrefix("127.")
+        return origin.isSecure || origin.isLoopback
     }
 }
 

@@ -37,16 +37,12 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     }
 
     private let time: TimeSource
-    private let credentialHeaders: Set<String>
     /// By the tasks' identifiers, which are unique within a session.
     ///
     /// An entry is removed when its caller is resumed.
     private let running = Guarded<[Int: Running]>([:])
 
-    init(time: TimeSource, credentialHeaders: Set<String>) {
-        self.time = time
-        self.credentialHeaders = credentialHeaders
-    }
+    init(time: TimeSource) { self.time = time }
 
     /// How many callers wait for an answer.
     var pendingCount: Int { self.running.withLock { $0.count } }
@@ -229,7 +225,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             case .refuse(let reason): return .redirectRefused(reason)
             case .followWithoutCredentials:
                 // Linux sends them on to anybody; Apple is said to drop only `Authorization`.
-                for name in self.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
+                for name in exchange.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
                 return nil
             }
         }

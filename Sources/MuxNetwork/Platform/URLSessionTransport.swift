@@ -24,7 +24,7 @@ public final class URLSessionTransport: HTTPTransport {
     ///   - clock: What its time-outs are measured with.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
-        self.bridge = URLSessionBridge(time: TimeSource(clock), credentialHeaders: options.credentialHeaders)
+        self.bridge = URLSessionBridge(time: TimeSource(clock))
         // A cache makes cancelling crash on Linux: its lookup races the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
@@ -91,7 +91,8 @@ public final class URLSessionTransport: HTTPTransport {
         let exchange = HTTPExchange(
             method: call.method,
             limit: sizeLimit,
-            redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects)
+            redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects),
+            credentialHeaders: self.options.credentialHeaders.union(call.credentialHeaders)
         )
         defer { withExtendedLifetime(self) {} }
         return try await self.bridge.run(

@@ -1,8 +1,10 @@
+import Foundation
+
 extension HTTPResponse {
-    /// How long the server wants to be left alone, as seconds in `Retry-After` say it: RFC 9110, section 10.2.3.
+    /// How long the server wants to be left alone, as `Retry-After` says it: RFC 9110, section 10.2.3.
+    ///
+    /// A time of day counts from the answer's own `Date`; without one, from this device's clock.
     public var retryAfter: Duration? {
-        guard let text = self.headers[.retryAfter], !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) })
-        else { return nil }
-        return .seconds(min(Int64(text) ?? .max, Int64(Int32.max)))
+        HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: Date())
     }
 }

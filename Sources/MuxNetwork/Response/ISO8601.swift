@@ -20,9 +20,9 @@ package struct ISO8601: Sendable {
         guard let year = self.number(4) else { return nil }
         let isExtended = self.take("-")
         guard let month = self.number(2), (1...12).contains(month), !isExtended || self.take("-"),
-            let day = self.number(2), (1...Self.days(of: month, in: year)).contains(day)
+            let day = self.number(2), (1...GregorianCalendar.days(ofMonth: month, in: year)).contains(day)
         else { return nil }
-        let midnight = Double(Self.daysSince1970(year, month, day)) * 86_400
+        let midnight = Double(GregorianCalendar.daysSince1970(year, month, day)) * 86_400
         guard !self.rest.isEmpty else { return Date(timeIntervalSince1970: midnight) }
         guard self.take("T") || self.take("t") || self.take(" "), let time = self.time(), let offset = self.offset()
         else { return nil }
@@ -75,21 +75,6 @@ package struct ISO8601: Sendable {
             value = value * 10 + Int(byte - 48)
         }
         return value
-    }
-
-    private static func isLeap(_ year: Int) -> Bool { year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) }
-
-    private static func days(of month: Int, in year: Int) -> Int {
-        month == 2 ? (self.isLeap(year) ? 29 : 28) : [4, 6, 9, 11].contains(month) ? 30 : 31
-    }
-
-    /// Days of the Gregorian calendar, also before it was introduced.
-    private static func daysSince1970(_ year: Int, _ month: Int, _ day: Int) -> Int {
-        let before = year - 1
-        // Years have a leap day each fourth, but for each hundredth, but again for each four hundredth; 0000 is one.
-        let leaps = year == 0 ? 0 : before / 4 - before / 100 + before / 400 + 1
-        let months = (1..<month).reduce(0) { $0 + self.days(of: $1, in: year) }
-        return year * 365 + leaps + months + day - 1 - 719_528
     }
 }
 

@@ -19,6 +19,11 @@ public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomRefle
     /// How long the server may be silent; `nil` leaves that to the transport.
     public var timeout: Duration?
 
+    /// The names of header fields that hold credentials, besides those that a transport knows by itself.
+    ///
+    /// They are not sent on when a redirection leads to another scheme, host or port.
+    public var credentialHeaders: Set<String> = []
+
     /// Describes a request.
     public init(
         method: String = "GET",

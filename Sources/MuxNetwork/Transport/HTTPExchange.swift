@@ -4,6 +4,8 @@ package struct HTTPExchange: Sendable {
     /// The largest body that is of use, if there is a limit.
     private let limit: Int?
     package var redirects: HTTPRedirects
+    /// The header fields that stay behind when a redirection leads elsewhere.
+    package let credentialHeaders: Set<String>
     /// A challenge was turned down, so the cancellation that follows is none: the refusal itself is the answer.
     private var isChallenged = false
     /// The head of the answer.
@@ -13,10 +15,11 @@ package struct HTTPExchange: Sendable {
     /// Whether the head has arrived by itself, and not only with a challenge.
     package private(set) var isHeadReceived = false
 
-    package init(method: String, limit: Int?, redirects: HTTPRedirects) {
+    package init(method: String, limit: Int?, redirects: HTTPRedirects, credentialHeaders: Set<String> = []) {
         self.method = method
         self.limit = limit
         self.redirects = redirects
+        self.credentialHeaders = credentialHeaders
     }
 
     /// The head of an answer has arrived.

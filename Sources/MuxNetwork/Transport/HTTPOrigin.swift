@@ -21,4 +21,12 @@ package struct HTTPOrigin: Sendable, Hashable {
     }
 
     package var isSecure: Bool { self.scheme == "https" }
+
+    /// Whether it is on this machine: by the name that is always its own (RFC 6761, section 6.3), or by its address.
+    package var isLoopback: Bool {
+        if ["localhost", "::1", "[::1]"].contains(self.host) { return true }
+        let parts = self.host.split(separator: ".", omittingEmptySubsequences: false)
+        let isAddress = parts.allSatisfy { $0.utf8.allSatisfy { (48...57).contains($0) } && UInt8($0) != nil }
+        return isAddress && parts.count == 4 && parts[0] == "127"
+    }
 }

@@ -52,6 +52,28 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
+    /// The same text for whatever means the same: unreserved bytes as they are, others in capital letters (section 6.2.2).
+    package static func normalized(_ text: String) -> String {
+        let source = Array(text.utf8)
+        var bytes: [UInt8] = []
+        var index = 0
+        while index < source.count {
+            if source[index] == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
+                let low = self.digit(source[index + 2])
+            {
+                let byte = high << 4 | low
+                bytes +=
+                    self.isUnreserved(byte)
+                    ? [byte] : [UInt8(ascii: "%"), self.digits[Int(high)], self.digits[Int(low)]]
+                index += 3
+            } else {
+                bytes.append(source[index])
+                index += 1
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
     private static func digit(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")

@@ -137,6 +137,25 @@ struct ReachabilityTests {
         #expect(second.withLock { $0 } == [false, true, false])
     }
 
+    @Test func `F05 nobody is told of an older state after a newer one`() {
+        let system = System()
+        let reachability = system.reachability()
+        let stop = reachability.watch { _ in }
+        system.tell(false)
+        let seen = Guarded<[Bool]>([])
+
+        // The network comes back while a new watcher is being told that it is away.
+        let stopSecond = reachability.watch { isReachable in
+            if !isReachable { system.tell(true) }
+            seen.withLock { $0.append(isReachable) }
+        }
+        system.tell(false)
+
+        #expect(seen.withLock { $0 } == [false, true, false, true])
+        stop()
+        stopSecond()
+    }
+
     @Test func `F05 what an earlier watch of the system tells late is not believed`() {
         let system = System()
         let reachability = system.reachability()

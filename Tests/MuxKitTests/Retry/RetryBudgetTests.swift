@@ -214,6 +214,7 @@ struct RetryBudgetTests {
         machine.abandoned(tickets[22], at: self.at(6))
         #expect(probe != nil)
         #expect(ticket(7) == nil, "the probe is still out")
+        #expect(ticket(1_000) == nil, "and nothing else decides")
 
         machine.answered()
 

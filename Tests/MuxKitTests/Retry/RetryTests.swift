@@ -234,6 +234,39 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 1)
     }
 
+    @Test func `E16 an attempt that its own caller cancels is not the host's fault`() async throws {
+        var options = RetryBudget.Options()
+        options.failuresToOpen = 1
+        let host = RetryHost("a", budget: RetryBudget(options, clock: self.world.clock))
+        let gate = Gate<Void>()
+        let caller = Task {
+            try await retry(.never, on: host) { _ in
+                do { try await gate.pass() } catch { throw Flaky() }
+            }
+        }
+        await gate.waitForCall(1)
+
+        caller.cancel()
+
+        await #expect(throws: CancellationError.self) { try await caller.value }
+        #expect(try await retry(.never, on: host) { _ in 7 } == 7)
+    }
+
+    @Test func `E08 F22 a cancellation between two attempts is in the log`() async {
+        let events = Guarded<[RetryEvent]>([])
+        let log = RetryLog { event in events.withLock { $0.append(event) } }
+        let cancelling = RetryProvider { _ in
+            withUnsafeCurrentTask { $0?.cancel() }
+            return .retry
+        }
+        let caller = Task {
+            let _: Int = try await retry(.immediate(), providers: [cancelling], log: log) { _ in throw Flaky() }
+        }
+
+        await #expect(throws: CancellationError.self) { try await caller.value }
+        #expect(events.withLock { $0.last } == .cancelled(attempts: 1))
+    }
+
     @Test func `E08 a success that comes with the cancellation is a success`() async throws {
         let gate = Gate<Int>()
         let caller = Task { try await retry(.web) { _ in try await gate.pass(ignoringCancellation: true) } }

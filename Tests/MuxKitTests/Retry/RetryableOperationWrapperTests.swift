@@ -126,6 +126,17 @@ struct RetryableOperationWrapperTests {
         #expect(ran.withLock { $0 } == 0)
     }
 
+    @Test func `F18 an instance that was cancelled and has finished ends it as one that was cancelled`() async {
+        let original = Upload(0, failures: 9)
+        original.cancel()
+        await self.world.run(original)
+        let wrapper = self.wrapper(original)
+
+        await self.world.run(wrapper)
+
+        #expect(throws: CancellationError.self) { try wrapper.result?.get() }
+    }
+
     @Test func `F18 cancelling the wrapper cancels the instance`() async {
         let later = Later<RetryableOperationWrapper<Upload>>()
         let wasCancelled = Guarded(false)

@@ -58,11 +58,25 @@ struct RetryingOperationTests {
         operation.start()
         operation.start()
         await gate.reached(1)
+        #expect(operation.isExecuting && !operation.isFinished)
         operation.cancel()
         operation.start()
 
         #expect(operation.isFinished)
         #expect(gate.value == 1)
+    }
+
+    @Test func `F14 work that asks after the cancellation is told at once`() async {
+        let later = Later<RetryingOperation<Void>>()
+        let operation = RetryingOperation<Void> { run in
+            (try? later())?.cancel()
+            run.onCancel { run.end(throwing: CancellationError()) }
+        }
+        later.set(operation)
+
+        await self.world.run(operation)
+
+        #expect(throws: CancellationError.self) { try operation.result?.get() }
     }
 
     @Test func `F01 only the first word on an attempt counts`() async throws {

@@ -157,6 +157,48 @@ struct CachedRequestTests {
         #expect(self.server.conditions == [nil, "\"1\"", nil], "asked again without a condition")
     }
 
+    @Test(arguments: ["no-cache", "max-age=10, must-revalidate"])
+    func `N02 a 304 with Expires alone does not lift what was said before`(control: String) async throws {
+        self.say(control)
+        let number = self.number()
+        _ = try await number.request()
+        self.world.clock.advance(by: .seconds(10))
+        self.server.state.withLock { $0.headers = ["Expires": "Mon, 07 Nov 1994 08:49:37 GMT"] }
+        _ = try await number.request()
+        #expect(self.server.conditions == [nil, "\"1\""])
+        self.world.clock.advance(by: .seconds(10))
+        self.server.state.withLock { $0.instead = HTTPReply(status: 503) }
+
+        await #expect(throws: HTTPError.self) { try await number.request() }
+    }
+
+    @Test func `N02 a 304 for another change is not believed`() async throws {
+        let changes = Guarded(["Sun, 06 Nov 1994 08:00:00 GMT", "Sun, 06 Nov 1994 07:00:00 GMT"])
+        let conditions = Guarded<[String?]>([])
+        let transport = ClosureTransport { call in
+            let condition = call.headers["If-Modified-Since"]
+            conditions.withLock { $0.append(condition) }
+            let changed = changes.withLock { condition == nil && $0.count > 1 ? $0.removeFirst() : $0[0] }
+            let headers = ["Cache-Control": "max-age=10", "Last-Modified": changed]
+            if condition != nil { return HTTPReply(status: 304, headers: headers) }
+            return HTTPReply(
+                status: 200,
+                headers: headers,
+                body: Data("{\"version\":\(changed.contains("07:00") ? 0 : 1)}".utf8)
+            )
+        }
+        let number = self.world.client(transport).multiplexer(
+            cacheKey: "Number",
+            repository: self.world.repository,
+            GetNumber()
+        )
+        #expect(try await number.request().version == 1)
+        self.world.clock.advance(by: .seconds(10))
+
+        #expect(try await number.request().version == 0, "the server has gone back to an older version")
+        #expect(conditions.withLock { $0 } == [nil, "Sun, 06 Nov 1994 08:00:00 GMT", nil])
+    }
+
     @Test func `N02 a 304 that nobody asked for is an error`() async throws {
         self.server.state.withLock { $0.instead = HTTPReply(status: 304) }
 
@@ -198,14 +240,20 @@ struct CachedRequestTests {
         struct Search: HTTPRequest {
             typealias Output = Number
             var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/search") }
-            var method: HTTPMethod { .post }
+            var method: HTTPMethod = .post
         }
+        let old = self.world.client(self.server.transport)
+            .multiplexer(cacheKey: "Number", repository: self.world.repository, Search(method: .get))
+        _ = try await old.request()
+        await old.save()
+        self.world.clock.advance(by: .seconds(10))
         let transport = ClosureTransport { call in
             #expect(call.headers["If-None-Match"] == nil)
             return HTTPReply(status: 200, headers: ["ETag": "\"1\""], body: Data("{\"version\":1}".utf8))
         }
-        let number = self.world.client(transport)
-            .multiplexer(cacheKey: "Number", repository: self.world.repository, Search())
+        // What a former version of the app left on disk has a tag.
+        let world = self.world.relaunched()
+        let number = world.client(transport).multiplexer(cacheKey: "Number", repository: world.repository, Search())
 
         _ = try await number.request()
         _ = try await number.request()

@@ -77,10 +77,16 @@ struct ChangedResourceTests {
         let client = self.world.client(self.server.transport)
         let map = self.map(client)
         for key in ["b", "c", "d"] { _ = try await map.request(key: key) }
+        let foreign = client.multiplexer(
+            cacheKey: "Foreign",
+            repository: self.world.repository,
+            GetNumber(id: "c", host: "other.example.com")
+        )
+        _ = try await foreign.request()
         self.server.state.withLock {
             $0.instead = HTTPReply(
                 status: 201,
-                headers: ["Location": "/numbers/b", "Content-Location": "https://evil.example.com/numbers/c"]
+                headers: ["Location": "/numbers/b", "Content-Location": "https://other.example.com/numbers/c"]
             )
         }
         try await client.execute(ChangeNumber())
@@ -90,6 +96,7 @@ struct ChangedResourceTests {
         try await client.execute(ChangeNumber())
 
         #expect(["b", "c", "d"].map { map.cachedEntry(key: $0)?.isStale } == [true, false, true])
+        #expect(foreign.cachedEntry?.isStale == false, "what belongs to another server")
     }
 
     @Test func `N03 a fetch that a change passed is not kept`() async throws {
@@ -105,6 +112,28 @@ struct ChangedResourceTests {
         let map = self.map(client)
         async let old = map.request(key: "a")
         await gate.waitForCall(1)
+
+        try await client.execute(ChangeNumber())
+        gate.openForGood(returning: ())
+
+        #expect(try await old.version == 1)
+        #expect(try await map.request(key: "a").version == 2)
+    }
+
+    @Test func `N03 a fetch that a change passed is not kept, whatever else is fetched meanwhile`() async throws {
+        let gate = Gate<Void>()
+        let inner = self.server.transport
+        let client = self.world.client(
+            ClosureTransport { call in
+                let reply = try await inner.send(call)
+                if call.method == "GET", call.url.path() == "/numbers/a" { try await gate.pass() }
+                return reply
+            }
+        )
+        let map = self.map(client)
+        async let old = map.request(key: "a")
+        await gate.waitForCall(1)
+        for number in 0..<1_100 { _ = try await map.request(key: "\(number)") }
 
         try await client.execute(ChangeNumber())
         gate.openForGood(returning: ())
@@ -177,7 +206,7 @@ struct ChangedResourceTests {
         let traffic = HTTPTraffic(self.server.transport, time: TimeSource(self.world.clock), wallTime: { Date() })
         let index = HTTPResourceIndex<Int>(traffic, time: TimeSource(self.world.clock))
         let refreshed = Guarded<[Int]>([])
-        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isCached: { $0 >= 9_000 })
+        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isKnown: { $0 >= 9_000 })
         let names = (0..<10_000).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }
 
         for (number, name) in names.enumerated() { index.note(number, name) }
@@ -192,6 +221,8 @@ struct ChangedResourceTests {
         func name(_ text: String) throws -> HTTPResourceName? { HTTPResourceName(try #require(URL(string: text))) }
         #expect(try name("HTTP://Example.COM:80") == name("http://example.com/#x"))
         #expect(try name("https://example.com:443/a?b=c") == name("https://example.com/a?b=c#d"))
+        #expect(try name("http://example.com/%7Ea%2fb?%61") == name("http://example.com/~a%2Fb?a"))
+        #expect(try name("http://example.com/a%2Fb") != name("http://example.com/a/b"))
         for other in [
             "http://example.com/A", "http://example.com/a/", "http://example.com/a?", "http://example.com:81/a",
             "https://example.com/a", "http://example.org/a",

@@ -42,6 +42,49 @@ struct RetryAfterTests {
         #expect(self.server.calls.count == 2)
     }
 
+    @Test func `N04 a time of day counts from the server's clock`() async throws {
+        let client = self.world.client(self.server.transport)
+        let headers = ["Date": "Sun, 06 Nov 1994 07:00:00 GMT", "Retry-After": "Sun, 06 Nov 1994 07:00:07 GMT"]
+        self.server.state.withLock { $0.instead = HTTPReply(status: 503, headers: headers) }
+        _ = try? await client.execute(GetNumber())
+
+        await #expect { try await client.execute(GetNumber()) } throws: { self.timeLeft($0) == .seconds(7) }
+    }
+
+    @Test func `N04 the server that answered is left alone and not the one that sent there`() async throws {
+        let busy = try #require(URL(string: "https://busy.example.com/numbers/a"))
+        let (server, sent) = (self.server, Guarded(0))
+        let transport = ClosureTransport { call in
+            let isFirst = sent.withLock { sent in
+                sent += 1
+                return sent == 1
+            }
+            guard isFirst else { return try await server.transport.send(call) }
+            return HTTPReply(status: 503, headers: ["Retry-After": "7"], url: busy)
+        }
+        let client = self.world.client(transport)
+        _ = try? await client.execute(GetNumber())
+
+        #expect(try await client.execute(GetNumber()).output.version == 1)
+        await #expect { try await client.execute(GetNumber(host: "busy.example.com")) } throws: {
+            self.timeLeft($0) == .seconds(7)
+        }
+    }
+
+    @Test func `N04 hosts that are asked no more are forgotten`() async throws {
+        let traffic = HTTPTraffic(
+            self.server.transport,
+            time: TimeSource(self.world.clock),
+            wallTime: { self.world.now }
+        )
+        self.busy(503, "7")
+        for number in 0..<100 {
+            _ = try await traffic.send(HTTPCall(url: #require(URL(string: "https://\(number).example.com/"))))
+            self.world.clock.advance(by: .seconds(1))
+        }
+        #expect(traffic.occupancy.closed <= 7)
+    }
+
     @Test func `N04 other hosts are asked meanwhile`() async throws {
         let client = self.world.client(self.server.transport)
         self.busy(503, "7")

@@ -28,6 +28,18 @@ struct AuthenticationTests {
         DependentRunner(first) { _ in .updatedDependency(try await fetch()) }
     }
 
+    @Test func `K05 the headers of a token are known as credentials`() async throws {
+        struct Key: HTTPToken {
+            var headers: HTTPHeaders { ["X-Own-Token": "secret"] }
+        }
+        let transport = ScriptedTransport { _, _ in .json("{}") }
+
+        _ = try await HTTPClient(transport: transport).response(to: Ask(), token: Key())
+        _ = try await HTTPClient(transport: transport).response(to: Ask())
+
+        #expect(transport.calls.map(\.credentialHeaders) == [["X-Own-Token"], []])
+    }
+
     @Test func `K07 fifty requests with a token that has ended make one token request`() async throws {
         let hold = Gate<Void>()
         let door = Door("new", hold: hold)

@@ -1,7 +1,7 @@
 import Foundation
 import MuxNetwork
 
-/// Servers that no one here wrote, started by `Tests/Interop/run`.
+/// Servers that no one here wrote, started by the scripts in `Tests/Interop`.
 enum Interop {
     static let oauth = Self.url("MUX_INTEROP_OAUTH")
     static let nginx = Self.url("MUX_INTEROP_NGINX")

@@ -40,6 +40,24 @@ struct MediaHostileTests {
         }
     }
 
+    @Test(arguments: ["x\r\ny", "W/\"1\"", "\"\u{7f}\"", "", "\"1\", \"2\""])
+    func `AM-05 a note that was tampered with keeps nobody from the file`(validator: String) async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let media = world.media()
+            _ = await media.loadCachedValue(url: world.url)  // opens the folder
+            let (folder, name) = (world.folder.appending(path: "media"), MediaName(world.url))
+            let note: [String: any Sendable] = ["mux": 1, "validator": validator, "total": 300_000]
+            try JSONSerialization.data(withJSONObject: note).write(to: folder.appending(path: name.sidecar))
+            try Data(count: 1_000).write(to: folder.appending(path: name.partial))
+
+            let file = try await media.request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.file.starts == [0])
+        }
+    }
+
     @Test func `AM-04 without a validator a download starts again`() async throws {
         let world = try MediaWorld(LoopbackFile(size: 300_000, etag: nil), faults: [.cut(after: 100_000)])
         try await world.run { (world) async throws in

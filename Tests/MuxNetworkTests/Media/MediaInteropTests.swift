@@ -4,15 +4,11 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-/// Where a script says that an nginx serves `film.mp4`, whole and slowly.
-private let nginx: (url: URL, file: URL)? = {
-    let environment = ProcessInfo.processInfo.environment
-    guard let url = environment["MUX_NGINX_URL"].flatMap({ URL(string: $0) }), let file = environment["MUX_NGINX_FILE"]
-    else { return nil }
-    return (url, URL(filePath: file))
-}()
-
-@Suite(.timeLimit(.minutes(1)), .enabled(if: nginx != nil, "run by Tests/Interop/media, with an nginx"))
+/// Downloads from nginx, which serves `film.mp4` whole and slowly.
+@Suite(
+    .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"),
+    .timeLimit(.minutes(1))
+)
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {
         AsyncMedia(
@@ -23,8 +19,11 @@ struct MediaInteropTests {
         )
     }
 
-    @Test func `a download from nginx goes on where it was and starts again when the file has changed`() async throws {
-        let (url, file) = try #require(nginx)
+    @Test func `AM-04 AM-05 a download from nginx goes on where it was and starts again when the file has changed`()
+        async throws
+    {
+        let url = try #require(Interop.nginx)
+        let file = URL(filePath: try #require(Interop.nginxFolder)).appending(path: "film.mp4")
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: folder) }
         let film = url.appending(path: "slow/film.mp4")

@@ -76,6 +76,44 @@ struct MediaRequestTests {
         }
     }
 
+    @Test func `AM-03 a watcher is not told of a start from zero`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let transport = HeldTransport()
+            let media = world.media(transport: transport)
+            let request = Task { try await media.request(url: world.url) }
+            await transport.gate.waitForCall(1)
+            let first = try #require(transport.sink.withLock { $0 })
+            try first.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+            try first.receive(Data(count: 6))
+            let (seen, steps) = (Guarded<[Int64]>([]), Tally())
+            let watching = Task {
+                for try await progress in media.progress(of: world.url) {
+                    seen.withLock { $0.append(progress.received) }
+                    steps.add()
+                }
+            }
+            await steps.reached(1)
+
+            // The file is another one now.
+            transport.gate.fail(1, with: HTTPError.timedOut(after: .seconds(1)))
+            await transport.gate.waitForCall(2)
+            let second = try #require(transport.sink.withLock { $0 })
+            try second.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"2\""]))
+            for _ in 0..<2 {
+                try second.receive(Data(count: 2))
+                var late = media.progress(of: world.url).makeAsyncIterator()
+                #expect(try await late.next()?.received ?? 9 < 6)
+            }
+            try second.receive(Data(count: 6))
+            transport.gate.fail(2, with: HTTPError.timedOut(after: .seconds(1)))
+
+            _ = try await request.value
+            try await watching.value
+            #expect(seen.withLock { $0.first } == 6 && seen.withLock { $0.allSatisfy { $0 >= 6 } })
+        }
+    }
+
     @Test func `AM-07 a caller that is cancelled leaves and the last one stops the download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])

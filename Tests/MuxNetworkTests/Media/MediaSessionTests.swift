@@ -60,6 +60,37 @@ struct MediaSessionTests {
         }
     }
 
+    @Test func `AM-08 what the sign-in puts into a request stays behind at a redirect to another server`() async throws
+    {
+        let seen = Guarded<[String?]>([])
+        let world = try MediaWorld(answer: { request in
+            seen.withLock { $0.append(request.header("X-Token")) }
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let target = world.url
+            let door = LoopbackServer { request in
+                seen.withLock { $0.append(request.header("X-Token")) }
+                return .redirect(to: target, status: 302)
+            }
+            let url = try door.start().appending(path: "door.jpg")
+            let media = AsyncMedia(
+                directory: world.folder,
+                dependency: DependentRunner<String>("secret") { _ in .updateFailed },
+                transport: URLSessionTransport(clock: world.clock),
+                durability: .relaxed,
+                repository: world.repository
+            ) { call, token in
+                call.headers["X-Token"] = token
+            }
+            let file = try? await media.request(url: url)
+            await door.stop()
+
+            #expect(try Data(contentsOf: #require(file)) == world.file.content)
+            #expect(seen.withLock { $0 } == ["secret", nil])
+        }
+    }
+
     @Test func `AM-08 a token that cannot be renewed is the error of the runner`() async throws {
         let world = try MediaWorld(answer: { _ in .text("", status: 401) })
         try await world.run { (world) async throws in
@@ -125,6 +156,82 @@ struct MediaSessionTests {
             transport.gate.open()
 
             #expect(world.names == [])
+        }
+    }
+
+    @Test func `AM-07 a piece that arrives when everybody has left is not written`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let transport = HeldTransport()
+            let media = world.media(transport: transport)
+            let request = Task { try await media.request(url: world.url) }
+            await transport.gate.waitForCall()
+            let sink = try #require(transport.sink.withLock { $0 })
+            try sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+            try sink.receive(Data(count: 4))
+
+            request.cancel()
+            await #expect(throws: CancellationError.self) { try await request.value }
+            await world.events.wait(for: .fetchFailed)
+
+            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
+            #expect(world.partialSize == 4)
+        }
+    }
+
+    @Test func `AM-12 a download whose file is removed stops at the next piece`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let transport = HeldTransport()
+            let media = world.media(transport: transport)
+            let request = Task { try await media.request(url: world.url) }
+            await transport.gate.waitForCall()
+            let sink = try #require(transport.sink.withLock { $0 })
+            try sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+
+            try await media.remove(url: world.url)
+
+            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
+            request.cancel()
+            _ = await request.result
+        }
+    }
+
+    @Test func `AM-12 a file that is removed before it has its name is fetched anew`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            // Holds the first download between its last byte and its name.
+            let (isFirst, reached, goesOn) = (Guarded(true), Tally(), DispatchSemaphore(value: 0))
+            let fileSystem = RecordingFileSystem { _, call in
+                guard call.operation == .synchronize, call.name.hasPrefix("partial-") else { return nil }
+                let isHeld = isFirst.withLock { isFirst in
+                    defer { isFirst = false }
+                    return isFirst
+                }
+                guard isHeld else { return nil }
+                return .perform {
+                    reached.add()
+                    goesOn.wait()
+                }
+            }
+            let transport = URLSessionTransport(clock: world.clock)
+            let media = AsyncMedia(
+                directory: world.folder,
+                limits: .init(),
+                durability: .full,
+                repository: world.repository,
+                fileSystem: fileSystem
+            ) { call, sink in
+                _ = try await transport.stream(call, into: sink)
+            }
+            let request = Task { try await media.request(url: world.url) }
+            await reached.reached(1)
+
+            try await media.remove(url: world.url)
+            goesOn.signal()
+
+            #expect(try Data(contentsOf: await request.value) == world.file.content)
+            #expect(world.file.starts == [0, 0])
         }
     }
 

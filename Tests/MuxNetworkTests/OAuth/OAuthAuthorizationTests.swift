@@ -72,8 +72,29 @@ struct OAuthAuthorizationTests {
         }
     }
 
-    @Test func `O01 a redirection to another place brings no code`() throws {
-        #expect(throws: OAuthError.self) { try self.code("?code=a&state=STATE", base: "https://evil.example.com/cb") }
+    @Test(arguments: [
+        "https://evil.example.com/cb", "https://client.example.com/cbx", "https://client.example.com/cb/x",
+        "https://client.example.com/CB", "https://client.example.com.evil.org/cb", "http://client.example.com/cb",
+        "https://client.example.com:8443/cb", "https://client.example.com/", "app:/cb",
+    ])
+    func `O01 a redirection to another place brings no code`(place: String) throws {
+        #expect(throws: OAuthError.self) { try self.code("?code=a&state=STATE", base: place) }
+    }
+
+    @Test func `O01 a place may be written in another way`() throws {
+        #expect(try self.code("?code=a&state=STATE", base: "HTTPS://Client.Example.com:443/cb") == "a")
+        let endpoint = try #require(URL(string: "https://server.example.com/authorize"))
+        for (home, callback) in [("https://a.com", "https://a.com/"), ("app:/in", "APP:/in"), ("a.b:in", "a.b:in")] {
+            let authorization = try #require(
+                OAuthAuthorization(
+                    endpoint: endpoint,
+                    client: self.client,
+                    redirectURI: home
+                )
+            )
+            let url = try #require(URL(string: "\(callback)?code=a&state=\(authorization.state)"))
+            #expect(try authorization.code(from: url) == "a", "\(home)")
+        }
     }
 
     @Test func `O01 a person may say no`() throws {

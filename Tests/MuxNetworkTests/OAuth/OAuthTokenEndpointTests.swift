@@ -115,7 +115,8 @@ struct OAuthTokenEndpointTests {
 
     @Test(arguments: [
         "http://server.example.com/token", "ftp://server.example.com/token", "/token", "https://server.example.com/t#f",
-        "http://127.0.0.1.example.com.evil/token#", "http://localhost.example.com/token",
+        "http://127.0.0.1.example.com/token", "http://localhost.example.com/token", "http://127.example.com/token",
+        "http://127.0.0.1.2/token", "http://127.0.0.x/token", "http://128.0.0.1/token", "http://127.0.0.1/token#f",
     ])
     func `O01 tokens do not travel in the clear`(url: String) async throws {
         let transport = ClosureTransport { _ in Self.reply() }
@@ -127,7 +128,10 @@ struct OAuthTokenEndpointTests {
         #expect(transport.calls.isEmpty)
     }
 
-    @Test(arguments: ["http://127.0.0.1:80/t", "http://localhost/t", "http://[::1]:8080/t", "HTTPS://EXAMPLE.COM/t"])
+    @Test(arguments: [
+        "http://127.0.0.1:80/t", "http://127.9.8.7/t", "http://localhost/t", "http://[::1]:8080/t",
+        "HTTPS://EXAMPLE.COM/t",
+    ])
     func `O01 tokens travel to this machine itself and through TLS`(url: String) async throws {
         let transport = ClosureTransport { _ in Self.reply() }
 
@@ -304,6 +308,23 @@ struct OAuthTokenEndpointTests {
         }
     }
 
+    @Test func `O01 a token lives from when it was asked for and not from when it came`() async throws {
+        let now = Guarded(Self.now)
+        let transport = ClosureTransport { _ in
+            now.withLock { $0 += 100 }
+            return Self.reply()
+        }
+        let endpoint = OAuthTokenEndpoint(
+            url: try #require(URL(string: "https://server.example.com/token")),
+            client: OAuthClient(id: "a"),
+            transport: transport,
+            wallTime: { now.withLock { $0 } }
+        )
+        let tokens = try await endpoint.refresh("r")
+
+        #expect(tokens.access.expiresAt == Self.now.addingTimeInterval(3600))
+    }
+
     @Test func `O03 nothing secret is in a description`() async throws {
         let secret = "s3cr3t"
         for (status, body) in [
@@ -319,6 +340,8 @@ struct OAuthTokenEndpointTests {
                 var text = "\(error) \(String(reflecting: error)) \(error.localizedDescription) \(endpoint) \(client)"
                 dump(error, to: &text)
                 dump(endpoint, to: &text)
+                dump(client.authentication, to: &text)
+                text += "\(client.authentication)\(OAuthClient.Authentication.header(secret: secret))"
                 #expect(!text.contains(secret), "\(text)")
             }
         }

@@ -141,12 +141,15 @@ struct HTTPRetryTests {
     @Test(
         arguments: [
             ("7", Duration.seconds(7)), ("0", .zero), ("", nil), ("-1", nil), ("7.5", nil), ("soon", nil),
-            ("99999999999999999999999", .seconds(Int64(Int32.max))),
+            (" 7 ", .seconds(7)),
+            ("Sun, 06 Nov 1994 08:49:44 GMT", .seconds(7)), ("Sun, 06 Nov 1994 08:49:30 GMT", .zero),
+            ("99999999999999999999999", .seconds(1 << 31)),
         ] as [(String, Duration?)]
     )
-    func `E12 Retry-After is read as whole seconds`(text: String, expected: Duration?) throws {
+    func `E12 Retry-After is read as whole seconds or as a time of day`(text: String, expected: Duration?) throws {
         let url = try #require(URL(string: "http://example.com"))
-        let reply = HTTPReply(status: 503, headers: ["Retry-After": text])
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT"
+        let reply = HTTPReply(status: 503, headers: ["Retry-After": text, "Date": date])
 
         #expect(HTTPResponse(request: HTTPCall(url: url), reply: reply).retryAfter == expected)
     }

@@ -37,6 +37,15 @@ struct HTTPRulesTests {
         #expect(redirects.redirected(to: away, carriesBody: true) == .refuse(.carriesBody))
     }
 
+    @Test func `Q-07 what became secure on the way does not become insecure again`() throws {
+        var redirects = try self.redirects(from: "http://a/")
+
+        #expect(redirects.redirected(to: try #require(URL(string: "https://a/")), carriesBody: false) != .follow)
+        #expect(
+            redirects.redirected(to: try #require(URL(string: "http://a/")), carriesBody: false) == .refuse(.insecure)
+        )
+    }
+
     private func exchange(_ method: String = "GET") throws -> HTTPExchange {
         HTTPExchange(method: method, limit: 100, redirects: try self.redirects(from: "http://a/"))
     }

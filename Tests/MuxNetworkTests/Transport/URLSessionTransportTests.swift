@@ -66,7 +66,7 @@ struct URLSessionTransportTests {
 
     @Test(arguments: [302, 307])
     func `Q-07 a redirect to another port leaves credentials behind`(status: Int) async throws {
-        let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Harmless"]
+        let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Own-Token", "X-Harmless"]
         let seen = Guarded<[[String]]>([])
         let record: @Sendable (LoopbackRequest) -> Void = { request in
             seen.withLock { $0.append(names.filter { request.header($0) != nil }) }
@@ -80,15 +80,31 @@ struct URLSessionTransportTests {
                 if request.path == "/start" { return .redirect(to: other, status: status) }
                 return .redirect(to: URL(filePath: "/start"), status: status)
             } _: { _, url in
-                let call = HTTPCall(
+                var call = HTTPCall(
                     url: url.appending(path: "start"),
                     headers: Dictionary(uniqueKeysWithValues: names.map { ($0, "secret") })
                 )
+                call.credentialHeaders = ["x-own-token"]
                 let reply = try await self.transport.send(call)
 
                 #expect(reply.status == 200)
                 #expect(reply.body == Data("arrived".utf8))
                 #expect(seen.withLock { $0 } == [names, ["X-Harmless"]])
+            }
+        }
+    }
+
+    @Test func `Q-09 patience beyond all measure is no trap`() async throws {
+        try await self.serving { _ in
+            .text("here")
+        } _: { _, url in
+            for patience in [Duration.seconds(Int64.max), .seconds(Int64.min), .seconds(9e15), .zero] {
+                var options = HTTPTransportOptions()
+                options.timeout = patience
+                options.deadline = patience
+                let reply = try? await URLSessionTransport(options).send(HTTPCall(url: url))
+                // Without any patience the answer may come in time nevertheless.
+                #expect(reply?.status == 200 || patience <= .zero)
             }
         }
     }
@@ -198,6 +214,31 @@ struct URLSessionTransportTests {
         }
     }
 
+    @Test func `Q-07 a server that is slow and never silent for long is no time-out`() async throws {
+        let clock = VirtualClock()
+        let transport = URLSessionTransport(clock: clock)
+        let gate = Gate<Void>()
+        let sink = CountingSink()
+        try await self.serving { _ in
+            await clock.waitForSleepers()
+            clock.advance(by: .seconds(12))
+            return .held(body: Data(count: 100), after: 50) { try? await gate.pass() }
+        } _: { _, url in
+            let call = Task { try await transport.stream(HTTPCall(url: url, timeout: .seconds(20)), into: sink) }
+            await gate.waitForCall()
+            await sink.pieces.reached(1)
+            await clock.waitForSleepers()
+
+            clock.advance(by: .seconds(12))
+            await clock.waitForSleepers()
+            gate.open()
+
+            let reply = try await call.value
+            #expect(reply.status == 200)
+            #expect(clock.sleeperCount == 0, "nobody waits for the time of a call that has ended")
+        }
+    }
+
     @Test func `Q-07 a silent server is a time-out`() async throws {
         let clock = VirtualClock()
         let transport = URLSessionTransport(clock: clock)
@@ -215,4 +256,12 @@ struct URLSessionTransportTests {
             await #expect(throws: HTTPError.timedOut(after: .seconds(5))) { try await call.value }
         }
     }
+}
+
+/// Counts the pieces that arrive.
+private struct CountingSink: HTTPSink {
+    let pieces = Tally()
+
+    func receive(head: HTTPReply) {}
+    func receive(_ bytes: Data) { self.pieces.add() }
 }

@@ -1,0 +1,44 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+// The articles about cached requests and media.
+
+func cachedRequests(_ client: HTTPClient) async throws {
+    struct GetUser: HTTPRequest {
+        var id: String
+        var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }
+        var method: HTTPMethod { .get }
+        var pathValues: [String: String] { ["id": self.id] }
+        typealias Output = User
+    }
+
+    let profile = client.multiplexer(cacheKey: "Profile", GetProfile()).register()
+    let users = client.multiplexerMap(cacheKey: "Users") { id in GetUser(id: id) }.register()
+
+    let me = try await profile.request()
+    let alice = try await users.request(key: "alice")
+    _ = (me, alice)
+}
+
+func viewers(_ account: String, _ oauth: OAuthDependentRunner<JSONWebToken, String>) {
+    var configuration = HTTPConfiguration()
+    configuration.viewer = account
+    let client = HTTPClient(configuration: configuration, authenticator: oauth)
+    _ = client
+}
+
+func media(_ photo: URL, _ bar: ProgressBar) async throws {
+    let file = try await AsyncMedia.shared.request(url: photo)
+    for try await progress in AsyncMedia.shared.progress(of: photo) { bar.value = progress.fraction ?? 0 }
+    let have = AsyncMedia.shared.cachedValue(url: photo)
+    _ = (file, have)
+}
+
+func mediaWithSignIn(_ oauth: OAuthDependentRunner<OAuthAccessToken, String>) {
+    let media = AsyncMedia(dependency: oauth) { call, token in
+        guard call.url.host() == "media.example.com" else { return }
+        call.headers["Authorization"] = "Bearer \(token.value)"
+    }
+    _ = media
+}

@@ -1,0 +1,51 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+// What a reader imagines around the samples about requests, media and retries.
+
+struct GetProfile: HTTPRequest {
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/profile") }
+    var method: HTTPMethod { .get }
+    typealias Output = Profile
+}
+
+struct GetUserInfo: HTTPRequest {
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/user") }
+    var method: HTTPMethod { .get }
+    typealias Output = User
+}
+
+extension HTTPEndPoint {
+    static let photos = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/photos")
+}
+
+struct Page: Codable, Sendable {}
+struct Busy: Error {}
+
+func fetchPage() async throws -> Page { Page() }
+func fetch(_ done: @escaping @Sendable (Result<Data, any Error>) -> Void) { done(.success(Data())) }
+func show(_ value: some Any, after attempts: Int = 0) {}
+
+extension API {
+    func profile() async throws -> Profile { Profile() }
+}
+
+struct Browser: Sendable {
+    func open(_ url: URL) async throws -> URL { url }
+}
+
+struct Server: Sendable {
+    func renew(_ refresh: String) async throws -> OAuthRenewal<JSONWebToken, String> { throw Busy() }
+    func askForPassword() async throws -> OAuthSignIn<JSONWebToken, String> { throw Busy() }
+}
+
+let browser = Browser()
+let server = Server()
+
+final class ProgressBar {
+    var value = 0.0
+}
+
+@available(*, unavailable)
+extension ProgressBar: Sendable {}

@@ -1,0 +1,58 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+// The article about signing in.
+
+func signingIn(_ tokenURL: URL, _ authorizationURL: URL) async throws {
+    let app = OAuthClient(id: "my-app")
+    let tokenEndpoint = OAuthTokenEndpoint(url: tokenURL, client: app)
+
+    @Sendable func signIn() async throws -> OAuthTokens {
+        let authorization = OAuthAuthorization(
+            endpoint: authorizationURL,
+            client: app,
+            redirectURI: "https://my-app.example.com/signed-in",
+            scopes: ["profile"]
+        )
+        guard let authorization else { throw OAuthError.insecureEndpoint }
+        let callback = try await browser.open(authorization.url)
+        return try await tokenEndpoint.redeem(callback, of: authorization)
+    }
+
+    let oauth = OAuthDependentRunner(
+        endpoint: tokenEndpoint,
+        store: .protectedFile(named: "session"),
+        signIn: signIn
+    )
+    let client = HTTPClient(authenticator: oauth)
+    let me = try await client.output(of: GetProfile())
+    _ = me
+}
+
+func serviceWithoutPerson(_ url: URL, _ secret: String) {
+    let service = OAuthClient(id: "worker", authentication: .header(secret: secret))
+    let endpoint = OAuthTokenEndpoint(url: url, client: service)
+    let runner = DependentRunner<OAuthAccessToken> { _ in
+        .updatedDependency(try await endpoint.clientCredentials())
+    }
+    let client = HTTPClient(authenticator: runner)
+    _ = client
+}
+
+func tokensOfAnotherKind() {
+    let session = OAuthDependentRunner<JSONWebToken, String>(
+        store: .protectedFile(named: "session"),
+        refreshAccess: { refresh in try await server.renew(refresh) },
+        signIn: { try await server.askForPassword() }
+    )
+    let client = HTTPClient(authenticator: session)
+    _ = client
+}
+
+func tokensOfAMultiplexer(_ session: OAuthDependentRunner<JSONWebToken, String>, _ client: HTTPClient) {
+    let profile = Multiplexer<Profile>(cacheKey: "Me", dependency: session) { token in
+        try await client.output(of: GetProfile(), token: token)
+    }
+    _ = profile
+}

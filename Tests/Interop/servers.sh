@@ -1,0 +1,126 @@
+# Read in by the scripts beside this file: starts servers that no one here wrote, on this machine's own address and on ports
+# that are free. What cannot be had is skipped with a line that says so; everything that was started or written ends with
+# the script, but for what is worth keeping between runs (a Python environment, a downloaded nginx).
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+kept="$top/.build/interop"
+work=$(mktemp -d)
+mkdir -p "$kept"
+pids=()
+filters=()
+
+stop() {
+    local pid
+    for pid in "${pids[@]:-}"; do
+        [ -n "$pid" ] || continue
+        kill "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    done
+    rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Waits until the file $1 says something; fails when the process $2 has ended before, or after a minute.
+wait_for() {
+    for _ in $(seq 1 600); do
+        [ -s "$1" ] && return 0
+        kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+# Finds a Python with the authorization server, or makes one: sets `python`.
+find_oauth() {
+    python="$kept/venv/bin/python"
+    "$python" -c 'import oauth2_provider' 2>/dev/null && return 0
+    local system
+    system=$(command -v python3) || { echo "interop: skipped django-oauth-toolkit: no python3"; return 1; }
+    rm -rf "$kept/venv"
+    "$system" -m venv "$kept/venv" >"$work/pip.log" 2>&1 || {
+        echo "interop: skipped django-oauth-toolkit: python3 makes no environment (Debian: apt-get install python3-venv)"
+        return 1
+    }
+    "$python" -m pip install --quiet --disable-pip-version-check 'django-oauth-toolkit>=3,<4' 'Django>=5.2,<5.3' \
+        >"$work/pip.log" 2>&1 || {
+        echo "interop: skipped django-oauth-toolkit: pip could not install it: $(tail -n 1 "$work/pip.log")"
+        return 1
+    }
+}
+
+# An authorization server with rotation and reuse protection.
+start_oauth() {
+    find_oauth || return 0
+    INTEROP_DATABASE="$work/oauth.sqlite" PYTHONDONTWRITEBYTECODE=1 "$python" "$here/oauth/serve.py" \
+        >"$work/oauth.url" 2>"$work/oauth.log" &
+    pids+=($!)
+    wait_for "$work/oauth.url" $! || {
+        echo "interop: django-oauth-toolkit did not start"
+        tail -n 5 "$work/oauth.log"
+        exit 1
+    }
+    MUX_INTEROP_OAUTH=$(head -n 1 "$work/oauth.url")
+    export MUX_INTEROP_OAUTH
+    filters+=(--filter OAuthInteropTests)
+}
+
+# Finds an nginx, or unpacks one that is not installed: sets `nginx`.
+find_nginx() {
+    for nginx in "$(command -v nginx || true)" /usr/sbin/nginx "$kept/nginx/usr/sbin/nginx"; do
+        [ -n "$nginx" ] && "$nginx" -v 2>/dev/null && return 0
+    done
+    if command -v apt-get >/dev/null && command -v dpkg >/dev/null; then
+        for package in nginx nginx-core nginx-light; do
+            (
+                cd "$work" || exit 1
+                apt-get download "$package" || { apt-get update && apt-get download "$package"; } || exit 1
+                rm -rf "$kept/nginx"
+                dpkg -x "$package"_*.deb "$kept/nginx"
+            ) >"$work/apt.log" 2>&1
+            "$nginx" -v 2>/dev/null && return 0
+        done
+    fi
+    echo "interop: skipped nginx: there is none (Debian: apt-get install nginx-light)"
+    return 1
+}
+
+# A web server, for the suites $1.
+start_nginx() {
+    find_nginx || return 0
+    mkdir -p "$work/www"
+    printf '{"version":1}' >"$work/www/number.json"
+    seq 1 20000 >"$work/www/long.txt"
+    head -c 5000000 /dev/urandom >"$work/www/film.mp4"
+    local user="" port
+    [ "$(id -u)" != 0 ] || user="user root;"
+    # nginx takes no port 0, so it is asked until it finds free ones.
+    for _ in $(seq 1 20); do
+        port=$((10000 + RANDOM % 11000 * 2))
+        sed -e "s|@WORK@|$work|g" -e "s|@PORT@|$port|g" -e "s|@OTHER@|$((port + 1))|g" -e "s|@USER@|$user|g" \
+            "$here/nginx/nginx.conf" >"$work/nginx.conf"
+        "$nginx" -p "$work" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
+        if wait_for "$work/nginx.pid" $!; then
+            pids+=($!)
+            export MUX_INTEROP_NGINX="http://127.0.0.1:$port"
+            export MUX_INTEROP_NGINX_OTHER="http://127.0.0.1:$((port + 1))"
+            export MUX_INTEROP_NGINX_FOLDER="$work/www"
+            filters+=(--filter "$1")
+            return 0
+        fi
+        kill $! 2>/dev/null
+        wait $! 2>/dev/null
+    done
+    echo "interop: nginx did not start"
+    tail -n 5 "$work/nginx.log"
+    exit 1
+}
+
+# Runs the suites whose servers have started; builds the tests if that has not been done.
+run_suites() {
+    [ "${#filters[@]}" -gt 0 ] || exit 0
+    cd "$top" || exit 1
+    swift test --disable-xctest "${filters[@]}" "$@"
+}
