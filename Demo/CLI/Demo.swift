@@ -8,7 +8,7 @@ struct Demo {
         do {
             command = try Command(Array(CommandLine.arguments.dropFirst()))
         } catch {
-            print("demo: \(error.text)\n\n\(Command.manual)")
+            self.complain("\(error.text)\n\n\(Command.manual)")
             exit(2)
         }
         switch command {
@@ -19,10 +19,15 @@ struct Demo {
             do {
                 try await Page.serve(port: port)
             } catch {
-                print("demo: \(error.localizedDescription)")
+                self.complain(error.localizedDescription)
                 exit(1)
             }
         }
+    }
+
+    /// Says on standard error what is wrong, so that a report stays a report.
+    private static func complain(_ text: String) {
+        try? FileHandle.standardError.write(contentsOf: Data("demo: \(text)\n".utf8))
     }
 
     /// What a process does that the demo has started.
@@ -56,7 +61,7 @@ struct Demo {
         let failures = acts.count { !$0.holds }
         console.say(
             failures == 0
-                ? "\nAll \(acts.count) acts went as promised, in \(elapsed)."
+                ? "\nAll \(acts.count) acts went as promised, in \(elapsed.formatted(.units(allowed: [.seconds], fractionalPart: .show(length: 1))))."
                 : "\n\(failures) acts FAILED."
         )
         if asJSON { print(Report(acts, after: elapsed).json) }

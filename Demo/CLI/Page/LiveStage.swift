@@ -66,7 +66,7 @@ final class LiveStage: Sendable {
             backend: url,
             folder: folder,
             repository: repository,
-            policy: MuxPolicy(timeToLive: .seconds(90), timeToLiveJitter: 0.5)
+            policy: MuxPolicy(timeToLive: .seconds(120), timeToLiveJitter: 0.5, errorBackoff: .milliseconds(250))
         ) {
             Stage.credentials(
                 session.withLock { session in

@@ -32,7 +32,7 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
             let isOnline = try await stage.switchNetwork()
             guard !isOnline else {
                 return (
-                    "Back online. No stale value was stamped fresh: requests fetch again, after a second's back-off.",
+                    "Back online. No stale value was stamped fresh: requests fetch again.",
                     true
                 )
             }
