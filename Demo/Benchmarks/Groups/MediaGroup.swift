@@ -69,19 +69,13 @@ enum MediaGroup {
         try await media.remove(url: url)
         Allocations.trim()
         let before = Allocations.residentBytes
-        let most = Mutex(before)
-        let progress = media.progress(of: url)
+        let peak = Peak(before)
         try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask {
-                for try await _ in progress {
-                    let now = Allocations.residentBytes
-                    most.withLock { $0 = $0.flatMap { most in now.map { max(most, $0) } } }
-                }
-            }
+            group.addTask { for try await _ in media.progress(of: url) { peak.look() } }
             consume(try await media.request(url: url))
             group.cancelAll()
         }
-        let growth = before.flatMap { before in most.withLock { $0 }.map { Double($0 - before) } }
+        let growth = before.flatMap { before in peak.bytes.map { Double($0 - before) } }
         return Row(
             group,
             "resident growth, \(size / 1_000_000) MB from \(server)",
@@ -89,6 +83,20 @@ enum MediaGroup {
             figure: growth,
             goals: [.atMost(32e6)]
         )
+    }
+
+    /// The most that was resident at any look.
+    private final class Peak: Sendable {
+        private let most: Mutex<Int?>
+
+        init(_ bytes: Int?) { self.most = Mutex(bytes) }
+
+        var bytes: Int? { self.most.withLock { $0 } }
+
+        func look() {
+            let now = Allocations.residentBytes
+            self.most.withLock { most in most = most.flatMap { most in now.map { max(most, $0) } } }
+        }
     }
 
     /// Lets `body` have the address of a file of so many bytes, and the name of what serves it.
