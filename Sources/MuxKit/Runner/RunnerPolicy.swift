@@ -26,7 +26,7 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// the update is the caller's own closure, this ends when the closure does. A sign-in may take as long as it likes.
     public var updateTimeout: Duration? = .seconds(300)
 
-    /// For how long after an update that threw calls get the same error at once, instead of another try.
+    /// For how long after an update that threw, or took too long, calls get the same error at once, instead of another try.
     public var coolDown = Duration.zero
 
     /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``.

@@ -9,6 +9,7 @@ struct OAuthScenario: Sendable {
     private let runner: OAuthDependentRunner<String, String>
     private let signOuts = Guarded(0)
     private let revocations = Guarded(0)
+    private let sets = Guarded(0)
 
     init(_ schedule: SeededExecutor) {
         self.schedule = schedule
@@ -39,7 +40,7 @@ struct OAuthScenario: Sendable {
         let statistics = self.world.statistics
         // A refresh token is spent once: a client that loses a rotated one, or uses it twice, is told apart here.
         try require(statistics.reusesDetected == 0, "a refresh token was used twice: \(statistics)")
-        let ends = self.signOuts.withLock { $0 } + self.revocations.withLock { $0 }
+        let ends = self.signOuts.withLock { $0 } + self.revocations.withLock { $0 } + self.sets.withLock { $0 }
         try require(statistics.signIns <= 1 + ends, "a sign-in for nothing: \(statistics)")
         try await self.checkRelaunch()
     }
@@ -63,7 +64,7 @@ struct OAuthScenario: Sendable {
     }
 
     private func act() async throws {
-        switch self.schedule.draw(0..<12) {
+        switch self.schedule.draw(0..<13) {
         case 0:
             self.signOuts.withLock { $0 += 1 }
             await self.runner.signOut()
@@ -72,6 +73,7 @@ struct OAuthScenario: Sendable {
             self.revocations.withLock { $0 += 1 }
             self.world.server.revokeAllRefreshTokens()
         case 4: self.world.server.failNextRefreshes(with: .unavailable)
+        case 12: try await self.set()
         case 5...7:
             try await withThrowingTaskGroup { group in
                 group.addTask { try await self.call() }
@@ -80,6 +82,20 @@ struct OAuthScenario: Sendable {
                 try await group.waitForAll()
             }
         default: try await self.call()
+        }
+    }
+
+    /// Takes over tokens that somebody obtained beside the runner.
+    private func set() async throws {
+        self.sets.withLock { $0 += 1 }
+        let tokens = try await self.world.server.signIn(user: "alice", password: "a")
+        do {
+            try await self.runner.set(
+                refresh: tokens.refresh,
+                access: self.schedule.draw(0..<2) == 0 ? tokens.access : nil
+            )
+        } catch RunnerError.signedOut {
+            try require(self.signOuts.withLock { $0 } > 0, "signed out by nobody")
         }
     }
 

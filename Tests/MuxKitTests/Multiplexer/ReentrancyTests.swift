@@ -109,6 +109,25 @@ struct ReentrancyTests {
         runner.expectAtRest()
     }
 
+    @Test func `MX-19 a circle through the update that a caller brought is an error`() async throws {
+        let later = Later<DependentRunner<Int>>()
+        let inner = DependentRunner<Int>()
+        let runner = DependentRunner<Int> { _ in
+            let value = try await inner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(try await later().run { .output($0) })
+            }
+            return .updatedDependency(value)
+        }
+        later.set(runner)
+
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        guard case .wouldDeadlock? = error else { return #expect(Bool(false), "\(error)") }
+        runner.expectAtRest()
+        inner.expectAtRest()
+    }
+
     @Test func `MX-19 a fetch may request what does not wait for it`() async throws {
         let world = World()
         let later = Later<MultiplexerMap<Int, Int>>()

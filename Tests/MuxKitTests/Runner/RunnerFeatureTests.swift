@@ -208,11 +208,16 @@ struct RunnerFeatureTests {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
-        async let first = runner.refresh()
-        async let second = runner.refresh()
-        let tokens = try await [first, second]
-        #expect(oauth.refreshes.withLock { $0 } <= 3)
-        #expect(oauth.server.authorize(tokens[1]) == "alice")
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
+        let awaited = oauth.world.events.count(of: .dependencyAwaited)
+        let calls = (0..<2).map { _ in Task { try await runner.refresh() } }
+        await oauth.world.events.wait(for: .dependencyAwaited, count: awaited + 2)
+        gate.openForGood(returning: ())
+        let token = try await calls[0].value
+        #expect(try await calls[1].value == token)
+        #expect(oauth.refreshes.withLock { $0 } == 2, "the first one, and one for both")
+        #expect(oauth.server.authorize(token) == "alice")
         #expect(oauth.statistics.reusesDetected == 0)
     }
 

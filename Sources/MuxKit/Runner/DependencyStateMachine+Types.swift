@@ -1,0 +1,55 @@
+extension DependencyStateMachine {
+    /// When a value turns bad by itself.
+    package struct Expiry: Sendable {
+        /// From when on it is renewed before it is used.
+        package let renewal: Moment
+        /// From when on it is no good.
+        package let end: Moment
+
+        package init(renewal: Moment, end: Moment) {
+            self.renewal = renewal
+            self.end = end
+        }
+    }
+
+    /// A dependency with the epochs that tell it from others.
+    package struct Held: Sendable {
+        /// The value.
+        package let value: Dependency
+        /// Raised with every change of the value; names it.
+        package let epoch: UInt64
+        /// The epoch of the parent's value that this one was made with; 0 where there is no parent.
+        package let parentEpoch: UInt64
+        /// The session in which it was made.
+        package let session: UInt64
+        /// Raised with every change of the value or of what is known about it.
+        package let revision: UInt64
+        /// When it turns bad by itself; `nil` if nobody knows.
+        package let expiry: Expiry?
+    }
+
+    /// How a session ends.
+    package enum End: Sendable, Equatable {
+        /// The runner was reset.
+        case reset
+        /// The owner signed out.
+        case signOut
+
+        package var error: RunnerError {
+            switch self {
+            case .reset: .reset
+            case .signOut: .signedOut
+            }
+        }
+    }
+
+    /// What a call gets.
+    package enum Answer: Sendable {
+        /// Run the task with this.
+        case use(Held)
+        /// End with this.
+        case fail(any Error)
+        /// Wait for an update.
+        case update
+    }
+}
