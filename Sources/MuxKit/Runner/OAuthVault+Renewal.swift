@@ -92,7 +92,9 @@ extension OAuthVault {
         do {
             renewal = try await self.exchanged(held.value.refresh)
         } catch  where error.saysBadDependency {
-            return try await self.refreshRefused(held, of: upper)
+            // If somebody has left a newer one, the upper layer takes it up.
+            self.memo.withLock { $0.refusedEpoch = held.epoch }
+            return .badDependency
         } catch {
             guard upper.held?.epoch != held.epoch, upper.session == held.session else { throw error }
             return .badDependency  // other tokens were set meanwhile: their turn
@@ -107,7 +109,7 @@ extension OAuthVault {
             refresh: renewal.refresh ?? held.value.refresh,
             access: renewal.access,
             accessExpiry: self.expiry(renewal.accessLifetime),
-            isRotated: isRotated || held.value.isRotated && !held.value.isStored,
+            isRotated: isRotated,
             rotates: isRotated || held.value.rotates,
             lane: held.value.lane,
             serial: held.value.serial
@@ -146,16 +148,6 @@ extension OAuthVault {
             } catch {}
             throw RunnerError.updateTimedOut(after: limit)
         }
-    }
-
-    /// The server refused the refresh token: unless somebody has left a newer one, it is no good.
-    private func refreshRefused(_ held: Upper.Held, of upper: Upper) async throws -> RunResult<Lower.Updated> {
-        let newer = try await self.withSiblings(held, of: upper)
-        if newer.revision != held.revision, let access = newer.value.access {
-            return .output(self.updated(access, of: newer, continuing: held))
-        }
-        self.memo.withLock { $0.refusedEpoch = held.epoch }
-        return .badDependency
     }
 
     // MARK: - Ends of access tokens

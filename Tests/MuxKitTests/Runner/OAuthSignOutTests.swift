@@ -122,6 +122,21 @@ struct OAuthSignOutTests {
         #expect(oauth.refreshes.withLock { $0 } == 1)
     }
 
+    @Test func `D05 after a sign-out that could write nothing this process takes up nothing`() async throws {
+        let store = UnreliableStore()
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens, store: store)
+        let runner = oauth.runner(signInGivesAccess: true)
+        _ = try await oauth.call(runner)
+        store.failsEpochs.withLock { $0 = true }
+        tokens.failsSaves.withLock { $0 = true }
+        tokens.failsDeletes.withLock { $0 = true }
+        #expect(await !runner.signOut().isComplete)
+
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.signIns.withLock { $0 } == 2)
+    }
+
     @Test func `D07 a sign-out while the store is being read starts no sign-in`() async throws {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()

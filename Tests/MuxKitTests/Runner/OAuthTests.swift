@@ -382,6 +382,16 @@ struct OAuthTests {
         #expect(next.signIns.withLock { $0 } == 0, "the tokens are of the session that is present")
     }
 
+    @Test func `D09 tokens of a later session than the emptied caches folder knows of are taken up`() async throws {
+        let tokens = InMemoryTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let alice = try await oauth.server.signIn(user: "alice", password: "a")
+        await tokens.save(Data(#"{"session":5,"refresh":"\#(alice.refresh)","access":"\#(alice.access)"}"#.utf8))
+        #expect(try await oauth.call(oauth.runner()) == "alice")
+        #expect(oauth.signIns.withLock { $0 } == 0)
+        #expect(try await oauth.world.repository.currentEpoch() == 5, "and the number with them")
+    }
+
     @Test func `D09 a forced refresh, too, finishes a sign-out that an earlier process began`() async throws {
         let store = InMemoryTokenStore()
         await store.save(Data(#"{"session":5}"#.utf8))

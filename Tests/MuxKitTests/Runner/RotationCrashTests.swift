@@ -151,6 +151,26 @@ struct RotationCrashTests {
         #expect(oauth.statistics.signIns == 1)
     }
 
+    @Test func `B11 a server that has exchanged a token once may do so again`() async throws {
+        let tokens = UnreliableTokenStore()
+        let sent = Guarded(0)
+        let runner = OAuthDependentRunner<Int, String>(
+            store: tokens,
+            repository: World().repository,
+            refreshAccess: { _ in
+                let count = sent.next()
+                return OAuthRenewal(access: count, refresh: count == 1 ? "second" : nil)
+            },
+            signIn: { OAuthSignIn(refresh: "first") }
+        )
+        #expect(try await runner.run { .output($0) } == 1)
+        #expect(try await runner.refresh() == 2)
+        tokens.failsSaves.withLock { $0 = true }
+        let error = await #expect(throws: RunnerError.self) { try await runner.refresh() }
+        #expect(error?.code == .tokensNotStored)
+        #expect(sent.withLock { $0 } == 2)
+    }
+
     @Test func `B11 where tokens do not rotate a store that fails stops nothing`() async throws {
         var options = FakeOAuthOptions()
         options.rotatesRefreshTokens = false

@@ -205,6 +205,34 @@ struct RunnerLimitTests {
         #expect(oauth.signIns.withLock { $0 } == 1)
     }
 
+    @Test func `C10 B11 what a refresh brings after its limit is not lost`() async throws {
+        let oauth = OAuthWorld()
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { reply in
+            // The server has exchanged the token, and its reply comes when nobody wants to wait any longer.
+            reply = {
+                try await withTaskCancellationHandler {
+                    try await gate.pass(ignoringCancellation: true)
+                } onCancel: {
+                    gate.openForGood(returning: ())
+                }
+            }
+        }
+        let call = Task { try await oauth.call(runner) }
+        await gate.waitForCall(1)
+        await oauth.world.clock.waitForSleepers(1)
+        oauth.world.clock.advance(by: .seconds(300))
+
+        #expect(try await call.value == "alice")
+        oauth.server.expireAllAccessTokens()
+        #expect(try await oauth.call(runner) == "alice")
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.signIns == 1)
+    }
+
     @Test func `C11 a thousand callers who refuse everything make as many updates as the window allows`() async throws {
         let updates = Guarded(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: 50), clock: self.clock) { _ in

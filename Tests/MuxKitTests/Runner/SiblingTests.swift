@@ -171,6 +171,24 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 0)
     }
 
+    @Test func `D05 a sign-out elsewhere just before a token is sent is not written over`() async throws {
+        let tokens = UnreliableTokenStore(memory: self.tokens)
+        let app = Sibling(self, caches: MemoryStore(), tokens: tokens)
+        _ = try await app.call(self.server)
+        self.server.expireAllAccessTokens()
+        let loads = Guarded(0)
+        tokens.beforeLoad.withLock { [memory = self.tokens] in
+            // After the look at what others have left, and before the note that the token is about to be sent.
+            $0 = { if loads.next() == 2 { await memory.save(Data(#"{"session":9}"#.utf8)) } }
+        }
+
+        let error = await #expect(throws: RunnerError.self) { try await app.call(self.server) }
+
+        #expect(error?.code == .signedOut)
+        #expect(app.refreshes.withLock { $0 } == 0)
+        #expect(self.tokens.peek == Data(#"{"session":9}"#.utf8))
+    }
+
     @Test func `D09 tokens that were damaged on disk are no sign-out`() async throws {
         let (app, _) = self.siblings()
         _ = try await app.call(self.server)

@@ -75,6 +75,15 @@ struct TokenSafetyTests {
         #expect(signIns.withLock { $0 } == 0)
     }
 
+    @Test func `D09 what a killed writer left beside the file goes with it`() async throws {
+        defer { self.folder.remove() }
+        try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))
+        let name = try #require(self.folder.contents().keys.first { $0.contains("tokens-") && !$0.hasSuffix(".lock") })
+        try Data("two".utf8).write(to: self.folder.url.appending(path: name + ".0.tmp"))
+        try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).delete()
+        #expect(self.folder.contents().keys.allSatisfy { !$0.contains("tokens-") || $0.hasSuffix(".lock") })
+    }
+
     @Test func `D09 a file too large to be ours leads to a sign-in`() async throws {
         defer { self.folder.remove() }
         let store = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
@@ -131,13 +140,17 @@ struct TokenSafetyTests {
     private struct CallingStore: TokenStore {
         let memory = InMemoryTokenStore()
         let duringSave = Guarded<@Sendable () async -> Void>({})
+        let deletions = Tally()
 
         func load() async throws -> Data? { await self.memory.load() }
         func save(_ data: Data) async throws {
             await self.duringSave.withLock { $0 }()
             await self.memory.save(data)
         }
-        func delete() async throws { await self.memory.delete() }
+        func delete() async throws {
+            await self.memory.delete()
+            self.deletions.add()
+        }
     }
 
     @Test func `D05 a store that signs out while it saves does not wait for itself`() async throws {
@@ -155,6 +168,8 @@ struct TokenSafetyTests {
         }
         let error = await #expect(throws: RunnerError.self) { try await oauth.call(runner) }
         #expect(error?.code == .signedOut)
+        await tokens.deletions.reached(1)
+        #expect(tokens.memory.peek == nil, "what was being saved is removed when that has ended")
         #expect(try await oauth.call(runner) == "alice")
         #expect(oauth.signIns.withLock { $0 } == 2)
     }
