@@ -12,7 +12,7 @@ public import Foundation
 /// }
 /// ```
 public protocol HTTPToken: Sendable {
-    /// The header fields that show it.
+    /// The header fields that show it; they stay behind when a redirection leads to another scheme, host or port.
     var headers: HTTPHeaders { get }
 
     /// When it ends; `nil`, the default, if it does not say.

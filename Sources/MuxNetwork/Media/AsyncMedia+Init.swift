@@ -57,7 +57,7 @@ extension AsyncMedia {
     ///   - durability: Whether a complete file is one that survives a power failure, too.
     ///   - repository: Whose sign-out removes the files.
     ///   - authorize: Puts the dependency into a request. Called for every URL, so it looks at the host before it gives a
-    ///     token away.
+    ///     token away. The header fields that it sets stay behind when a redirection leads to another server.
     public init<Dependency: Sendable>(
         directory: URL? = nil,
         dependency: any DependencyRunner<Dependency>,
