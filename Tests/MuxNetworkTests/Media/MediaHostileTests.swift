@@ -167,6 +167,26 @@ struct MediaHostileTests {
         }
     }
 
+    @Test func `AM-06 a file that is gone before it was checked is not called a wrong one`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let isGone = Guarded(false)
+            let fileSystem = RecordingFileSystem { _, call in
+                guard call.operation == .open, !call.name.hasPrefix("partial-"), call.name.hasSuffix(".jpg") else {
+                    return nil
+                }
+                return isGone.withLock { $0 } ? .refuse(ENOENT) : nil
+            }
+            let media = world.media(fileSystem: fileSystem)
+            let file = try await media.request(url: world.url)
+            isGone.withLock { $0 = true }
+
+            let digest = SHA256.text(SHA256.hash(world.file.content))
+            await #expect(throws: MediaError.removed) { try await media.request(url: world.url, sha256: digest) }
+            #expect(FileManager.default.fileExists(atPath: file.path), "and what is there stays")
+        }
+    }
+
     @Test func `AM-06 one who joins with a wrong digest gets no file`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(answer: { _ in
