@@ -206,7 +206,9 @@ struct RunnerLimitTests {
     }
 
     @Test func `C10 B11 what a refresh brings after its limit is not lost`() async throws {
-        let oauth = OAuthWorld()
+        var options = FakeOAuthOptions()
+        options.accessLifetime = .seconds(3_600)
+        let oauth = OAuthWorld(options)
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
