@@ -16,11 +16,11 @@ extension DependencyStateMachine {
     @usableFromInline
     package struct Held: Sendable {
         /// The value.
-        package let value: Dependency
+        @usableFromInline package let value: Dependency
         /// Raised with every change of the value; names it.
-        package let epoch: UInt64
+        @usableFromInline package let epoch: UInt64
         /// The epoch of the parent's value that this one was made with; 0 where there is no parent.
-        package let parentEpoch: UInt64
+        @usableFromInline package let parentEpoch: UInt64
         /// The session in which it was made.
         package let session: UInt64
         /// Raised with every change of the value or of what is known about it.

@@ -6,14 +6,14 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// What one call has met so far.
     @usableFromInline
     package struct Call: Sendable {
-        package let session: UInt64
+        @usableFromInline package let session: UInt64
         package let startedAt: Moment
         /// When the call gives up.
         package var deadline: Moment?
         /// The epoch of the value that the task refused last, or that the call wants replaced.
-        package var badEpoch: UInt64?
+        @usableFromInline package var badEpoch: UInt64?
         /// What the task threw when it refused.
-        package var lastError: (any Error)?
+        @usableFromInline package var lastError: (any Error)?
         /// Whether the call wants an update in any case.
         package var isForced = false
         /// Whether the call asked for an update only because the value ends soon.

@@ -183,7 +183,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    @usableFromInline
+    @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: RunnerCore<Dependency>.Machine.Call,
         _ task: (Dependency) async throws -> RunResult<Output>

@@ -46,7 +46,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 
     /// Goes on with a call.
-    @usableFromInline
+    @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: RunnerCore<AccessToken>.Machine.Call,
         _ task: (AccessToken) async throws -> RunResult<Output>

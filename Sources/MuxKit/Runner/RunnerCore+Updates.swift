@@ -99,6 +99,7 @@ extension RunnerCore {
         return own
     }
 
+    @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
         self.observer?.observe(MuxEvent(kind, duration: duration))
     }

@@ -36,7 +36,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     struct LookAgain: Error {}
 
-    let engine: Engine
+    @usableFromInline let engine: Engine
     /// The engine's: a hit follows no more references than it has to.
     @usableFromInline let board: Guarded<Engine.Board>
     let policy: RunnerPolicy
@@ -98,6 +98,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Goes on with a call, as ``run(timeout:_:)`` does.
+    @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: Machine.Call,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>
@@ -117,23 +118,28 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    private nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
+    @inlinable
+    nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
         if let held = self.usable(in: call) { return held }
-        let visit = self.arriveForStored(&call)
+        let visit = self.arrive(&call, self.launchOfStored(for: call.session), canUpdate: self.hasStoredUpdate)
         return try self.departed(visit, await self.engine.answer(to: visit, .sole))
     }
 
     /// What a call ends with that waited for an update; `nil` if it has to do the update itself.
-    private func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
+    @inlinable
+    func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
         guard case .output(let held) = try self.engine.landing(of: visit, answer) else { return nil }
         return self.unlessVoid(held)
     }
 
-    /// All but the wait: what is on the stack of an asynchronous function takes memory while it waits.
-    private func arriveForStored(_ call: inout Machine.Call) -> FlightVisit {
+    /// Whether the runner makes its values itself.
+    @usableFromInline var hasStoredUpdate: Bool { self.storedUpdate != nil }
+
+    /// How a flight of the runner's own update begins and ends.
+    @usableFromInline
+    func launchOfStored(for session: UInt64) -> FlightLaunch {
         let update = self.storedUpdate
-        let session = call.session
-        let launch = Engine.Launch.spawned(name: "mux.update") { [weak self] flight in
+        return .spawned(name: "mux.update") { [weak self] flight in
             guard let update else { return }  // no flight starts without one
             // A flight that was dismissed before its turn came must not meet the next one's update.
             guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
@@ -148,11 +154,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             self?.land(flight, result, insteadOf: failed, since: start)
         }
-        return self.arrive(&call, launch, canUpdate: update != nil)
     }
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
-    private func unlessVoid(_ held: Held) -> Held? { held.parentEpoch >= self.parentEpoch ? held : nil }
+    @inlinable
+    func unlessVoid(_ held: Held) -> Held? { held.parentEpoch >= self.parentEpoch ? held : nil }
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     nonisolated(nonsending) func run<Output: Sendable>(
@@ -220,7 +226,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return call
     }
 
-    private nonisolated(nonsending) func loop<Output: Sendable>(
+    @inlinable
+    nonisolated(nonsending) func loop<Output: Sendable>(
         _ begun: Machine.Call,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
         obtain: (inout Machine.Call) async throws -> Held?
@@ -242,6 +249,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The error, if it is a report that the dependency is no good.
     ///
     /// - Throws: The error as it is, otherwise; a critical one ends the calls of others, too.
+    @usableFromInline
     func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
@@ -250,36 +258,44 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// The value, if the call can use it as it is: looked for first, for what an update needs is made in vain if there is
     /// none to be made.
-    private func usable(in call: Machine.Call) -> Held? {
+    @usableFromInline
+    func usable(in call: Machine.Call) -> Held? {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         return self.engine.withState { $0.machine.usable(in: call, parentEpoch: parentEpoch, at: now) }
     }
 
-    private nonisolated(nonsending) func obtained(
+    @inlinable
+    nonisolated(nonsending) func obtained(
         _ call: inout Machine.Call,
         _ obtain: (inout Machine.Call) async throws -> Held?
     ) async throws -> Held? {
         do {
             return try await obtain(&call)
-        } catch is LookAgain {
-            return nil
-        } catch let critical as RaisedCritical {
-            throw critical.claimed()
         } catch {
-            // The old value, which was to be renewed early, is better than none.
-            let now = self.time.now
-            guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.machine.isGood(at: now) })
-            else {
-                throw error
-            }
-            call.takesEnding = true
+            try self.passOver(error, &call)
             return nil
         }
     }
 
+    /// Has a call look again that obtained nothing.
+    ///
+    /// - Throws: What it ends with, if it cannot go on.
+    @usableFromInline
+    func passOver(_ error: any Error, _ call: inout Machine.Call) throws {
+        if error is LookAgain { return }
+        if let critical = error as? RaisedCritical { throw critical.claimed() }
+        // The old value, which was to be renewed early, is better than none.
+        let now = self.time.now
+        guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.machine.isGood(at: now) }) else {
+            throw error
+        }
+        call.takesEnding = true
+    }
+
     /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
-    private func checkPatience(_ call: Machine.Call) throws {
+    @usableFromInline
+    func checkPatience(_ call: Machine.Call) throws {
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
@@ -294,31 +310,43 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
-    private func arrive(_ call: inout Machine.Call, _ launch: Engine.Launch, canUpdate: Bool) -> FlightVisit {
+    /// All but the wait, and by itself: what is on the stack of an asynchronous function takes memory while it waits.
+    @inlinable
+    @inline(never)
+    func arrive(_ call: inout Machine.Call, _ launch: FlightLaunch, canUpdate: Bool) -> FlightVisit {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         var waits = false
         return self.engine.arrive(
             .sole,
             launch: launch,
-            decide: { state in
-                switch state.machine.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
-                case .use(let held): return .answer(held)
-                case .fail(let error): return .fail(error)
-                case .update:
-                    guard canUpdate else { return .fail(RunnerError.noUpdate) }
-                    guard let deadline = call.deadline else { return .fly }
-                    let timeout = self.timeout(of: call)
-                    return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
-                }
-            },
+            decide: { self.decision(&$0, &call, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
             joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }
 
+    @usableFromInline
+    func decision(
+        _ state: inout RunnerState<Dependency>,
+        _ call: inout Machine.Call,
+        parentEpoch: UInt64,
+        canUpdate: Bool,
+        at now: Moment
+    ) -> Engine.Decision {
+        switch state.machine.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
+        case .use(let held): return .answer(held)
+        case .fail(let error): return .fail(error)
+        case .update:
+            guard canUpdate else { return .fail(RunnerError.noUpdate) }
+            guard let deadline = call.deadline else { return .fly }
+            let timeout = self.timeout(of: call)
+            return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
+        }
+    }
+
     /// The epoch that the value must not be older than.
-    var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
+    @inlinable var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
 }
 
 extension Error {
