@@ -35,7 +35,11 @@ package struct POSIXFileSystem: FileSystem {
             case .create: O_RDWR | O_APPEND | O_CREAT | O_EXCL
             }
         let descriptor = try self.call(.open, on: path) { unsafe open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0o600) }
-        return OpenFile(descriptor: descriptor, path: path) { _ = close($0) }
+        return OpenFile(descriptor: descriptor, path: path) {
+            // A child that is being started has a copy of the descriptor for a moment, and with it the lock.
+            _ = flock($0, LOCK_UN)
+            _ = close($0)
+        }
     }
 
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {

@@ -15,6 +15,7 @@ package final class Guarded<State>: @unchecked Sendable {
     private let lock = NSLock()
     private var state: State
 
+    @usableFromInline
     package init(_ state: sending State) { self.state = state }
 
     @usableFromInline
@@ -35,3 +36,11 @@ package final class Guarded<State>: @unchecked Sendable {
     }
     #endif
 }
+
+#if MUX_TSAN
+/// As with `Mutex`, what is behind the lock is not printed.
+extension Guarded: CustomReflectable {
+    @usableFromInline
+    package var customMirror: Mirror { Mirror(self, children: [:]) }
+}
+#endif

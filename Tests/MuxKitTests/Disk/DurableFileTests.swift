@@ -72,4 +72,21 @@ struct DurableFileTests {
         #expect(throws: MuxStoreError.fileSystem(.makeFolder, code: EINVAL)) { try fileSystem.makeFolder(path) }
         #expect(MuxStoreError.fileSystem(.open, code: ENOSPC).localizedDescription.contains("No space left"))
     }
+
+    @Test func `DK-10 a lock ends with its file even while a child that is being started has a copy of it`() throws {
+        let scratch = Scratch()
+        try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
+        let path = scratch.root.appending(component: "part").path
+        let system = POSIXFileSystem()
+        func lockedCopy() throws -> Int32 {
+            let file = try system.openFile(path, for: .append)
+            #expect(try system.tryLock(file))
+            return dup(file.descriptor)
+        }
+
+        let copy = try lockedCopy()
+
+        #expect(try system.tryLock(try system.openFile(path, for: .append)))
+        close(copy)
+    }
 }

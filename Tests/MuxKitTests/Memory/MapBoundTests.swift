@@ -28,7 +28,8 @@ struct MapBoundTests {
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
     func `MX-24 any bound will do`(bound: Int?) async throws {
         let store = UnreliableStore()
-        let world = World(store: store)
+        let executor = OrderedExecutor()
+        let world = World(store: store, spawn: Spawn(executor: executor))
         store.failsSaves.withLock { $0 = true }
         let policy = MuxPolicy(maximumCount: bound)
         let plain = Map(policy: policy, repository: world.repository) { $0 }
@@ -48,6 +49,7 @@ struct MapBoundTests {
         for key in 0..<50 { #expect(try await kept.request(key: key) == key) }
         #expect(kept.statistics.fetches == 50, "what went is read from disk")
         #expect(plain.statistics.requests == 50)
+        executor.settle()
         kept.expectAtRest()
     }
 
@@ -130,7 +132,8 @@ struct MapBoundTests {
     @Test(arguments: [0, 3]) func `MX-24 what is read from disk is there to fall back to though there is no room`(
         bound: Int
     ) async throws {
-        let world = World()
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
         let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
         _ = try await first.request(key: 1)
         await first.save()
@@ -143,6 +146,7 @@ struct MapBoundTests {
 
         #expect(entry.value == 1)
         #expect(entry.staleReason == .fetchFailed)
+        executor.settle()
         map.expectAtRest()
     }
 

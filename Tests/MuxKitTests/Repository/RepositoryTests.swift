@@ -57,7 +57,8 @@ struct RepositoryTests {
     }
 
     @Test func `RP-02 one with a cache key takes part while alive, registered or not`() async throws {
-        let world = World()
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()
         #expect(await world.repository.saveAll().saved == 1)
@@ -74,6 +75,7 @@ struct RepositoryTests {
             weakly = other
         }
         #expect(weakly == nil, "not retained")
+        executor.settle()
         #expect(await world.repository.saveAll().saved == 0)
     }
 

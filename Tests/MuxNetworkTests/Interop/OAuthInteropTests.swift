@@ -6,7 +6,7 @@ import Testing
 /// The OAuth client against django-oauth-toolkit with rotation and reuse protection.
 @Suite(
     .enabled(if: Interop.oauth != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(3)),
+    .timeLimit(.minutes(5)),
     .serialized
 )
 struct OAuthInteropTests {
