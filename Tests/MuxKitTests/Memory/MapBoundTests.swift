@@ -133,11 +133,11 @@ struct MapBoundTests {
         bound: Int
     ) async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
+        let world = World()
         let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
         _ = try await first.request(key: 1)
         await first.save()
-        let next = world.relaunched(after: .seconds(3_600))
+        let next = world.relaunched(after: .seconds(3_600), spawn: Spawn(executor: executor))
         let map = Map(cacheKey: "Map", policy: .init(maximumCount: bound), repository: next.repository) { _ -> Int in
             throw offline
         }

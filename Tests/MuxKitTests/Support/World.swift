@@ -40,8 +40,8 @@ struct World: Sendable {
     }
 
     /// The same store, met by a process that starts after `downtime`.
-    func relaunched(after downtime: Duration = .zero) -> World {
-        let next = World(store: self.store)
+    func relaunched(after downtime: Duration = .zero, spawn: Spawn = Spawn()) -> World {
+        let next = World(store: self.store, spawn: spawn)
         next.wallShift.withLock { $0 = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime }
         return next
     }
