@@ -31,6 +31,7 @@ final class CountingHelper: RetryHelper {
 
     private let state = Guarded(State())
     private let ready = Tally()
+    private let over = Tally()
 
     /// Whether it wakes while it is still being set up.
     let isHasty: Bool
@@ -46,9 +47,15 @@ final class CountingHelper: RetryHelper {
         self.ready.add()
     }
 
-    func tearDown() { self.state.withLock { $0.tearDowns += 1 } }
+    func tearDown() {
+        self.state.withLock { $0.tearDowns += 1 }
+        self.over.add()
+    }
 
     func fire() { self.state.withLock { $0.wake }?() }
+
+    /// A wait that ends while it is still being set up may be torn down a little later.
+    func waitForTearDown() async { await self.over.reached(1) }
 
     func waitForSetUp(_ count: Int = 1) async { await self.ready.reached(count) }
 

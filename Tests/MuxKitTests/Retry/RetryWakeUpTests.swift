@@ -33,7 +33,10 @@ struct RetryWakeUpTests {
         _ = await self.world.passWaits(1)
 
         _ = try await caller.value
-        for helper in [winner, loser] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+        for helper in [winner, loser] {
+            await helper.waitForTearDown()
+            #expect((helper.setUps, helper.tearDowns) == (1, 1))
+        }
     }
 
     @Test func `F03 a helper is torn down once when the time is over and when the task is cancelled`() async throws {
@@ -48,7 +51,10 @@ struct RetryWakeUpTests {
         second.cancel()
         await #expect(throws: CancellationError.self) { try await second.value }
 
-        for helper in [timed, cancelled] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+        for helper in [timed, cancelled] {
+            await helper.waitForTearDown()
+            #expect((helper.setUps, helper.tearDowns) == (1, 1))
+        }
     }
 
     @Test func `F03 a helper that wakes while it is set up is torn down, and the next is not set up`() {

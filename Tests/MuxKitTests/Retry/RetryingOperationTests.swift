@@ -138,7 +138,10 @@ struct RetryingOperationTests {
         await end.value
         #expect(try operation.result?.get() == 7)
         #expect(self.world.runs.value == 2)
-        for helper in [first, second] { #expect((helper.setUps, helper.tearDowns) == (1, 1)) }
+        for helper in [first, second] {
+            await helper.waitForTearDown()
+            #expect((helper.setUps, helper.tearDowns) == (1, 1))
+        }
     }
 
     @Test(arguments: Manner.allCases)
@@ -164,6 +167,7 @@ struct RetryingOperationTests {
         await first.waitForSetUp()
 
         operation.retry(wakingOn: [.helper(second)])
+        await first.waitForTearDown()
         #expect((first.setUps, first.tearDowns) == (1, 1))
         #expect((second.setUps, second.tearDowns) == (1, 0))
         first.fire()
@@ -172,7 +176,9 @@ struct RetryingOperationTests {
         _ = await self.world.retry.passWaits(1)
 
         await end.value
+        await first.waitForTearDown()
         #expect((first.setUps, first.tearDowns) == (1, 1))
+        await second.waitForTearDown()
         #expect((second.setUps, second.tearDowns) == (1, 1))
         #expect(self.world.runs.value == 2)
     }
@@ -206,6 +212,7 @@ struct RetryingOperationTests {
 
         await end.value  // nobody moves the clock
         #expect(self.world.runs.value == 2)
+        await helper.waitForTearDown()
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
     }
 
@@ -222,6 +229,7 @@ struct RetryingOperationTests {
         await self.clock.waitForSleepers(1)
 
         operation.retry(in: .milliseconds(200))
+        await helper.waitForTearDown()
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
 
         #expect(await self.world.retry.passWaits(1) == [.milliseconds(200)])
@@ -391,6 +399,7 @@ struct RetryingOperationTests {
         operation.cancel()
 
         #expect(operation.isFinished, "before cancel returned")
+        await helper.waitForTearDown()
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
         await end.value
         helper.fire()
@@ -477,6 +486,7 @@ struct RetryingOperationTests {
         #expect(operation.isFinished)
         await end.value
         #expect(self.world.runs.value == 1)
+        await helper.waitForTearDown()
         #expect((helper.setUps, helper.tearDowns) == (1, 1))
     }
 
