@@ -4,10 +4,10 @@ import Foundation
 struct ExternalProgram {
     let path: String
 
-    /// `nil` if there is none of that name.
+    /// `nil` if there is none of that name in the folders of `PATH`.
     init?(_ name: String) {
-        let folders = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"]
-        let paths = folders.map { $0 + "/" + name }
+        let folders = ProcessInfo.processInfo.environment["PATH", default: ""].split(separator: ":")
+        let paths = folders.map { "\($0)/\(name)" }
         guard let path = paths.first(where: FileManager.default.isExecutableFile(atPath:)) else { return nil }
         self.path = path
     }
