@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTesting
 
 /// How often what is asked for is there, on a trace that stays and on one that drifts.
 enum EvictionGroup {
@@ -24,9 +25,9 @@ enum EvictionGroup {
         _ group: String,
         _ name: String,
         _ requests: Int,
-        _ next: (inout SplitMix, Int) -> Int
+        _ next: (inout SplitMix64, Int) -> Int
     ) -> Row {
-        var random = SplitMix(state: 1)
+        var random = SplitMix64(state: 1)
         var table = BoundedTable<Int, Int>(maximumCount: self.capacity)
         var simple = SimpleS3FIFO(capacity: self.capacity)
         var old = LeastRecentlyUsed(capacity: self.capacity)

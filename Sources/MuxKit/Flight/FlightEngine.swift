@@ -127,7 +127,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     deinit {
-        if let inspector { inspector.note(faults: self.faultsNow) }
+        if let inspector {
+            let leftover = self.board.withLock { ($0.state as? any SelfChecking)?.leftover() }
+            inspector.note(faults: self.faultsNow + [leftover].compactMap(\.self))
+        }
         // No caller can wait any more: each of them holds the engine. Work that is never abandoned finishes nevertheless.
         let (running, watch) = self.board.withLock { ($0.running, $0.watch) }
         watch?.cancel()

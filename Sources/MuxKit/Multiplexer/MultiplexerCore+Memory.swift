@@ -108,6 +108,8 @@ extension MultiplexerCore {
             self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
         }
 
+        package func leftover() -> String? { self.evicted.isEmpty ? nil : "what was evicted is held" }
+
         package func violation() -> String? {
             if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
             return (self.slots as? any SelfChecking)?.violation()

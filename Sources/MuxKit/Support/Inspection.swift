@@ -23,4 +23,11 @@ package enum Inspection {
 package protocol SelfChecking {
     /// What is wrong; `nil` if nothing is.
     func violation() -> String?
+
+    /// What should have gone by the time that nobody can use the state any more; `nil` if nothing is left.
+    func leftover() -> String?
+}
+
+extension SelfChecking {
+    package func leftover() -> String? { nil }
 }

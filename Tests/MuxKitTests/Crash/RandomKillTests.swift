@@ -44,7 +44,7 @@ struct RandomKillTests {
 
     /// Changes entries at random until a call to the file system ends the process.
     private static func work(_ path: String, _ who: Int, _ seed: Int, _ round: Int) async throws {
-        var random = SeededGenerator(seed: UInt64(seed))
+        var random = SplitMix64(state: UInt64(seed))
         let call = Int.random(in: 1...120, using: &random)
         let bytes = Int.random(in: 0...600, using: &random)
         let fileSystem = RecordingFileSystem { count, _ in

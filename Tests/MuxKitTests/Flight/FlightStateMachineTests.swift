@@ -189,14 +189,14 @@ struct FlightStateMachineTests {
 
     /// One random script, and the bookkeeping of who is owed an answer.
     private struct Script {
-        var random: SeededGenerator
+        var random: SplitMix64
         var machine = FlightStateMachine<UInt64>()
         var owed: Set<UInt64> = []
         var flights: Set<UInt64> = []
         var lingers: [UInt64] = []
         var lastID: UInt64 = 0
 
-        init(seed: UInt64) { self.random = SeededGenerator(seed: seed) }
+        init(seed: UInt64) { self.random = SplitMix64(state: seed) }
 
         mutating func nextID() -> UInt64 {
             self.lastID += 1

@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .endsAtRest)
@@ -6,7 +7,7 @@ struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, nil] as [Int?])
     func `MX-24 the table does what the plain model does`(capacity: Int?) {
         for seed in 0..<12 {
-            var random = SeededGenerator(seed: UInt64(seed))
+            var random = SplitMix64(state: UInt64(seed))
             var table = BoundedTable<Int, Int>(maximumCount: capacity)
             var model = ReferenceTable(capacity: capacity)
             let pinnedShare = [0, 1, 5, 10][seed % 4]
@@ -129,7 +130,7 @@ struct BoundedTableTests {
 
     @Test func `MX-24 on a skewed trace more is found than least recently used finds`() {
         let trace = ZipfTrace(keys: 50_000)
-        var random = SeededGenerator(seed: 7)
+        var random = SplitMix64(state: 7)
         var table = BoundedTable<Int, Int>(maximumCount: 500)
         var old = LeastRecentlyUsed(capacity: 500)
         var hits = 0
@@ -147,7 +148,7 @@ struct BoundedTableTests {
 
     @Test func `MX-24 when what is popular changes the table follows`() {
         let trace = ZipfTrace(keys: 50_000)
-        var random = SeededGenerator(seed: 8)
+        var random = SplitMix64(state: 8)
         var table = BoundedTable<Int, Int>(maximumCount: 500)
         var old = LeastRecentlyUsed(capacity: 500)
         var hits = 0

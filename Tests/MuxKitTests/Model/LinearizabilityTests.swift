@@ -33,12 +33,12 @@ struct LinearizabilityTests {
 
     private func work(
         _ seed: UInt64,
-        _ body: @escaping @Sendable (inout SeededGenerator, Int) async -> Void
+        _ body: @escaping @Sendable (inout SplitMix64, Int) async -> Void
     ) async {
         await withTaskGroup { group in
             for worker in 0..<4 {
                 group.addTask {
-                    var random = SeededGenerator(seed: seed &* 31 &+ UInt64(worker))
+                    var random = SplitMix64(state: seed &* 31 &+ UInt64(worker))
                     for _ in 0..<6 {
                         await body(&random, Self.keys.randomElement(using: &random) ?? 0)
                         if Bool.random(using: &random) { await self.elsewhere.visit() }

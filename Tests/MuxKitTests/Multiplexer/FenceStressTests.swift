@@ -45,7 +45,7 @@ struct FenceStressTests {
         _ fetch: ScriptedFetch<Int>,
         seed: UInt64
     ) async -> [Int] {
-        var random = SeededGenerator(seed: seed)
+        var random = SplitMix64(state: seed)
         var tooOld: [Int] = []
         for _ in 0..<300 {
             let before = fetch.callCount

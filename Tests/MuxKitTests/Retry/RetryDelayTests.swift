@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .endsAtRest)
@@ -58,7 +59,7 @@ struct RetryDelayTests {
     }
 
     @Test func `E04 full jitter is at least nothing and less than the delay`() {
-        var generator = SeededGenerator(seed: 4)
+        var generator = SplitMix64(state: 4)
         let policy = RetryPolicy(backoff: .fixed(.nanoseconds(10)), jitter: .full)
         let drawn = (0..<1_000).map { _ in
             policy.delay(beforeAttempt: 1, random: .random(in: 0...1, using: &generator))
@@ -104,7 +105,7 @@ struct RetryDelayTests {
     }
 
     private func draws(_ jitter: RetryJitter, seed: UInt64) -> [Duration] {
-        var generator = SeededGenerator(seed: seed)
+        var generator = SplitMix64(state: seed)
         let policy = RetryPolicy(backoff: .fixed(.seconds(8)), jitter: jitter)
         return (0..<10_000).map { _ in
             policy.delay(beforeAttempt: 1, random: .random(in: 0..<1, using: &generator))

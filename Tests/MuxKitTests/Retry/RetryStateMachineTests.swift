@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .endsAtRest)
@@ -92,7 +93,7 @@ struct RetryStateMachineTests {
     /// Plays random events and checks after each what must hold whatever happens.
     @Test(arguments: 0..<300 as Range<UInt64>)
     func `E01 no order of events makes too many attempts or an early one`(seed: UInt64) {
-        var generator = SeededGenerator(seed: seed)
+        var generator = SplitMix64(state: seed)
         func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
         var policy = RetryPolicy(
             maxAttempts: Int.random(in: -1...5, using: &generator),

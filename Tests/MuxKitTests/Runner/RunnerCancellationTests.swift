@@ -170,7 +170,7 @@ struct RunnerCancellationTests {
 
     @Test func `D02 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
         for seed in UInt64(0)..<10_000 {
-            var random = SeededGenerator(seed: seed)
+            var random = SplitMix64(state: seed)
             let gate = Gate<Int>()
             let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }
             let callers = (0..<Int.random(in: 1...5, using: &random)).map { _ in

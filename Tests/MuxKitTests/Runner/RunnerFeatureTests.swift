@@ -352,7 +352,7 @@ struct RunnerFeatureTests {
         options.refreshLifetime = .seconds(3)
         let oauth = OAuthWorld(options)
         let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 1, maximumUpdatesPerWindow: nil))
-        var random = SeededGenerator(seed: 10)
+        var random = SplitMix64(state: 10)
         var successes = 0
         while successes < 5_000 {
             let callers = min(Int.random(in: 1...20, using: &random), 5_000 - successes)

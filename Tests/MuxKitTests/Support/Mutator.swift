@@ -1,3 +1,5 @@
+import MuxTesting
+
 /// Changes bytes at random, the same way for the same seed.
 struct Mutator: RandomNumberGenerator, Sendable {
     private var state: UInt64

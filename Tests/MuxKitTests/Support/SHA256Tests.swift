@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTesting
 import Testing
 
 /// SHA-256 against the examples of the National Institute of Standards and Technology.
@@ -47,7 +48,7 @@ struct SHA256Tests {
 
     @Test func `O02 SHA-256 does not depend on how a message is cut`() {
         for seed in 0..<200 as Range<UInt64> {
-            var random = SeededGenerator(seed: seed)
+            var random = SplitMix64(state: seed)
             let message = (0..<Int.random(in: 0...700, using: &random)).map { _ in
                 UInt8.random(in: .min ... .max, using: &random)
             }

@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTesting
 import Testing
 
 /// What a private cache makes of a server's answer, case by case.

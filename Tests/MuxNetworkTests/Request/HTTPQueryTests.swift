@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(5)))
