@@ -10,13 +10,16 @@ import FoundationNetworking
 ///
 /// Cancelling `data(for:)` and its kin crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So
 /// the caller is resumed by this object at once, and the session's task is cancelled later, on another thread, after
-/// it was resumed; whatever it reports from then on finds no entry here and is dropped.
+/// it was resumed and after the delegate calls that were under way; whatever it reports from then on finds no entry here
+/// and is dropped.
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     typealias Continuation = CheckedContinuation<HTTPReply, any Error>
 
     private struct Running: Sendable {
         var exchange: HTTPExchange
         let sink: any HTTPSink
+        /// Where the delegate is called.
+        let queue: OperationQueue
         /// How long the call may take.
         let limit: Duration?
         /// How long the server may be silent.
@@ -41,6 +44,9 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     ///
     /// An entry is removed when its caller is resumed.
     private let running = Guarded<[Int: Running]>([:])
+
+    /// With a thread of its own, for cancelling waits for the session.
+    private let cancellations = DispatchQueue(label: "mux.http.cancellations")
 
     init(time: TimeSource) { self.time = time }
 
@@ -77,6 +83,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                     running[id] = Running(
                         exchange: exchange,
                         sink: sink,
+                        queue: session.delegateQueue,
                         limit: limit,
                         timeout: timeout,
                         deadline: limit.map { now.advanced(by: $0) } ?? .distantFuture,
@@ -124,7 +131,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     /// Lets the caller go with an error and stops the session's task.
     private func abandon(_ id: Int, _ error: any Error) {
         guard let running = self.finish(id, .failure(error)) else { return }
-        DispatchQueue.global().async { running.task.cancel() }  // never on the cancelling thread
+        // Behind the delegate call that may be under way and still believes in the task, but neither on the delegate's queue,
+        // whose session may wait for it, nor on the cancelling thread.
+        let cancellations = self.cancellations
+        running.queue.addOperation(BlockOperation { cancellations.async { running.task.cancel() } })
     }
 
     @discardableResult
@@ -229,6 +239,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 return nil
             }
         }
+        #if canImport(FoundationNetworking)
+        // A task that has been cancelled is not told where to go: it would end the process (Swift 6.3.1).
+        guard goesOn else { return }
+        #endif
         completionHandler(goesOn ? request : nil)
     }
 

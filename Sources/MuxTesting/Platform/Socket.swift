@@ -181,11 +181,12 @@ package enum Socket {
     /// Gives the descriptor back.
     package static func close(_ descriptor: Int32) { Self.systemClose(descriptor) }
 
-    /// Not inherited by child processes, and writing to a dead peer raises no signal.
+    /// Not inherited by child processes, sends small pieces at once, and writing to a dead peer raises no signal.
     private static func configure(_ descriptor: Int32) {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
-        #if canImport(Darwin)
         var yes: Int32 = 1
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, socklen_t(MemoryLayout<Int32>.size))
+        #if canImport(Darwin)
         setsockopt(descriptor, SOL_SOCKET, SO_NOSIGPIPE, &yes, socklen_t(MemoryLayout<Int32>.size))
         #endif
     }

@@ -142,7 +142,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                DispatchQueue.global().async {
+                // On a thread of its own, for it may wait for what needs the pool.
+                DispatchQueue(label: "MuxTesting.Schedules").async {
                     self.drive(root)
                     continuation.resume()
                 }

@@ -82,7 +82,7 @@ struct TransportCancellationTests {
 
     /// When the call with a number in its path is cancelled.
     private enum Moment: String, CaseIterable {
-        case start, arrival, body, end, never, short
+        case start, arrival, redirection, body, end, never, short
     }
 
     @Test func `K13 two thousand calls with random cancellation neither crash nor hang nor leak`() async throws {
@@ -93,6 +93,9 @@ struct TransportCancellationTests {
             case .arrival:
                 call?.cancel()
                 return LoopbackResponse(body: Data(count: 2000))
+            case .redirection:
+                call?.cancel()
+                return LoopbackResponse(status: 302, headers: ["Location": "/never"])
             case .body: return .held(body: Data(count: 2000), after: 1000) { call?.cancel() }
             case .end: return .held(body: Data(count: 2000), after: 2000) { call?.cancel() }
             case .short: return LoopbackResponse(body: Data(count: 10), claimedLength: 20)
@@ -131,5 +134,47 @@ struct TransportCancellationTests {
         #expect(transport.pendingCount == 0)
         await server.stop()
         #expect(server.openConnectionCount == 0)
+    }
+
+    /// Foundation on Linux ends the process if it is told where to go by a task that has been cancelled.
+    @Test func `K13 a refused redirection and a call cancelled in one do no harm`() async {
+        await #expect(processExitsWith: .success) {
+            let calls = Guarded<[String: Task<HTTPReply, any Error>]>([:])
+            let server = LoopbackServer { request in
+                if request.path.hasSuffix("/cancelled") { calls.withLock { $0[request.path] }?.cancel() }
+                return LoopbackResponse(status: 302, headers: ["Location": "/again"])
+            }
+            let url = try server.start()
+            var options = HTTPTransportOptions()
+            options.maximumRedirects = 0
+            let transport = URLSessionTransport(options)
+            await withTaskGroup { group in
+                for worker in 0..<16 {
+                    group.addTask {
+                        for number in 0..<200 {
+                            let kind = number % 2 == 0 ? "refused" : "cancelled"
+                            let target = url.appending(path: "\(worker)/\(number)/\(kind)")
+                            let call = Task { try await transport.send(HTTPCall(url: target)) }
+                            calls.withLock { $0[target.path()] = call }
+                            _ = await call.result
+                        }
+                    }
+                }
+            }
+            await server.stop()
+        }
+    }
+
+    /// They may wait for a session, which waits for its delegate.
+    @Test func `K13 the delegate is called though all threads of the pool wait`() async {
+        await #expect(processExitsWith: .success) {
+            let held = DispatchSemaphore(value: 0)
+            for _ in 0..<1000 { DispatchQueue.global().async { held.wait() } }
+            let called = DispatchSemaphore(value: 0)
+            let queue = BoundedOperationQueue()
+            queue.addOperation { called.signal() }
+            // One thread a second is added to a pool that waits: the call would come after minutes.
+            guard called.wait(timeout: .now() + 60) == .success else { exit(1) }
+        }
     }
 }
