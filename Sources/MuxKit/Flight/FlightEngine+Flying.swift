@@ -3,11 +3,11 @@ extension FlightEngine {
 
     @inlinable
     func launch(_ flight: FlightID, of key: Key) {
-        guard let running = self.board.withLock({ $0.running[flight] }),
-            case .spawned(let name, let work) = running.launch
-        else { return }
+        let (running, work) = self.board.withLock { ($0.running[flight], $0.work) }
+        guard let running, let work else { return }
         let node = self.node(key)
-        let task = self.spawn(name: name, priority: running.priority, of: flight, node, work)
+        let name = self.options.name
+        let task = self.spawn(name: name, priority: running.priority, for: node) { await work(key, flight) }
         // A caller may have joined, or all may have left, before there was a task to tell.
         let meanwhile = self.board.withLock { board in
             board.running[flight]?.task = task
@@ -127,7 +127,7 @@ extension FlightEngine {
                 case .restart(let next): .restart(next)
                 }
             if case .restart = step, let running {
-                board.running[next] = RunningFlight(launch: running.launch, priority: running.priority)
+                board.running[next] = RunningFlight(priority: running.priority)
                 if let deadline { board.addDeadline(of: next, key, at: deadline) }
             }
             return (step, running?.linger)

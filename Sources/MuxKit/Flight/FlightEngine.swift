@@ -36,13 +36,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
     @usableFromInline package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
 
-    @usableFromInline package typealias Launch = FlightLaunch
+    /// Does the work of a flight in a task of the engine's, and calls ``land(_:of:failed:settle:)`` in the end, whatever happens.
+    @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
+
     @usableFromInline package typealias Waiter = FlightCaller
     @usableFromInline typealias Answer = FlightAnswer<Landing>
 
     /// What owners choose.
     @usableFromInline
     package struct Options: Sendable {
+        /// What the tasks are called that do the work.
+        @usableFromInline package var name: String
         /// How long a flight that nobody waits for is left running, in case somebody comes; `nil` to let it finish.
         package var linger: Duration?
         /// How long a flight may take; `nil` for as long as it likes.
@@ -55,12 +59,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline package var wouldDeadlock: any Error
 
         package init(
+            name: String,
             linger: Duration?,
             deadline: Duration? = nil,
             timedOut: any Error = CancellationError(),
             whenTimedOut: (@Sendable (inout State, Moment) -> Void)? = nil,
             wouldDeadlock: any Error
         ) {
+            self.name = name
             self.linger = linger
             self.deadline = deadline
             self.timedOut = timedOut
@@ -72,6 +78,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     struct Board: Sendable {
         @usableFromInline var state: State
+        @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine<Waiter>] = [:]
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         @usableFromInline var deadlines = Deadlines<Key>()
@@ -140,6 +147,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    /// Says what does the work of flights that callers do not do themselves; to be called before anybody arrives.
+    package func flies(with work: @escaping Work) { self.board.withLock { $0.work = work } }
+
     /// Names the flights of `key` among those of all engines.
     @inlinable
     package func node(_ key: Key) -> FlightNode { FlightNode(self, key) }
@@ -157,7 +167,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// - Parameters:
     ///   - isolation: Where the caller runs, and goes on running.
     ///   - key: What the flight is about.
-    ///   - launch: Who does the work if a flight has to start.
+    ///   - leads: Whether the caller does the work itself if a flight has to start.
     ///   - decide: Called under the lock, once.
     ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
     ///     already.
@@ -168,12 +178,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
-        launch: Launch,
+        leads: Bool = false,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
-        let visit = self.arrive(key, launch: launch, decide: decide, joined: joined, arrived: arrived)
+        let visit = self.arrive(key, leads: leads, decide: decide, joined: joined, arrived: arrived)
         return try self.landing(of: visit, await self.answer(to: visit, key))
     }
 
@@ -198,18 +208,18 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// Settles what a call gets, or what it waits for; ``answer(isolation:to:_:)`` and ``landing(of:_:)`` have to follow.
     ///
-    /// The parameters are those of ``enter(isolation:_:launch:decide:joined:arrived:)``.
+    /// The parameters are those of ``enter(isolation:_:leads:decide:joined:arrived:)``.
     @inlinable
     package func arrive(
         _ key: Key,
-        launch: Launch,
+        leads: Bool = false,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) -> FlightVisit {
         var wait: (FlightNode, FlightNode)?
         let caller = FlightCaller(FlightCallerState())
-        switch self.arrival(of: caller, at: key, launch, &wait, decide: decide, joined: joined) {
+        switch self.arrival(of: caller, at: key, leads: leads, &wait, decide: decide, joined: joined) {
         case .resume(let result):
             arrived()
             return FlightVisit(Answer(result))
@@ -252,7 +262,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     func arrival(
         of visitor: FlightCaller,
         at key: Key,
-        _ launch: Launch,
+        leads: Bool,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void
@@ -271,7 +281,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 guard board.withMachine(of: key, { $0.starts(flight) }) else {
                     return .resume(.success(.output(output)))
                 }
-                board.running[flight] = RunningFlight(launch: launch, priority: priority)
+                board.running[flight] = RunningFlight(priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 return .resumeAndLaunch(output, flight)
             case .flyNoLonger(let duration, let instead): patience = (duration, instead)
@@ -279,7 +289,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             guard !isCancelled else { return .resume(.failure(CancellationError())) }
             let ticket = board.nextID()
-            if launch.isByCaller, board.withMachine(of: key, { $0.starts(ticket) }) {
+            if leads, board.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
             if let caller {
@@ -291,7 +301,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             switch board.withMachine(of: key, { $0.arrives(visitor, ticket: ticket) }) {
             case .start(let flight):
-                board.running[flight] = RunningFlight(launch: launch, priority: priority)
+                board.running[flight] = RunningFlight(priority: priority)
                 if let deadline { board.addDeadline(of: flight, key, at: deadline) }
                 joined(&board.state, ticket, false)
                 return .wait(ticket, .launch, patience)

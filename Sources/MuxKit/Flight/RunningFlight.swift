@@ -1,20 +1,6 @@
-/// Who does the work of a flight that has to start.
-@usableFromInline
-package enum FlightLaunch: Sendable {
-    /// A task of the engine's; the work calls ``FlightEngine/land(_:of:failed:settle:)`` in the end, whatever happens.
-    case spawned(name: String, @Sendable (FlightID) async -> Void)
-    /// The caller that found no flight running.
-    case byCaller
-
-    @usableFromInline var isByCaller: Bool {
-        if case .byCaller = self { true } else { false }
-    }
-}
-
 /// What belongs to a flight that runs in a task of the engine's.
 @usableFromInline
 struct RunningFlight: Sendable {
-    @usableFromInline let launch: FlightLaunch
     @usableFromInline var task: Task<Void, Never>?
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest of its callers.
@@ -22,10 +8,7 @@ struct RunningFlight: Sendable {
     @usableFromInline var isCancelled = false
 
     @usableFromInline
-    init(launch: FlightLaunch, priority: TaskPriority) {
-        self.launch = launch
-        self.priority = priority
-    }
+    init(priority: TaskPriority) { self.priority = priority }
 
     /// Notes that a caller of `priority` joined.
     ///
@@ -44,12 +27,9 @@ extension Spawn {
     func callAsFunction(
         name: String,
         priority: TaskPriority,
-        of flight: FlightID,
-        _ node: FlightNode,
-        _ work: @escaping @Sendable (FlightID) async -> Void
+        for node: FlightNode,
+        _ work: @escaping @Sendable () async -> Void
     ) -> Task<Void, Never> {
-        self(name: name, priority: priority) {
-            await FlightNode.$current.withValue(node) { await work(flight) }
-        }
+        self(name: name, priority: priority) { await FlightNode.$current.withValue(node) { await work() } }
     }
 }

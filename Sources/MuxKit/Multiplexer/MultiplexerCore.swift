@@ -46,6 +46,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             case .cancel(let linger): linger
             }
         let options = FlightEngine<Key, MuxEntry<Value>, State>.Options(
+            name: "mux.fetch",
             linger: linger,
             deadline: policy.fetchTimeout,
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
@@ -53,6 +54,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         )
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
         self.board = self.engine.board
+        self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
         if persistence != nil { repository.attach(self) }
     }
 
@@ -80,21 +82,20 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
-        let visit = self.arrive(key, options)
-        return try self.departed(visit, key, await self.engine.answer(to: visit, key))
+        let isUsual = options == .init()
+        let visit = self.arrive(key, options, isUsual: isUsual)
+        return try self.departed(visit, key, isUsual: isUsual, await self.engine.answer(to: visit, key))
     }
 
     /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
     @inlinable
     @inline(never)
-    func arrive(_ key: Key, _ options: RequestOptions) -> FlightVisit {
+    func arrive(_ key: Key, _ options: RequestOptions, isUsual: Bool) -> FlightVisit {
         let now = self.repository.time.now
-        let isUsual = options == .init()
         let limits = isUsual ? self.usualLimits : options.limits(self.policy)
         var met: MuxEvent.Kind?
         return self.engine.arrive(
             key,
-            launch: .spawned(name: "mux.fetch") { [weak self] flight in await self?.fly(key, flight) },
             decide: { state in
                 let decision = Self.decide(state.slots.requestedSlot(of: key), at: now, limits)
                 switch decision {
@@ -127,11 +128,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func departed(
         _ visit: FlightVisit,
         _ key: Key,
+        isUsual: Bool,
         _ answer: FlightCallerState.Answer?
     ) throws -> MuxEntry<Value> {
-        self.engine.withState { state in
-            if !state.wishes.isEmpty { state.wishes[visit.ticket] = nil }
-        }
+        if !isUsual { self.engine.withState { $0.wishes[visit.ticket] = nil } }
         guard case .output(let entry) = try self.engine.landing(of: visit, answer) else { throw CancellationError() }
         if entry.staleReason == .outOfPatience {
             self.engine.withState { $0.statistics.staleServed += 1 }

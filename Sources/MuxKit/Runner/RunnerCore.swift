@@ -49,7 +49,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package let epochs: RunnerEpochs
     let observer: (any MuxObserver)?
     let watchers = RunnerEvents()
-    private let storedUpdate: StoredUpdate?
+    /// Whether the runner makes its values itself.
+    @usableFromInline let hasStoredUpdate: Bool
 
     package init(
         _ value: Dependency? = nil,
@@ -67,9 +68,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.wallTime = wallTime
         self.parent = parent
         self.epochs = RunnerEpochs(parent: parent)
-        self.storedUpdate = update
+        self.hasStoredUpdate = update != nil
         self.observer = observer
         let options = Engine.Options(
+            name: "mux.update",
             linger: policy.cancelsUnwantedUpdates ? .zero : nil,
             deadline: policy.updateTimeout,
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
@@ -85,6 +87,17 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let state = RunnerState(Machine(value, expiry: expiry), self.epochs)
         self.engine = FlightEngine(state, options, time: time, spawn: spawn)
         self.board = self.engine.board
+        guard let update else { return }
+        self.engine.flies { [weak self] _, flight in
+            guard let (failed, session, start) = self?.updateBegins(flight) else { return }
+            let result: Result<Updated, any Error>
+            do {
+                result = .success(try await update(failed, session))
+            } catch {
+                result = .failure(error)
+            }
+            self?.land(flight, result, insteadOf: failed, since: start)
+        }
     }
 
     // MARK: - Running
@@ -120,8 +133,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     @inlinable
     nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
-        if let held = self.usable(in: call) { return held }
-        let visit = self.arrive(&call, self.launchOfStored(for: call.session), canUpdate: self.hasStoredUpdate)
+        let visit = self.arrive(&call, canUpdate: self.hasStoredUpdate)
         return try self.departed(visit, await self.engine.answer(to: visit, .sole))
     }
 
@@ -132,28 +144,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return self.unlessVoid(held)
     }
 
-    /// Whether the runner makes its values itself.
-    @usableFromInline var hasStoredUpdate: Bool { self.storedUpdate != nil }
-
-    /// How a flight of the runner's own update begins and ends.
-    @usableFromInline
-    func launchOfStored(for session: UInt64) -> FlightLaunch {
-        let update = self.storedUpdate
-        return .spawned(name: "mux.update") { [weak self] flight in
-            guard let update else { return }  // no flight starts without one
-            // A flight that was dismissed before its turn came must not meet the next one's update.
-            guard self?.engine.workBegins(flight, of: .sole, { _, _ in }) ?? true else { return }
-            self?.updateStarts()
-            let start = self?.time.now
-            let failed = self?.held
-            let result: Result<Updated, any Error>
-            do {
-                result = .success(try await update(failed, session))
-            } catch {
-                result = .failure(error)
-            }
-            self?.land(flight, result, insteadOf: failed, since: start)
-        }
+    /// A flight of the runner's own update begins.
+    ///
+    /// - Returns: What it is to replace, the session that needs it, and the time; `nil` if it was dismissed before its turn
+    ///   came, and must not meet the next one's update.
+    private func updateBegins(_ flight: FlightID) -> (failed: Held?, session: UInt64, start: Moment)? {
+        var session: UInt64 = 0
+        guard self.engine.workBegins(flight, of: .sole, { state, _ in session = state.machine.session })
+        else { return nil }
+        self.updateStarts()
+        return (self.held, session, self.time.now)
     }
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
@@ -167,9 +167,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(call, task) { call in
-            if let held = self.usable(in: call) { return held }
             let flight: FlightID
-            let visit = self.arrive(&call, .byCaller, canUpdate: true)
+            let visit = self.arrive(&call, leads: true, canUpdate: true)
             switch try self.engine.landing(of: visit, await self.engine.answer(to: visit, .sole)) {
             case .output(let held): return held
             case .lead(let id): flight = id
@@ -256,15 +255,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         throw self.raise(cause, call)
     }
 
-    /// The value, if the call can use it as it is: looked for first, for what an update needs is made in vain if there is
-    /// none to be made.
-    @usableFromInline
-    func usable(in call: Machine.Call) -> Held? {
-        let parentEpoch = self.parentEpoch
-        let now = self.time.now
-        return self.engine.withState { $0.machine.usable(in: call, parentEpoch: parentEpoch, at: now) }
-    }
-
     @inlinable
     nonisolated(nonsending) func obtained(
         _ call: inout Machine.Call,
@@ -313,13 +303,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// All but the wait, and by itself: what is on the stack of an asynchronous function takes memory while it waits.
     @inlinable
     @inline(never)
-    func arrive(_ call: inout Machine.Call, _ launch: FlightLaunch, canUpdate: Bool) -> FlightVisit {
+    func arrive(_ call: inout Machine.Call, leads: Bool = false, canUpdate: Bool) -> FlightVisit {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         var waits = false
         return self.engine.arrive(
             .sole,
-            launch: launch,
+            leads: leads,
             decide: { self.decision(&$0, &call, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
             joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
@@ -334,7 +324,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         canUpdate: Bool,
         at now: Moment
     ) -> Engine.Decision {
-        switch state.machine.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
+        switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
         case .use(let held): return .answer(held)
         case .fail(let error): return .fail(error)
         case .update:

@@ -2,23 +2,38 @@
 @usableFromInline
 package struct RunnerState<Dependency: Sendable>: Sendable {
     package var machine: DependencyStateMachine<Dependency> {
-        didSet { self.publish() }
+        get { self.quiet }
+        _modify {
+            defer { self.publish() }
+            yield &self.quiet
+        }
     }
+    private var quiet: DependencyStateMachine<Dependency>
     /// The dependency as a call that begins now can use it; `nil` if the machine has to be asked.
     @usableFromInline package private(set) var ready: ReadyDependency<Dependency>?
     private let epochs: RunnerEpochs
 
     package init(_ machine: DependencyStateMachine<Dependency>, _ epochs: RunnerEpochs) {
-        self.machine = machine
+        self.quiet = machine
         self.epochs = epochs
         self.publish()
     }
 
+    /// Answers a call, which changes nothing of what is published.
+    package mutating func answer(
+        to call: inout DependencyStateMachine<Dependency>.Call,
+        parentEpoch: UInt64,
+        policy: RunnerPolicy,
+        at now: Moment
+    ) -> DependencyStateMachine<Dependency>.Answer {
+        self.quiet.answer(to: &call, parentEpoch: parentEpoch, policy: policy, at: now)
+    }
+
     private mutating func publish() {
         // The parent's epoch is another lock's: whoever takes the value compares it.
-        let held = self.machine.current(parentEpoch: 0)
+        let held = self.quiet.current(parentEpoch: 0)
         self.ready = held.map(ReadyDependency.init)
-        self.epochs.changed(epoch: self.machine.epoch, heldParentEpoch: held?.parentEpoch)
+        self.epochs.changed(epoch: self.quiet.epoch, heldParentEpoch: held?.parentEpoch)
     }
 }
 

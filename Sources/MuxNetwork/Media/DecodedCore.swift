@@ -22,8 +22,9 @@ final class DecodedCore<Value: Sendable>: Sendable {
         self.media = media
         self.makeCache = makeCache
         self.decode = decode
-        let options = Engine.Options(linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
+        let options = Engine.Options(name: "mux.decode", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(makeCache(), options, time: repository.time, spawn: repository.spawn)
+        self.engine.flies { [weak self] url, flight in await self?.fly(url, flight) }
         repository.attach(self)
     }
 
@@ -35,7 +36,6 @@ final class DecodedCore<Value: Sendable>: Sendable {
         if let value = self.cached(url) { return value }
         let landing = try await self.engine.enter(
             url,
-            launch: .spawned(name: "mux.decode") { [weak self] flight in await self?.fly(url, flight) },
             decide: { _ in .fly },
             joined: { _, _, _ in }
         )

@@ -45,8 +45,9 @@ final class MediaCore: Sendable {
         self.budget = budget
         self.turnstile = Turnstile(limit: folder.limits.parallelDownloads)
         // The last one who leaves stops the download, which keeps what it has.
-        let options = Engine.Options(linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
+        let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: repository.time, spawn: repository.spawn)
+        self.engine.flies { [weak self] name, flight in await self?.fly(name, flight) }
         repository.attach(self)
     }
 
@@ -62,7 +63,6 @@ final class MediaCore: Sendable {
         var met = MuxEvent.Kind.missed
         let landing = try await self.engine.enter(
             name,
-            launch: .spawned(name: "mux.media") { [weak self] flight in await self?.fly(url, name, flight) },
             decide: { _ in .fly },
             joined: { state, _, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
@@ -97,10 +97,10 @@ final class MediaCore: Sendable {
 
     // MARK: - Flights
 
-    private func fly(_ url: URL, _ name: MediaName, _ flight: FlightID) async {
+    private func fly(_ name: MediaName, _ flight: FlightID) async {
         while true {
             do {
-                let (file, isFetched) = try await self.obtain(url, name, flight)
+                let (file, isFetched) = try await self.obtain(name, flight)
                 return self.landed(file, isFetched, name, flight)
             } catch is MediaFolder.Fenced {
                 // Whoever waits wants what is there after the fence.
@@ -113,7 +113,7 @@ final class MediaCore: Sendable {
     }
 
     /// The file on disk, or else from the server.
-    private func obtain(_ url: URL, _ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
+    private func obtain(_ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
         try await self.open()
         if let file = try await self.findOnDisk(name) { return (file, false) }
         try await self.turnstile.enter(
@@ -127,13 +127,13 @@ final class MediaCore: Sendable {
         self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted)
         let download = MediaDownload(
-            url: url,
+            url: name.url,
             name: name,
             folder: self.folder,
             exchange: self.exchange,
             course: RetryCourse(
                 self.retry,
-                host: self.budget.flatMap { budget in url.host().map { RetryHost($0, budget: budget) } },
+                host: self.budget.flatMap { budget in name.url.host().map { RetryHost($0, budget: budget) } },
                 time: self.repository.time
             ),
             check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },

@@ -5,12 +5,15 @@ import MuxKit
 ///
 /// Made of a hash and the URL's extension: no URL can name another's file or one outside the folder, no name is too long
 /// for a file system, and players recognise the file. A fragment is not part of what is fetched, and does not count.
-package struct MediaName: Sendable, Hashable {
+package struct MediaName: Sendable {
+    /// What is fetched.
+    let url: URL
     /// The name of the complete file.
     package let file: String
 
     /// The names of the files of `url`.
     package init(_ url: URL) {
+        self.url = url
         let text = url.absoluteString.prefix { $0 != "#" }
         let hash = SHA256.text(SHA256.hash(String(text))).prefix(32)
         let suffix = url.pathExtension.lowercased()
@@ -37,4 +40,10 @@ package struct MediaName: Sendable, Hashable {
         }
         return name
     }
+}
+
+extension MediaName: Hashable {
+    package static func == (a: MediaName, b: MediaName) -> Bool { a.file == b.file }
+
+    package func hash(into hasher: inout Hasher) { hasher.combine(self.file) }
 }
