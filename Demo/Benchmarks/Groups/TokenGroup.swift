@@ -17,6 +17,11 @@ enum TokenGroup {
         }
         let whole = try await contest.play()
 
+        var united = Contest(rounds: effort.rounds(5))
+        united.add { try await StormGroup.bareWakeUp(StormGroup.callers).whole }
+        united.add { try await self.wakeUp(StormGroup.callers).whole }
+        let all = try await united.play()
+
         var wakeUps = Contest(rounds: effort.rounds(5))
         wakeUps.add { try await StormGroup.bareWakeUp(StormGroup.callers).nanoseconds }
         wakeUps.add { try await self.wakeUp(StormGroup.callers).nanoseconds }
@@ -26,6 +31,14 @@ enum TokenGroup {
                 group,
                 "the whole, update of 1 ms, per caller",
                 whole,
+                figure: 1,
+                limit: ("bare parked continuations", 0),
+                goals: [.timesLimit(2)]
+            ),
+            Row(
+                group,
+                "the whole, all with the old token, per caller",
+                all,
                 figure: 1,
                 limit: ("bare parked continuations", 0),
                 goals: [.timesLimit(2)]
@@ -66,8 +79,8 @@ enum TokenGroup {
             return .updatedDependency(self.new)
         }
         // A caller that comes late would take the new token at once, and never arrive: none does, for the update waits for all.
-        _ = try await self.all(callers, runner)
-        return landing.wait(callers)
+        let whole = try await self.all(callers, runner)
+        return landing.wait(callers, whole: whole)
     }
 
     private static func all(_ callers: Int, _ runner: DependentRunner<String>) async throws -> Double {

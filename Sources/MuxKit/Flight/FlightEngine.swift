@@ -97,6 +97,18 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
         }
 
+        /// Notes that a caller of `priority` joined.
+        ///
+        /// - Returns: The flight's task, if there is one already and it is to be raised.
+        @inlinable
+        mutating func raise(_ flight: FlightID, to priority: TaskPriority) -> Task<Void, Never>? {
+            // Looked at first: changing what is in a dictionary allocates, for each who comes.
+            guard let place = self.running.index(forKey: flight), self.running.values[place].priority < priority
+            else { return nil }
+            self.running[flight]?.priority = priority
+            return self.running[flight]?.task
+        }
+
         /// The keys that have flights, in the order in which these began: the order of a dictionary is chance.
         var keysInFlight: [Key] {
             self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
@@ -307,20 +319,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return .wait(ticket, .launch, patience)
             case .join(let flight):
                 joined(&board.state, ticket, true)
-                return .wait(
-                    ticket,
-                    .joined(slow: board.running[flight]?.raised(to: priority), linger: nil),
-                    patience
-                )
+                return .wait(ticket, .joined(slow: board.raise(flight, to: priority), linger: nil), patience)
             case .adopt(let flight):
                 joined(&board.state, ticket, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
-                return .wait(
-                    ticket,
-                    .joined(slow: board.running[flight]?.raised(to: priority), linger: linger),
-                    patience
-                )
+                return .wait(ticket, .joined(slow: board.raise(flight, to: priority), linger: linger), patience)
             }
         }
     }

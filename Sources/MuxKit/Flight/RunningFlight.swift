@@ -9,16 +9,6 @@ struct RunningFlight: Sendable {
 
     @usableFromInline
     init(priority: TaskPriority) { self.priority = priority }
-
-    /// Notes that a caller of `priority` joined.
-    ///
-    /// - Returns: The task, if there is one already and it is to be raised.
-    @usableFromInline
-    mutating func raised(to priority: TaskPriority) -> Task<Void, Never>? {
-        guard self.priority < priority else { return nil }
-        self.priority = priority
-        return self.task
-    }
 }
 
 extension Spawn {

@@ -13,6 +13,7 @@ public struct CriticalError: Error {
 }
 
 /// A critical error on its way to all callers, one of which originated it.
+@usableFromInline
 package struct RaisedCritical: Error {
     private let underlying: any Error
     private let isClaimed = Guarded(false)

@@ -1,8 +1,9 @@
 extension DependencyStateMachine {
     /// When a value turns bad by itself.
+    @usableFromInline
     package struct Expiry: Sendable {
         /// From when on it is renewed before it is used.
-        package let renewal: Moment
+        @usableFromInline package let renewal: Moment
         /// From when on it is no good.
         package let end: Moment
 
@@ -26,17 +27,18 @@ extension DependencyStateMachine {
         /// Raised with every change of the value or of what is known about it.
         package let revision: UInt64
         /// When it turns bad by itself; `nil` if nobody knows.
-        package let expiry: Expiry?
+        @usableFromInline package let expiry: Expiry?
     }
 
     /// How a session ends.
+    @usableFromInline
     package enum End: Sendable, Equatable {
         /// The runner was reset.
         case reset
         /// The owner signed out.
         case signOut
 
-        package var error: RunnerError {
+        @usableFromInline package var error: RunnerError {
             switch self {
             case .reset: .reset
             case .signOut: .signedOut
@@ -45,6 +47,7 @@ extension DependencyStateMachine {
     }
 
     /// What a call gets.
+    @usableFromInline
     package enum Answer: Sendable {
         /// Run the task with this.
         case use(Held)

@@ -7,58 +7,56 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     @usableFromInline
     package struct Call: Sendable {
         @usableFromInline package let session: UInt64
-        package let startedAt: Moment
+        @usableFromInline package let startedAt: Moment
         /// When the call gives up.
-        package var deadline: Moment?
+        @usableFromInline package var deadline: Moment?
         /// The epoch of the value that the task refused last, or that the call wants replaced.
         @usableFromInline package var badEpoch: UInt64?
         /// What the task threw when it refused.
         @usableFromInline package var lastError: (any Error)?
         /// Whether the call wants an update in any case.
-        package var isForced = false
+        @usableFromInline package var isForced = false
         /// Whether the call asked for an update only because the value ends soon.
-        package fileprivate(set) var isEarly = false
+        @usableFromInline package internal(set) var isEarly = false
         /// Whether the call takes a value that ends soon.
-        package var takesEnding = false
+        @usableFromInline package var takesEnding = false
         /// How many updates the call has asked for after a refusal.
-        package private(set) var updates = 0
+        @usableFromInline package internal(set) var updates = 0
 
         package init(session: UInt64, startedAt: Moment) {
             self.session = session
             self.startedAt = startedAt
         }
-
-        fileprivate mutating func asksForUpdate() { self.updates += 1 }
     }
 
-    private var held: Held?
+    @usableFromInline var held: Held?
 
     /// Raised with every change of the value, also to none.
-    package private(set) var epoch: UInt64 = 0
+    @usableFromInline package private(set) var epoch: UInt64 = 0
 
     /// Raised when a session ends.
-    package private(set) var session: UInt64 = 0
+    @usableFromInline package private(set) var session: UInt64 = 0
 
     /// Raised with every change of the value or of what is known about it.
     private var revision: UInt64 = 0
 
     /// How the last session ended.
-    private var lastEnd = End.reset
+    @usableFromInline var lastEnd = End.reset
 
     /// Why every call fails until something changes.
-    private var refusal: RunnerError?
+    @usableFromInline var refusal: RunnerError?
 
     /// Why every call fails until the runner is reset or a value is set.
-    private var critical: RaisedCritical?
+    @usableFromInline var critical: RaisedCritical?
 
     /// What the last update threw, and until when it is not tried again.
-    private var failure: (error: any Error, until: Moment)?
+    @usableFromInline var failure: (error: any Error, until: Moment)?
 
     /// The value that a task refused last.
-    private var refusedEpoch: UInt64?
+    @usableFromInline var refusedEpoch: UInt64?
 
     /// When refused values were replaced: as many as a window may have.
-    private var replacements: [Moment] = []
+    @usableFromInline var replacements: [Moment] = []
 
     /// Counts what is told to those who watch the runner.
     private var lastEvent: UInt64 = 0
@@ -85,12 +83,14 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// The value, unless it was made with a parent's value that has been replaced.
+    @inlinable
     package func current(parentEpoch: UInt64) -> Held? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
     /// The value that a call may use as things stand; `nil` if it has to ask with ``answer(to:parentEpoch:policy:at:)``.
+    @inlinable
     package func usable(in call: Call, parentEpoch: UInt64, at now: Moment) -> Held? {
         guard call.session == self.session, let held = self.current(parentEpoch: parentEpoch),
             held.epoch != call.badEpoch
@@ -109,6 +109,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package func wasRefused(_ held: Held) -> Bool { self.refusedEpoch == held.epoch }
 
     /// A call wants the dependency, and waits for an update if there is to be one.
+    @inlinable
     package mutating func answer(
         to call: inout Call,
         parentEpoch: UInt64,
@@ -124,27 +125,27 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         call.isEarly = current.map { $0.epoch != call.badEpoch } ?? false
         if let failure, now < failure.until { return .fail(failure.error) }
         guard let current, !call.isEarly, !call.isForced else { return .update }
+        if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
+        self.refusedEpoch = current.epoch
+        call.updates += 1
+        return .update
+    }
+
+    /// Why there is to be no update for a call that has refused the value, if there were too many.
+    @usableFromInline
+    mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
         guard call.updates < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
-            return .fail(
-                RunnerError.tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
-            )
+            return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
         }
-        if let limit = policy.maximumUpdatesPerWindow {
-            self.replacements.removeAll { now.duration(since: $0) >= policy.window }
-            guard self.replacements.count < limit else {
-                return .fail(
-                    RunnerError.tooManyUpdatesInWindow(
-                        count: self.replacements.count,
-                        window: policy.window,
-                        underlying: call.lastError
-                    )
-                )
-            }
-        }
-        self.refusedEpoch = current.epoch
-        call.asksForUpdate()
-        return .update
+        guard let limit = policy.maximumUpdatesPerWindow else { return nil }
+        self.replacements.removeAll { now.duration(since: $0) >= policy.window }
+        guard self.replacements.count >= limit else { return nil }
+        return .tooManyUpdatesInWindow(
+            count: self.replacements.count,
+            window: policy.window,
+            underlying: call.lastError
+        )
     }
 
     // MARK: - What happened

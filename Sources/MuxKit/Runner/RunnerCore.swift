@@ -39,7 +39,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline let engine: Engine
     /// The engine's: a hit follows no more references than it has to.
     @usableFromInline let board: Guarded<Engine.Board>
-    let policy: RunnerPolicy
+    @usableFromInline let policy: RunnerPolicy
     @usableFromInline let time: TimeSource
     @usableFromInline let hitClock: HitClock
     let wallTime: @Sendable () -> Date
@@ -116,7 +116,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         from call: Machine.Call,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.loop(call, task) { call in try await self.obtainStored(&call) }
+        try await self.loop(call, leads: false, task) { visit, answer, _ in try self.departed(visit, answer) }
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
@@ -124,17 +124,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var call = self.begun(nil)
         call.isForced = true
         call.badEpoch = self.held?.epoch
-        return try await self.loop(call) { held, _ in
+        return try await self.loop(call, leads: false) { held, _ in
             .output(held)
-        } obtain: { call in
-            try await self.obtainStored(&call)
+        } receive: { visit, answer, _ in
+            try self.departed(visit, answer)
         }
-    }
-
-    @inlinable
-    nonisolated(nonsending) func obtainStored(_ call: inout Machine.Call) async throws -> Held? {
-        let visit = self.arrive(&call, canUpdate: self.hasStoredUpdate)
-        return try self.departed(visit, await self.engine.answer(to: visit, .sole))
     }
 
     /// What a call ends with that waited for an update; `nil` if it has to do the update itself.
@@ -166,10 +160,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
         update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.loop(call, task) { call in
+        try await self.loop(call, leads: true, task) { visit, answer, call in
             let flight: FlightID
-            let visit = self.arrive(&call, leads: true, canUpdate: true)
-            switch try self.engine.landing(of: visit, await self.engine.answer(to: visit, .sole)) {
+            switch try self.engine.landing(of: visit, answer) {
             case .output(let held): return held
             case .lead(let id): flight = id
             }
@@ -225,24 +218,59 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return call
     }
 
+    /// Waits for the dependency and runs `task` with it, until the task accepts it.
+    ///
+    /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
+    ///
+    /// - Parameters:
+    ///   - begun: The call.
+    ///   - leads: Whether the call does an update itself that it is the first to need.
+    ///   - task: Accepts or refuses the dependency.
+    ///   - receive: What an arrival that was answered brings; `nil` if the call has to look again.
+    /// - Returns: What the task returned.
+    /// - Throws: What the task threw that is not about the dependency, or why there is none.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
         _ begun: Machine.Call,
+        leads: Bool,
         _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
-        obtain: (inout Machine.Call) async throws -> Held?
+        receive: (FlightVisit, FlightCallerState.Answer?, Machine.Call) async throws -> Held?
     ) async throws -> Output {
         var call = begun
         while true {
             try self.checkPatience(call)
-            guard let held = try await self.obtained(&call, obtain) else { continue }
-            do {
-                if case .output(let output) = try await task(held, call) { return output }
-                call.lastError = nil
-            } catch {
-                call.lastError = try self.report(error, call)
-            }
-            call.badEpoch = held.epoch
+            let visit = self.arrive(&call, leads: leads)
+            let answer = await self.engine.answer(to: visit, .sole)
+            if let output = try await self.attempt(task, visit, answer, &call, receive) { return output }
         }
+    }
+
+    /// Runs `task` with the dependency, if there is one now, and notes why if it returns nothing.
+    @inlinable
+    @inline(never)
+    nonisolated(nonsending) func attempt<Output: Sendable>(
+        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
+        _ visit: FlightVisit,
+        _ answer: FlightCallerState.Answer?,
+        _ call: inout Machine.Call,
+        _ receive: (FlightVisit, FlightCallerState.Answer?, Machine.Call) async throws -> Held?
+    ) async throws -> Output? {
+        let held: Held
+        do {
+            guard let received = try await receive(visit, answer, call) else { return nil }
+            held = received
+        } catch {
+            try self.passOver(error, &call)
+            return nil
+        }
+        do {
+            if case .output(let output) = try await task(held, call) { return output }
+            call.lastError = nil
+        } catch {
+            call.lastError = try self.report(error, call)
+        }
+        call.badEpoch = held.epoch
+        return nil
     }
 
     /// The error, if it is a report that the dependency is no good.
@@ -253,19 +281,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
         throw self.raise(cause, call)
-    }
-
-    @inlinable
-    nonisolated(nonsending) func obtained(
-        _ call: inout Machine.Call,
-        _ obtain: (inout Machine.Call) async throws -> Held?
-    ) async throws -> Held? {
-        do {
-            return try await obtain(&call)
-        } catch {
-            try self.passOver(error, &call)
-            return nil
-        }
     }
 
     /// Has a call look again that obtained nothing.
@@ -296,16 +311,18 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    private func timeout(of call: Machine.Call) -> any Error {
+    @usableFromInline
+    func timeout(of call: Machine.Call) -> any Error {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
-    /// All but the wait, and by itself: what is on the stack of an asynchronous function takes memory while it waits.
+    /// Looks for the dependency, and joins or starts an update if there is none that the call can use.
     @inlinable
     @inline(never)
-    func arrive(_ call: inout Machine.Call, leads: Bool = false, canUpdate: Bool) -> FlightVisit {
+    func arrive(_ call: inout Machine.Call, leads: Bool) -> FlightVisit {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
+        let canUpdate = leads || self.hasStoredUpdate
         var waits = false
         return self.engine.arrive(
             .sole,
@@ -316,7 +333,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         )
     }
 
-    @usableFromInline
+    @inlinable
     func decision(
         _ state: inout RunnerState<Dependency>,
         _ call: inout Machine.Call,

@@ -8,7 +8,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
             yield &self.quiet
         }
     }
-    private var quiet: DependencyStateMachine<Dependency>
+    @usableFromInline var quiet: DependencyStateMachine<Dependency>
     /// The dependency as a call that begins now can use it; `nil` if the machine has to be asked.
     @usableFromInline package private(set) var ready: ReadyDependency<Dependency>?
     private let epochs: RunnerEpochs
@@ -20,6 +20,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     }
 
     /// Answers a call, which changes nothing of what is published.
+    @inlinable
     package mutating func answer(
         to call: inout DependencyStateMachine<Dependency>.Call,
         parentEpoch: UInt64,

@@ -102,6 +102,8 @@ public final class LoopbackServer: Sendable {
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
+                // First this: a child process that is being started holds a copy, and the port would be taken for a moment.
+                Socket.shutDown(descriptor)
                 Socket.close(descriptor)
                 Socket.close(wakeUp.wait)
                 Socket.close(wakeUp.wake)
