@@ -23,6 +23,15 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
+    /// Opens without those who are missing.
+    func giveUp() {
+        let waiting = self.state.withLock { state in
+            state.missing = 0
+            return state.waiting.take()
+        }
+        waiting?.resume()
+    }
+
     /// Counts the callers of a multiplexer or a runner, the one that starts the flight included.
     func observe(_ event: MuxEvent) {
         switch event.kind {

@@ -98,8 +98,13 @@ enum StormGroup {
         let nanoseconds = await Contest.nanoseconds {
             for _ in 0..<callers {
                 Task {
-                    do { try await call() } catch { failure.withLock { $0 = error } }
-                    departures.add()
+                    do {
+                        try await call()
+                        departures.add()
+                    } catch {
+                        failure.withLock { $0 = error }
+                        departures.giveUp()
+                    }
                 }
             }
             await departures.all()

@@ -38,18 +38,35 @@ extension FlightEngine {
     ///   - change: Called under the lock; returns the answer, `nil` if the flights are to be left alone, and what the caller
     ///     of this gets.
     /// - Returns: What `change` said.
+    @discardableResult
     package func dismissAll<R>(
         cancelling: Bool,
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending R {
+        let (result, farewell) = self.dismissed(cancelling: cancelling, change)
+        farewell()
+        return result
+    }
+
+    /// Does what ``dismissAll(cancelling:_:)`` does, but for telling anybody.
+    ///
+    /// - Returns: What `change` said, and what answers the callers and cancels the flights.
+    package func dismissed<R>(
+        cancelling: Bool,
+        _ change: (inout State) -> sending (Result<Output, any Error>?, R)
+    ) -> sending (R, farewell: @Sendable () -> Void) {
         let (waiters, flights, (answer, result)) = self.board.withLock { board in
             let answer = change(&board.state)
             let keys = answer.0 == nil ? [] : board.keysInFlight
             let actions = keys.map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
             return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
         }
-        if let answer { Self.wake(waiters, with: answer) }
-        if cancelling { self.cancel(flights) }
-        return result
+        return (
+            result,
+            {
+                if let answer { Self.wake(waiters, with: answer) }
+                if cancelling { self.cancel(flights) }
+            }
+        )
     }
 }

@@ -36,7 +36,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
     @usableFromInline package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
 
-    /// Does the work of a flight in a task of the engine's, and calls ``land(_:of:failed:settle:)`` in the end, whatever happens.
+    /// Does the work of a flight in a task of the engine's, and calls ``land(_:of:failed:settle:)`` in the end, unless
+    /// ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` says that the flight is over.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
     @usableFromInline package typealias Waiter = FlightCaller

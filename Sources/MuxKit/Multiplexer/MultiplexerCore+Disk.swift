@@ -187,16 +187,20 @@ extension MultiplexerCore: SessionParticipant {
 
     package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
-    package func sessionEnded() {
-        _ = self.engine.dismissAll(cancelling: true) { state in
+    package func sessionEnded() -> @Sendable () -> Void {
+        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
             state.refreshedOnDisk = nil
             state.isDomainRemovalPending = false
             state.newerOnDisk = []
             return (.failure(MuxError.sessionEnded), state.slots.removeAll())
         }
-        self.watchers.changedAll()
-        self.tell(.sessionEnded)
+        withExtendedLifetime(former) {}
+        return {
+            farewell()
+            self.watchers.changedAll()
+            self.tell(.sessionEnded)
+        }
     }
 
     // MARK: - Others with the same name

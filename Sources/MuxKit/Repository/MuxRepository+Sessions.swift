@@ -66,9 +66,15 @@ extension MuxRepository {
             try await self.removeOwed(into: &report)
             return settled
         }
-        for participant in self.participants { participant.sessionEnded() }
+        Self.end(self.participants)
         self.registry.withLock { $0.sessionEpoch = epoch }
         return epoch
+    }
+
+    /// Ends the session in memory: first all forget it, then those who wait hear of it, and find nothing of it anywhere.
+    private static func end(_ participants: [any SessionParticipant]) {
+        let farewells = participants.map { $0.sessionEnded() }
+        for farewell in farewells { farewell() }
     }
 
     /// Removes what an earlier sign-out could not remove; in the lane.
@@ -131,7 +137,7 @@ extension MuxRepository {
             } catch {
                 report.failures.append(error)
             }
-            for participant in participants { participant.sessionEnded() }
+            Self.end(participants)
             // Not before: until then nobody outside the lane may learn the new session's number.
             if let raised {
                 self.registry.withLock { registry in
@@ -173,10 +179,10 @@ extension MuxRepository {
                 found = try await self.store.sessionEpoch()
                 if found < epoch { try await self.store.raiseSessionEpoch(to: epoch) }
             } catch {
-                for participant in concerned { participant.sessionEnded() }
+                Self.end(concerned)
                 return .failure(error)
             }
-            for participant in concerned { participant.sessionEnded() }
+            Self.end(concerned)
             self.registry.withLock { registry in
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false

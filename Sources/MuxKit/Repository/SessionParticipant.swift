@@ -14,8 +14,10 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// - Throws: What went wrong; the sign-out goes on, and removes what it can.
     func sessionWillEnd(before epoch: UInt64) async throws
 
-    /// Ends the session in memory: fences flights, answers their callers, forgets values. Synchronous and final.
-    func sessionEnded()
+    /// Ends the session in memory: fences flights, forgets values. Synchronous and final.
+    ///
+    /// - Returns: What answers those who wait. It is called when all participants have forgotten the session.
+    func sessionEnded() -> @Sendable () -> Void
 
     /// Removes what the participant itself keeps on disk of the session that ended.
     ///

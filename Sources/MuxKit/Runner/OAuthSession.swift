@@ -77,12 +77,15 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// The vault's: it is what finds out that a session was ended elsewhere.
     var identity: ObjectIdentifier { ObjectIdentifier(self.vault) }
 
-    func sessionEnded() {
+    func sessionEnded() -> @Sendable () -> Void {
         // Between the two layers' ends, a call may hand the old grant to a new flight of the lower one: hence the third.
-        self.lower.end(.signOut, isTold: false)
+        let first = self.lower.ended(.signOut, isTold: false)
         self.vault.sessionEnded()
-        self.upper.end(.signOut)
-        self.lower.end(.signOut)
+        let others = [self.upper.ended(.signOut), self.lower.ended(.signOut)]
+        return {
+            first()
+            for farewell in others { farewell() }
+        }
     }
 
     func sessionWillEnd(before epoch: UInt64) async throws {

@@ -50,12 +50,18 @@ extension RunnerCore {
     }
 
     /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
-    package func end(_ end: Machine.End, isTold: Bool = true) {
-        let number: UInt64? = self.engine.dismissAll(cancelling: true) { state in
+    package func end(_ end: Machine.End) { self.ended(end)() }
+
+    /// Does what ``end(_:)`` does, but for telling anybody, which what it returns does.
+    package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
+        let (number, farewell): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
             state.machine.ended(end)
             return (.failure(end.error), isTold ? state.machine.nextEvent() : nil)
         }
-        if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
+        return {
+            farewell()
+            if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
+        }
     }
 
     /// How many callers wait and how many updates run: zero at rest.

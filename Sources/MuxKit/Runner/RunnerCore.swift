@@ -131,7 +131,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// What a call ends with that waited for an update; `nil` if it has to do the update itself.
+    /// What a call gets that arrived and was answered; `nil` if it has to look again, because the parent's value was replaced.
     @inlinable
     func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
         guard case .output(let held) = try self.engine.landing(of: visit, answer) else { return nil }
@@ -143,11 +143,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// - Returns: What it is to replace, the session that needs it, and the time; `nil` if it was dismissed before its turn
     ///   came, and must not meet the next one's update.
     private func updateBegins(_ flight: FlightID) -> (failed: Held?, session: UInt64, start: Moment)? {
+        let parentEpoch = self.parentEpoch
+        var failed: Held?
         var session: UInt64 = 0
-        guard self.engine.workBegins(flight, of: .sole, { state, _ in session = state.machine.session })
-        else { return nil }
+        let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
+            failed = state.current(parentEpoch: parentEpoch)
+            session = state.session
+        }
+        guard begins else { return nil }
         self.updateStarts()
-        return (self.held, session, self.time.now)
+        return (failed, session, self.time.now)
     }
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
@@ -193,10 +198,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             defer { if isNoted, let caller { FlightGraph.end(caller, waitsFor: node) } }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
-                guard self.engine.workBegins(flight, of: .sole, { _, _ in }) else { throw LookAgain() }
+                let epoch = self.parentEpoch
+                let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
+                    failed = state.current(parentEpoch: epoch)
+                }
+                guard begins else { throw LookAgain() }
+                parentEpoch = epoch
                 self.updateStarts()
-                parentEpoch = self.parentEpoch
-                failed = self.held
                 return try await update(failed?.value, call)
             }
             return (.success(Updated(updated, parentEpoch: parentEpoch)), failed)

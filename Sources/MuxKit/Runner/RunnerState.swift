@@ -19,6 +19,14 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.publish()
     }
 
+    /// Raised when a session ends.
+    package var session: UInt64 { self.quiet.session }
+
+    /// The value, unless it was made with a parent's value that has been replaced.
+    package func current(parentEpoch: UInt64) -> DependencyStateMachine<Dependency>.Held? {
+        self.quiet.current(parentEpoch: parentEpoch)
+    }
+
     /// Answers a call, which changes nothing of what is published.
     @inlinable
     package mutating func answer(

@@ -32,33 +32,8 @@ package final class Guarded<State>: @unchecked Sendable {
 
     @inlinable
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
-        #if os(Linux)
-        if let result = try self.withLockIfFree(body) { return result }
-        return try self.withLockOnceFree(body)
-        #else
         try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
-        #endif
     }
-
-    #if os(Linux)
-    @inlinable
-    func withLockIfFree<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R? {
-        try self.mutex.withLockIfAvailable { (state: inout sending State) throws(E) -> sending R in try body(&state) }
-    }
-
-    /// Tries for as long as somebody else takes to look something up, and only then asks the kernel.
-    ///
-    /// The kernel hands a lock on to whoever has waited longest, which has to wake up first (Swift 6.3.1): once two threads
-    /// wait there, every lock of theirs takes that long.
-    @inlinable
-    @inline(never)
-    func withLockOnceFree<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
-        for _ in 0..<100 {
-            if let result = try self.withLockIfFree(body) { return result }
-        }
-        return try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
-    }
-    #endif
     #endif
 }
 

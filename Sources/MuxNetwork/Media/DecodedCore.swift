@@ -88,14 +88,15 @@ final class DecodedCore<Value: Sendable>: Sendable {
 }
 
 extension DecodedCore: SessionParticipant {
-    func sessionEnded() {
+    func sessionEnded() -> @Sendable () -> Void {
         let next = self.makeCache()
-        let former = self.engine.dismissAll(cancelling: true) { state in
+        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
             let former = state
             state = next
             return (.failure(MuxError.sessionEnded), former)
         }
         withExtendedLifetime(former) {}
+        return farewell
     }
 
     func clearMemory() { self.cache.removeAll() }

@@ -32,7 +32,7 @@ extension MediaCore {
     nonisolated(nonsending) func remove(_ name: MediaName) async throws {
         try await self.openForRemoval()
         self.engine.fence(name) { state in
-            state.verified[name] = nil
+            state.verified[name.file] = nil
             state.progress[name] = nil
         }
         let folder = self.folder
@@ -63,8 +63,8 @@ extension MediaCore {
 extension MediaCore: SessionParticipant {
     var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
-    func sessionEnded() {
-        let running = self.engine.dismissAll(cancelling: true) { state in
+    func sessionEnded() -> @Sendable () -> Void {
+        let (running, farewell) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics
             let opening = state.opening
@@ -73,7 +73,10 @@ extension MediaCore: SessionParticipant {
             state.opening = opening &+ 1
             return (.failure(MuxError.sessionEnded), running)
         }
-        for name in running { self.watchers.fail(name, MuxError.sessionEnded) }
+        return {
+            farewell()
+            for name in running { self.watchers.fail(name, MuxError.sessionEnded) }
+        }
     }
 
     func removeTraces() async throws {

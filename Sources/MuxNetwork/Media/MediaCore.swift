@@ -15,7 +15,7 @@ final class MediaCore: Sendable {
         /// Which digests callers that wait want.
         var digests: [MediaName: Set<String>] = [:]
         /// Which digests files were found to have.
-        var verified: [MediaName: String] = [:]
+        var verified: [String: String] = [:]
         /// Which opening of the folder counts; a session that ends makes it another.
         var opening: UInt64 = 1
         /// Whether the folder was opened for that.
@@ -86,11 +86,11 @@ final class MediaCore: Sendable {
 
     /// Checks a file whose flight may not have known that somebody wants a digest.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws {
-        guard self.engine.withState({ $0.verified[name] }) != digest else { return }
+        guard self.engine.withState({ $0.verified[name.file] }) != digest else { return }
         let folder = self.folder
         let found = try await OffPool.run { Result { try folder.digest(of: name) } }.get()
         guard let found else { throw MediaError.removed }
-        if found == digest { return self.engine.withState { $0.verified[name] = digest } }
+        if found == digest { return self.engine.withState { $0.verified[name.file] = digest } }
         try await self.remove(name)
         throw MediaError.wrongDigest
     }
@@ -139,7 +139,7 @@ final class MediaCore: Sendable {
             check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
             digests: { [weak self] in self?.engine.withState { $0.digests[name] } ?? [] },
             verified: { [weak self] digest in
-                self?.engine.report(from: flight, of: name) { $0.verified[name] = digest }
+                self?.engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
             }
         )
         return (try await download.run(), true)
@@ -147,7 +147,7 @@ final class MediaCore: Sendable {
 
     /// The complete file, if it is there and what those who wait expect.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
-        let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name]) }
+        let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
         return try await OffPool.run {
             Result { () throws -> URL? in

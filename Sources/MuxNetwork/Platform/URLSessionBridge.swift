@@ -240,7 +240,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             }
         }
         #if canImport(FoundationNetworking)
-        // A task that has been cancelled is not told where to go: it would end the process (Swift 6.3.1).
+        // A task that is cancelled, or about to be, is not told where to go: it might end the process (Swift 6.3.1).
         guard goesOn else { return }
         #endif
         completionHandler(goesOn ? request : nil)
@@ -250,7 +250,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         _ session: URLSession,
         task: URLSessionTask,
         didReceive challenge: URLAuthenticationChallenge,
-        completionHandler: @escaping (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
+        completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
     ) {
         #if !canImport(FoundationNetworking)
         guard challenge.protectionSpace.authenticationMethod != NSURLAuthenticationMethodServerTrust else {
@@ -263,7 +263,8 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             exchange.challenged(refusal)
             return nil
         }
-        completionHandler(.cancelAuthenticationChallenge, nil)
+        // On Linux this waits for the session, which may wait for the delegate's queue.
+        self.cancellations.async { completionHandler(.cancelAuthenticationChallenge, nil) }
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {

@@ -82,8 +82,9 @@ public final class URLSessionTransport: HTTPTransport {
     ) async throws -> HTTPReply {
         let origin = try call.validated()
         let timeout = call.timeout ?? self.options.timeout
-        // Our own timer rules; the session's, which knows only whole seconds on Linux, comes a little later.
-        var request = URLRequest(url: call.url, timeoutInterval: max(0, timeout.secondsValue).rounded(.up) + 1)
+        // Our own timer rules; the session's, which does not wait for those who are slow to hear of it, comes a day later.
+        let day = 86_400.0
+        var request = URLRequest(url: call.url, timeoutInterval: min(max(0, timeout.secondsValue) + day, 1e9))
         request.httpMethod = call.method
         request.httpBody = call.body
         for (name, value) in call.headers { request.setValue(value, forHTTPHeaderField: name) }

@@ -50,6 +50,30 @@ struct SignOutTests {
         number.unregister()
     }
 
+    @Test func `RP-04 whoever hears that the session is over finds nothing of it anywhere`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let first = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }.register()
+        // The caller hears of it while all these are told.
+        let crowd = (0..<500).map { number in
+            Multiplexer<Int>(cacheKey: "Of the crowd \(number)", repository: world.repository) { number }
+        }
+        let last = Multiplexer<Int>(cacheKey: "Last", repository: world.repository) { 1 }
+        for multiplexer in crowd { multiplexer.store(1) }
+        last.store(1)
+        let caller = Task { () -> Int? in
+            _ = try? await first.request()
+            return last.cachedValue
+        }
+        await gate.waitForCall(1)
+
+        await world.repository.clearAll()
+
+        #expect(await caller.value == nil)
+        withExtendedLifetime(crowd) {}
+        first.unregister()
+    }
+
     @Test func `RP-04 a fetch of the old session is never kept, and does not hold up the new one`() async throws {
         let world = World()
         let gate = Gate<String>()

@@ -35,14 +35,12 @@ struct TokenRemovalTests {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()
         tokens.failsDeletes.withLock { $0 = true }  // as if the process died before it came to that
-        let store = MemoryStore()
-        let duringSignOut = DuringSignOut()
-        let repository = MuxRepository(store: store, observer: duringSignOut)
-        // Its session ends before that of the runner, which was made later.
-        let name = Multiplexer<String>(cacheKey: "Name", repository: repository) { "Alice" }
+        let store = UnreliableStore()
+        let repository = MuxRepository(store: store)
         let oauth = Self.runner(tokens, repository)
         let setting = Guarded<Task<Void, any Error>?>(nil)
-        duringSignOut.action.withLock { action in
+        // In the middle: the epoch is raised, and nothing has ended in memory yet.
+        store.afterRaise.withLock { action in
             action = {
                 let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
                 setting.withLock { $0 = task }
@@ -54,9 +52,9 @@ struct TokenRemovalTests {
         _ = await setting.withLock { $0 }?.result
 
         #expect(setting.withLock { $0 } != nil)
+        store.afterRaise.withLock { $0 = {} }
         let next = Self.runner(tokens, MuxRepository(store: store))
         #expect(try await next.run { .output($0) } == "new")
-        #expect(name.cachedValue == nil)
     }
 
     private static func runner(
@@ -84,19 +82,5 @@ struct TokenRemovalTests {
         store.failsRemovals.withLock { $0 = true }
 
         #expect(try await oauth.call(runner) == "alice")
-    }
-}
-
-/// Does something in the middle of the first sign-out, as soon as the session of a multiplexer has ended.
-private struct DuringSignOut: MuxObserver {
-    let action = Guarded<@Sendable () -> Void>({})
-
-    func observe(_ event: MuxEvent) {
-        guard event.kind == .sessionEnded else { return }
-        let action = self.action.withLock { action in
-            defer { action = {} }
-            return action
-        }
-        action()
     }
 }

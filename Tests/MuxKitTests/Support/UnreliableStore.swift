@@ -14,6 +14,7 @@ struct UnreliableStore: MuxStore {
     let beforeRemoval = Guarded<@Sendable () async -> Void>({})
     let beforeLoad = Guarded<@Sendable () -> Void>({})
     let afterLoad = Guarded<@Sendable () async -> Void>({})
+    let afterRaise = Guarded<@Sendable () -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
     private func pass(_ fails: Guarded<Bool>) throws {
@@ -29,6 +30,7 @@ struct UnreliableStore: MuxStore {
     func raiseSessionEpoch(to epoch: UInt64) async throws {
         try self.pass(self.failsEpochs)
         try await self.memory.raiseSessionEpoch(to: epoch)
+        self.afterRaise.withLock { $0 }()
     }
 
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {

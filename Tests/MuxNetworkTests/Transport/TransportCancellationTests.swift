@@ -177,4 +177,37 @@ struct TransportCancellationTests {
             guard called.wait(timeout: .now() + 60) == .success else { exit(1) }
         }
     }
+
+    /// Takes its time, so that the session waits for its delegate most of the time.
+    private struct SlowSink: HTTPSink {
+        let checksum = Guarded<UInt64>(0)
+
+        func receive(head: HTTPReply) {}
+
+        func receive(_ piece: Data) {
+            self.checksum.withLock { $0 = piece.reduce(into: $0) { $0 = $0 &* 31 &+ UInt64($1) } }
+        }
+    }
+
+    @Test func `K13 a password that is asked for beside a busy download does not stop the session`() async throws {
+        let server = LoopbackServer { request in
+            guard request.path == "/large" else {
+                return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""])
+            }
+            return LoopbackResponse(body: Data(count: 16 << 20))
+        }
+        let url = try server.start()
+        let transport = self.transport
+        let isOver = Guarded(false)
+        let download = Task {
+            defer { isOver.withLock { $0 = true } }
+            return try await transport.stream(HTTPCall(url: url.appending(path: "large")), into: SlowSink())
+        }
+        await server.waitForRequest()
+        repeat {
+            #expect(try await transport.send(HTTPCall(url: url)).status == 401)
+        } while !isOver.withLock(\.self)
+        #expect(try await download.value.status == 200)
+        await server.stop()
+    }
 }
