@@ -46,7 +46,7 @@ struct DiskWishTests {
         let entry = try await number.requestEntry(.staleWhileRevalidate)
         #expect(entry.value == 1)
         #expect(entry.staleReason == .revalidating)
-        #expect(world.events.count(of: .servedStale) == 1)
+        await world.events.wait(for: .servedStale)
         #expect(number.statistics.staleServed == 1)
         await self.fetch.waitForCall(1)
         self.fetch.open(returning: 2)

@@ -52,6 +52,8 @@ struct FlightContextTests {
         let seen = Guarded<TaskPriority?>(nil)
         let number = Multiplexer<Int>(repository: world.repository) {
             try await gate.pass()
+            // It may be running before the caller who started it holds its task, and raises it then.
+            for _ in 0..<10_000 where Task.currentPriority != .high { await Task.yield() }
             seen.withLock { $0 = Task.currentPriority }
             return 1
         }

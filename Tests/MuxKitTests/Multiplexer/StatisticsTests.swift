@@ -107,14 +107,16 @@ struct StatisticsTests {
     }
 
     @Test func `MX-28 without an observer no event is made`() async throws {
-        func ask(_ repository: MuxRepository) async throws -> Int {
+        func ask(_ repository: MuxRepository, settling: () async -> Void = {}) async throws -> Int {
             let before = SpiedKey.asked.withLock { $0 }
             let map = MultiplexerMap<SpiedKey, Int>(repository: repository) { $0.number }
             for _ in 0..<10 { _ = try await map.request(key: SpiedKey(number: 1)) }
+            await settling()
             return SpiedKey.asked.withLock { $0 } - before
         }
         let silent = try await ask(MuxRepository(store: MemoryStore(), clock: VirtualClock()))
-        let observed = try await ask(World().repository)
+        let world = World()
+        let observed = try await ask(world.repository) { await world.events.wait(for: .fetched) }
         #expect(silent == 0)
         #expect(observed == 12, "nine hits, a miss, and a fetch that began and ended")
     }
