@@ -9,6 +9,7 @@ struct OAuthScenario: Sendable {
     private let runner: OAuthDependentRunner<String, String>
     private let signOuts = Guarded(0)
     private let revocations = Guarded(0)
+    /// Counts one for each set, and one more if its tokens were dead when they came.
     private let sets = Guarded(0)
 
     init(_ schedule: SeededExecutor) {
@@ -89,6 +90,7 @@ struct OAuthScenario: Sendable {
     private func set() async throws {
         self.sets.withLock { $0 += 1 }
         let tokens = try await self.world.server.signIn(user: "alice", password: "a")
+        if self.world.server.authorize(tokens.access) == nil { self.sets.withLock { $0 += 1 } }
         do {
             try await self.runner.set(
                 refresh: tokens.refresh,

@@ -7,10 +7,16 @@ import Testing
 struct BatchEdgeTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
-    private let world = World()
+    private let executor: OrderedExecutor
+    private let world: World
     /// The batches that were fetched.
     private let batches = Guarded<[[Int]]>([])
     private let leaveAtOnce = MuxPolicy(whenAbandoned: .cancel(linger: .zero))
+
+    init() {
+        self.executor = OrderedExecutor()
+        self.world = World(spawn: Spawn(executor: self.executor))
+    }
 
     private func map(_ batching: MuxBatching = .init(window: .seconds(1))) -> Map {
         Map(policy: self.leaveAtOnce, batching: batching, repository: self.world.repository) { keys in
@@ -23,10 +29,12 @@ struct BatchEdgeTests {
     private func gather(_ key: Int, _ map: Map, fetches: Int) async -> Task<Int, any Error> {
         let caller = Task { try await map.request(key: key) }
         await self.world.events.wait(for: .fetchStarted, count: fetches)
+        self.executor.settle()
         return caller
     }
 
     private func passWindow() async {
+        self.executor.settle()
         // One sleeper is the deadline of the flights, the other one the window.
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advance(by: .seconds(1))

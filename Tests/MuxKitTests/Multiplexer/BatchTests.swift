@@ -4,9 +4,15 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .endsAtRest)
 struct BatchTests {
-    private let world = World()
+    private let executor: OrderedExecutor
+    private let world: World
     /// The batches that were fetched, each sorted.
     private let batches = Guarded<[[Int]]>([])
+
+    init() {
+        self.executor = OrderedExecutor()
+        self.world = World(spawn: Spawn(executor: self.executor))
+    }
 
     private func map(
         _ batching: MuxBatching = .init(window: .seconds(1)),
@@ -23,6 +29,8 @@ struct BatchTests {
     /// Lets the window pass once that many fetches have begun.
     private func passWindow(fetches: Int) async {
         await self.world.events.wait(for: .fetchStarted, count: fetches)
+        // Each of them has come to the batch then.
+        self.executor.settle()
         // One sleeper is the deadline of the flights, the other one the window.
         await self.world.clock.waitForSleepers(2)
         self.world.clock.advance(by: .seconds(1))
