@@ -19,6 +19,7 @@ struct SiblingTests {
         let refreshes = Guarded(0)
         let signIns = Guarded(0)
         let gate = Guarded<Gate<Void>?>(nil)
+        let events = EventTally()
 
         init(
             _ tests: SiblingTests,
@@ -28,7 +29,7 @@ struct SiblingTests {
         ) {
             let (server, refreshes, signIns, gate) = (tests.server, self.refreshes, self.signIns, self.gate)
             let clock = tests.clock
-            self.repository = MuxRepository(store: caches, clock: clock)
+            self.repository = MuxRepository(store: caches, observer: self.events, clock: clock)
             self.runner = OAuthDependentRunner(
                 store: tokens ?? tests.tokens,
                 lease: freezing(
@@ -154,6 +155,47 @@ struct SiblingTests {
         #expect(name.cachedValue == nil)
         #expect(try await widget.call(self.server) == "alice")
         #expect(widget.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `D06 a sign-out does not remove what a sibling has stored for the next session`() async throws {
+        let caches = UnreliableStore()
+        let (app, widget) = (Sibling(self, caches: caches), Sibling(self, caches: caches))
+        _ = try await app.call(self.server)
+        _ = try await widget.call(self.server)
+        // When the session has ended everywhere, and before its tokens are removed.
+        caches.beforeRemoval.withLock { action in
+            action = {
+                caches.beforeRemoval.withLock { $0 = {} }
+                self.server.expireAllAccessTokens()
+                await #expect(throws: RunnerError.self) { try await widget.call(self.server) }
+                await #expect(throws: Never.self) { try await widget.call(self.server) }
+            }
+        }
+
+        await app.runner.signOut()
+
+        #expect(widget.signIns.withLock { $0 } == 1)
+        let next = Sibling(self, caches: caches)
+        #expect(try await next.call(self.server) == "alice")
+        #expect(next.signIns.withLock { $0 } == 0)
+    }
+
+    @Test func `B11 a refresh that failed is no interrupted one to the process that tried it`() async throws {
+        let (app, widget) = self.siblings()
+        _ = try await app.call(self.server)
+        self.server.expireAllAccessTokens()
+        self.server.failNextRefreshes(with: .unavailable)
+        await #expect(throws: FakeOAuthError.self) { try await app.call(self.server) }
+
+        #expect(try await app.call(self.server) == "alice")
+
+        #expect(app.events.count(of: .updateInterrupted) == 0)
+        // To another one it is.
+        self.server.expireAllAccessTokens()
+        self.server.failNextRefreshes(with: .unavailable)
+        await #expect(throws: FakeOAuthError.self) { try await app.call(self.server) }
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(widget.events.count(of: .updateInterrupted) > 0)
     }
 
     @Test func `D06 the next session of a sibling is taken up`() async throws {
