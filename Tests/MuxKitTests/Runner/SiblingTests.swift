@@ -19,6 +19,7 @@ struct SiblingTests {
         let refreshes = Guarded(0)
         let signIns = Guarded(0)
         let gate = Guarded<Gate<Void>?>(nil)
+        let signInGate = Guarded<Gate<Void>?>(nil)
         let events = EventTally()
 
         init(
@@ -28,7 +29,7 @@ struct SiblingTests {
             freezing: (any MuxLease) -> any MuxLease = { $0 }
         ) {
             let (server, refreshes, signIns, gate) = (tests.server, self.refreshes, self.signIns, self.gate)
-            let clock = tests.clock
+            let (clock, signInGate) = (tests.clock, self.signInGate)
             self.repository = MuxRepository(store: caches, observer: self.events, clock: clock)
             self.runner = OAuthDependentRunner(
                 store: tokens ?? tests.tokens,
@@ -55,6 +56,7 @@ struct SiblingTests {
                 signIn: {
                     signIns.withLock { $0 += 1 }
                     let tokens = try await server.signIn(user: "alice", password: "a")
+                    try await signInGate.withLock { $0 }?.pass(ignoringCancellation: true)
                     return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
                 }
             )
@@ -178,6 +180,28 @@ struct SiblingTests {
         let next = Sibling(self, caches: caches)
         #expect(try await next.call(self.server) == "alice")
         #expect(next.signIns.withLock { $0 } == 0)
+    }
+
+    @Test func `B11 a sign-in does not write over tokens that were set meanwhile`() async throws {
+        let (app, widget) = self.siblings()
+        let gate = Gate<Void>()
+        app.signInGate.withLock { $0 = gate }
+        let call = Task { try await app.call(self.server) }
+        await gate.waitForCall(1)
+        let tokens = try await self.server.signIn(user: "alice", password: "a")
+        try await app.runner.set(refresh: tokens.refresh, access: tokens.access)
+
+        gate.open()
+
+        #expect(try await call.value == "alice")
+        self.server.expireAllAccessTokens()
+        #expect(try await app.call(self.server) == "alice")
+        #expect(app.refreshes.withLock { $0 } == 1)
+        #expect(try await widget.call(self.server) == "alice")
+        #expect(widget.signIns.withLock { $0 } == 0)
+        #expect(self.server.statistics.signIns == 2)
+        let stored = String(decoding: try #require(self.tokens.peek), as: UTF8.self)
+        #expect(!stored.contains(tokens.refresh), "its successor is")
     }
 
     @Test func `B11 a refresh that failed is no interrupted one to the process that tried it`() async throws {
