@@ -49,6 +49,10 @@ struct MapScenario: Sendable {
 
     /// Plays, and checks.
     func play() async throws {
+        defer {
+            self.map.unregister()
+            self.single.unregister()
+        }
         try await withThrowingTaskGroup { group in
             for _ in 0..<self.schedule.draw(2..<5) {
                 group.addTask {
