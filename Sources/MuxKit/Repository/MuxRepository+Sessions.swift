@@ -66,15 +66,19 @@ extension MuxRepository {
             try await self.removeOwed(into: &report)
             return settled
         }
-        Self.end(self.participants)
+        let farewell = Self.forget(self.participants)
+        // Before: who hears of it may come back at once.
         self.registry.withLock { $0.sessionEpoch = epoch }
+        farewell()
         return epoch
     }
 
     /// Ends the session in memory: first all forget it, then those who wait hear of it, and find nothing of it anywhere.
-    private static func end(_ participants: [any SessionParticipant]) {
+    ///
+    /// - Returns: What tells those who wait.
+    private static func forget(_ participants: [any SessionParticipant]) -> () -> Void {
         let farewells = participants.map { $0.sessionEnded() }
-        for farewell in farewells { farewell() }
+        return { for farewell in farewells { farewell() } }
     }
 
     /// Removes what an earlier sign-out could not remove; in the lane.
@@ -112,10 +116,11 @@ extension MuxRepository {
 
     /// Signs out: no trace of the session is left, in memory or on disk, and nothing that began before can bring it back.
     ///
-    /// In this order: runners note beside their tokens that these are void; the session epoch is raised, durably; requests that wait throw ``MuxError/sessionEnded``, fetches
-    /// are cancelled, runners are signed out; memory is dropped; everything in the repository's folder is removed, also of
-    /// multiplexers that this process never touched; the tokens of runners are removed. If the process dies in between,
-    /// the next one reads nothing of the old session and finishes the removal.
+    /// In this order: runners note beside their tokens that these are void; the session epoch is raised, durably; memory is
+    /// dropped; requests that wait throw ``MuxError/sessionEnded``, fetches are cancelled, callers of runners are signed out;
+    /// everything in the repository's folder is removed, also of multiplexers that this process never touched; the tokens of
+    /// runners are removed. If the process dies in between, the next one reads nothing of the old session and finishes the
+    /// removal.
     ///
     /// - Returns: What could not be removed. Ignoring it is fine: this process does not read what is left, and the next save
     ///   tries again.
@@ -137,7 +142,7 @@ extension MuxRepository {
             } catch {
                 report.failures.append(error)
             }
-            Self.end(participants)
+            Self.forget(participants)()
             // Not before: until then nobody outside the lane may learn the new session's number.
             if let raised {
                 self.registry.withLock { registry in
@@ -179,10 +184,10 @@ extension MuxRepository {
                 found = try await self.store.sessionEpoch()
                 if found < epoch { try await self.store.raiseSessionEpoch(to: epoch) }
             } catch {
-                Self.end(concerned)
+                Self.forget(concerned)()
                 return .failure(error)
             }
-            Self.end(concerned)
+            Self.forget(concerned)()
             self.registry.withLock { registry in
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false

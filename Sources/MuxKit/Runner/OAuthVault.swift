@@ -81,7 +81,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, or what the sign-in threw.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
-        let (line, generation) = self.memo.withLock { ($0.line, $0.generation) }
+        let line = self.memo.withLock { $0.line }
         if refused == nil, let grant = try await self.restored(insteadOf: nil, mayRemove: self.leaseHolder == nil) {
             return Upper.Updated(.updatedDependency(grant))
         }
@@ -92,7 +92,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             }
             // Nobody is asked to sign in after a sign-out, or when tokens were set meanwhile.
             try Task.checkCancellation()
-            guard self.memo.withLock({ $0.generation == generation && !$0.isEnding }) else {
+            guard self.memo.withLock({ $0.generation == session && !$0.isEnding }) else {
                 throw RunnerError.signedOut
             }
             var grant: Grant

@@ -73,9 +73,10 @@ extension MediaCore: SessionParticipant {
             state.opening = opening &+ 1
             return (.failure(MuxError.sessionEnded), running)
         }
+        let failure = self.watchers.failure(of: running, MuxError.sessionEnded)
         return {
             farewell()
-            for name in running { self.watchers.fail(name, MuxError.sessionEnded) }
+            failure()
         }
     }
 

@@ -49,6 +49,14 @@ final class MediaWatchers: Sendable {
         for watcher in self.watchers(of: name) { watcher.finish(throwing: error) }
     }
 
+    /// Takes note of those who watch now.
+    ///
+    /// - Returns: What tells them that the downloads failed.
+    func failure(of names: [MediaName], _ error: any Error) -> @Sendable () -> Void {
+        let watchers = names.flatMap { self.watchers(of: $0) }
+        return { for watcher in watchers { watcher.finish(throwing: error) } }
+    }
+
     private func watchers(of name: MediaName) -> [Watcher] {
         self.state.withLock { $0.watchers[name].map { Array($0.values) } ?? [] }
     }

@@ -158,6 +158,50 @@ struct OAuthSignOutTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
+    /// Holds up the second update, which is the sign-in, until a sign-out is told to the first who hears of it.
+    private struct Interposed: MuxObserver {
+        let executor: OrderedExecutor
+        let updates = Guarded(0)
+        let hasBegun = Tally()
+        let isOver = DispatchSemaphore(value: 0)
+
+        func observe(_ event: MuxEvent) {
+            if event.kind == .updateStarted, self.updates.next() == 2 {
+                self.hasBegun.add()
+                self.isOver.wait()
+            }
+            guard event.kind == .sessionEnded else { return }
+            self.isOver.signal()
+            self.executor.settle()
+        }
+    }
+
+    @Test func `D07 a sign-in that has hardly begun is not made for a session that has ended`() async throws {
+        let executor = OrderedExecutor()
+        let observer = Interposed(executor: executor)
+        let world = World(spawn: Spawn(executor: executor), observer: observer)
+        // The first to hear of the end.
+        let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
+        let signIns = Guarded(0)
+        let runner = OAuthDependentRunner<String, String>(
+            repository: world.repository,
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: {
+                _ = signIns.next()
+                return OAuthSignIn(refresh: "refresh", access: "access")
+            }
+        )
+        let call = Task { try await runner.run { .output($0) } }
+        await observer.hasBegun.reached(1)
+
+        await runner.signOut()
+
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .signedOut)
+        #expect(signIns.withLock { $0 } == 0)
+        #expect(name.cachedValue == nil)
+    }
+
     @Test func `D11 A20 a sign-out is told once`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
