@@ -62,7 +62,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
     await MuxRepository.shared.clearAll()
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct FirstStepsTests {
     @Test func `P-03 the program of the first steps prints what the article says`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path

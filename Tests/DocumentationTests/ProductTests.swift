@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// What somebody needs who has only just cloned the repository.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ProductTests {
     // MARK: - Running it
 

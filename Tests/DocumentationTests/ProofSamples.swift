@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// How it is proven.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ProofSamples {
     private struct Settings: Codable, Equatable, Sendable { var size = 0 }
     private struct ShowsWhatWasBefore: Error, Sendable {}

@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct LoopbackBackendTests {
     private struct Place: Codable, Identifiable, Equatable {
         var id: String

@@ -2,7 +2,7 @@ import Foundation
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct LoopbackRequestParserTests {
     private func parser(_ text: String = "") -> LoopbackRequestParser {
         var parser = LoopbackRequestParser(headerLimit: 200, bodyLimit: 10)

@@ -1,7 +1,7 @@
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ScriptedFetchTests {
     private struct Offline: Error {}
 

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(60)))
+@Suite(.timeLimit(.minutes(60)), .takesTurns)
 struct SeededExecutorTests {
     /// Writes down who was there, in order.
     private final class Visitors: Sendable {

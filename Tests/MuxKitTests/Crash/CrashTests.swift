@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct CrashTests {
     /// Ends the process at the n-th call, in a write after so many bytes.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {

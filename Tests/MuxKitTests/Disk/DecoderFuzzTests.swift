@@ -6,7 +6,7 @@ import Testing
 /// Every decoder of what comes from disk, on mutations of a corpus of hostile inputs and of what the encoders write.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .endsAtRest)
+@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct DecoderFuzzTests {
     private let first: UInt64
     private let corpus: [[UInt8]]

@@ -5,7 +5,7 @@ import Testing
 /// Seeded mutations of everything that is read from disk.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)), .endsAtRest)
+@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct DiskFuzzTests {
     private let format = EntryFormat(store: 9)
     private let seed: UInt64

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What users notice of a disk that is full, read-only or gone: nothing but a report.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct DiskTroubleTests {
     enum Trouble: CaseIterable, Sendable {
         case full

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct DurableFileTests {
     private func file(_ scratch: Scratch, _ fileSystem: any FileSystem = POSIXFileSystem()) -> DurableFile {
         DurableFile("token", in: scratch.root.path, fileSystem: fileSystem)

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct EntryFormatTests {
     private let format = EntryFormat(store: 0x0123_4567_89ab_cdef)
 

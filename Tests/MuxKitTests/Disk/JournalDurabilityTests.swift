@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalDurabilityTests {
     /// The calls of `body` on a store that is open.
     private func calls(_ body: (JournalStore) async throws -> Void) async throws -> [FileCall] {

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalFolderTests {
     @Test func `DK-04 no name of a file comes from a key`() async throws {
         let scratch = Scratch()

@@ -4,7 +4,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalReadingTests {
     private func large(_ key: String) -> MuxStoredEntry {
         var entry = sample(key)

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Two stores on one folder stand for two processes: each has its own open files and locks.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalSiblingTests {
     @Test func `DK-10 a save of a sibling is adopted on the next load`() async throws {
         let scratch = Scratch()

@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalWalkerTests {
     private let format = EntryFormat(store: 1)
 

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct StoreConformanceTests {
     @Test func `DK-08 the journal keeps the rules of a store`() async throws {
         let folders = Guarded<[Scratch]>([])

@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct DeadlinesTests {
     private func deadlines(of flights: ClosedRange<FlightID>) -> Deadlines<Int> {
         flights.reduce(into: Deadlines()) { deadlines, flight in

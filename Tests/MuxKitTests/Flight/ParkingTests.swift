@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct ParkingTests {
     @Test func `Q-01 waiters are drained in order of arrival, without those who left`() {
         var parking = Parking<Int>()

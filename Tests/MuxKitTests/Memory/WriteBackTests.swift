@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// A map that is full of what is not on disk yet.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct WriteBackTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

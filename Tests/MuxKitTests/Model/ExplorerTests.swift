@@ -2,7 +2,7 @@ import MuxKit
 import Testing
 
 /// Every sequence of events up to a length, against models that were written from the promises; `MUX_DEPTH=2` makes them longer by two.
-@Suite(.timeLimit(.minutes(60)), .endsAtRest)
+@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct ExplorerTests {
     private func explore<Decider: FlightDecider>(
         _ decider: Decider,

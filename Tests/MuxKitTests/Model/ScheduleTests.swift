@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// The real types in many orders, each drawn from a seed; `MUX_SCHEDULES` asks for more, `MUX_SEED` for a certain one.
-@Suite(.timeLimit(.minutes(60)), .endsAtRest)
+@Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct ScheduleTests {
     @Test func `Q-04 multiplexers keep their promises in every order that is tried`() async throws {
         let count = try await SeededExecutor.explore(4_500) { try await MapScenario($0).play() }

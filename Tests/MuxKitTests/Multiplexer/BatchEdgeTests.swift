@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// Batches that are left, fenced, asked for by themselves, or for keys that are hardly two.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct BatchEdgeTests {
     private typealias Map = MultiplexerMap<Int, Int>
 

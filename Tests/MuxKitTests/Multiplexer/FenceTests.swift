@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct FenceTests {
     @Test func `MX-07 soft refresh keeps the old value and fetches at the next request`() async throws {
         let world = World()

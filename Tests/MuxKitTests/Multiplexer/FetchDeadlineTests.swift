@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct FetchDeadlineTests {
     private let world = World()
     private let policy = MuxPolicy(timeToLive: .zero, fetchTimeout: .seconds(5))

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What a fetch says about its value beside the time to live.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct FetchedFactsTests {
     private let world = World()
 

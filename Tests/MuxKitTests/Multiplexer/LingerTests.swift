@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct LingerTests {
     @Test func `MX-05 of two callers that leave, the linger of the last one counts`() async throws {
         let executor = OrderedExecutor()

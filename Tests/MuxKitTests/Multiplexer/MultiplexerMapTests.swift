@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct MultiplexerMapTests {
     @Test func `MX-22 ten thousand keys at once make one fetch each`() async throws {
         let world = World()

@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RandomCancellationTests {
     @Test func `MX-03 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
         for seed in UInt64(0)..<10_000 {

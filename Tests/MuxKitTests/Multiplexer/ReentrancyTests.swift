@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct ReentrancyTests {
     @Test func `MX-19 a fetch that requests its own key is an error at once`() async throws {
         let world = World()

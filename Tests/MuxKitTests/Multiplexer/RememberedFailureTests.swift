@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// Remembered failures beside a value that is there.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RememberedFailureTests {
     private let world = World()
 

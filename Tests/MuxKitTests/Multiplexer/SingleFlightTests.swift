@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SingleFlightTests {
     @Test func `MX-01 a thousand cold callers share one fetch`() async throws {
         let world = World()

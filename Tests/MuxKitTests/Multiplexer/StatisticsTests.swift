@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct StatisticsTests {
     @Test func `MX-27 the time that fetches took adds up, failures included`() async throws {
         let world = World()

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct MigrationTests {
     private struct First: Codable, Sendable { var name: String }
     private struct Second: Codable, Sendable { var names: [String] }

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RepositoryTests {
     @Test func `RP-01 each repository has its own folder`() async throws {
         let folders = [TemporaryFolder(), TemporaryFolder()]

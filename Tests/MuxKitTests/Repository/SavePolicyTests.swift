@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SavePolicyTests {
     @Test func `RP-08 values are saved by themselves a while after they came, together`() async throws {
         let clock = VirtualClock()

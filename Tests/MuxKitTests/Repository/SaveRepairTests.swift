@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SaveRepairTests {
     @Test func `RP-03 a negative time to live harms no other entry`() async throws {
         let folder = TemporaryFolder()

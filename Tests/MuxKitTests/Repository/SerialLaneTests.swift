@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SerialLaneTests {
     @Test func `RP-03 a lane that is never empty forgets those who had their turn`() async throws {
         let executor = OrderedExecutor()

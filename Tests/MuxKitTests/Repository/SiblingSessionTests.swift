@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// Two repositories on one folder stand for two processes, an app and its widget.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SiblingSessionTests {
     private let scratch = Scratch()
     private let app: MuxRepository

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SignOutTests {
     @Test func `RP-04 a sign-out leaves nothing in memory or on disk`() async throws {
         let folder = TemporaryFolder()

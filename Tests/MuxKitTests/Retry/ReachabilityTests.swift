@@ -45,7 +45,7 @@ final class InjectedMonitor: ReachabilityMonitor {
     var watcherCount: Int { self.state.withLock { $0.watchers.count } }
 }
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct ReachabilityTests {
     private let world = RetryWorld()
 

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RetryDelayTests {
     private func seconds(_ policy: RetryPolicy, _ count: Int) -> [Double] {
         (1...count).map { policy.delay(beforeAttempt: $0).secondsValue }

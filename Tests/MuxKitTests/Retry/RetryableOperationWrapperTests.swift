@@ -24,7 +24,7 @@ private final class Upload: Operation, @unchecked Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RetryableOperationWrapperTests {
     private let world = OperationWorld()
     private let made = Guarded<[Int]>([])

@@ -4,7 +4,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RetryingOperationTests {
     private let world = OperationWorld()
     private var clock: VirtualClock { self.world.retry.clock }

@@ -3,7 +3,7 @@ import MuxTesting
 import Testing
 
 /// Runners that depend on runners.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct LayerTests {
     private let events = EventTally()
 

@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct LeaseTests {
     /// A file lease whose time of day is that of a virtual clock.
     private static func lease(

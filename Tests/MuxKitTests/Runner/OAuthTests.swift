@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct OAuthTests {
     @Test func `B01 cold, one sign-in and one refresh lead to the task`() async throws {
         let oauth = OAuthWorld()

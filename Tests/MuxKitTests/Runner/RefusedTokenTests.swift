@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RefusedTokenTests {
     @Test func `B04 after a dead refresh token a sign-in that gives an access token needs no refresh`() async throws {
         let oauth = OAuthWorld()

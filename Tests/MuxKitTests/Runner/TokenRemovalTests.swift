@@ -3,7 +3,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct TokenRemovalTests {
     @Test func `D09 signing out when nobody ever signed in is complete`() async throws {
         let folder = TemporaryFolder()

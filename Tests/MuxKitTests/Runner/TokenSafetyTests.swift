@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// What is on disk, and who gets to see it.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct TokenSafetyTests {
     private let folder = TemporaryFolder()
 

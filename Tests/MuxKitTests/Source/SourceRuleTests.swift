@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Rules that the sources keep, so that they need not be believed.
-@Suite(.timeLimit(.minutes(5)), .endsAtRest)
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct SourceRuleTests {
     private func expectNone(
         of words: [String],
@@ -92,11 +92,17 @@ struct SourceRuleTests {
         let suites = SourceLines.tests.filter { $0.file.hasPrefix("MuxKitTests/") && $0.code.contains("@Suite") }
         #expect(suites.count > 40)
         let without = suites.filter { !$0.code.contains(".endsAtRest") }.map(\.place)
-        #expect(without == [], "write @Suite(.timeLimit(.minutes(5)), .endsAtRest)")
+        #expect(without == [], "write @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)")
 
         let files = Set(SourceLines.tests.filter { $0.code.contains("@Test") }.map(\.file))
         let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))
         #expect(bare.sorted() == [], "tests belong to a suite with .endsAtRest")
+    }
+
+    @Test func `Q-10 no test has so many others beside it that real time runs out`() {
+        let suites = SourceLines.tests.filter { $0.code.contains("@Suite(.") }
+        #expect(suites.count > 140)
+        #expect(suites.filter { !$0.code.contains(".takesTurns") }.map(\.place) == [], "write .takesTurns")
     }
 
     @Test func `Q-08 the sanitizers see what runs at the same time, and everything that ends`() throws {

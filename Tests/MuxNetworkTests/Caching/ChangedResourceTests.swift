@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// What a client sends changes what it has kept.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ChangedResourceTests {
     private let world = CachingWorld()
     private let server = NumberServer()

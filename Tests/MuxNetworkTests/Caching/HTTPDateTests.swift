@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPDateTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)  // 1 January 2026
 

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Nobody gets what another one may see.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ViewerTests {
     private let world = CachingWorld()
 

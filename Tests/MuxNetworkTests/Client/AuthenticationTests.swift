@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct AuthenticationTests {
     /// A server that lets in whoever has the present token.
     private final class Door: Sendable {

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ClientRetryTests {
     private static let busy = HTTPReply(status: 503)
     private static let late = HTTPError.transport(.timedOut(after: .seconds(1)))

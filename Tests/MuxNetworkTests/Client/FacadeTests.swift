@@ -11,7 +11,7 @@ extension HTTPClient {
     }
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct FacadeTests {
     fileprivate struct User: Decodable, Sendable {
         var user: String

@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct JSONWebTokenTests {
     private func token(_ claims: String) throws(JSONWebTokenError) -> JSONWebToken {
         try JSONWebToken("e30.\(Base64URL.encode(Data(claims.utf8))).c2ln")

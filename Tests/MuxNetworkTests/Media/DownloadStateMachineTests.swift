@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct DownloadStateMachineTests {
     typealias Machine = DownloadStateMachine
 

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaErrorTests {
     @Test(arguments: [204, 304, 400, 401, 403, 404, 410, 416, 500, 503])
     func `AM-10 a status that brings no file is a typed error and leaves nothing`(status: Int) async throws {

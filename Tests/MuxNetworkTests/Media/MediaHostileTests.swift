@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaHostileTests {
     @Test func `AM-04 Q-07 a server that ignores ranges is read from the beginning`() async throws {
         let world = try MediaWorld(faults: [.cut(after: 100_000), .ignoreRange])

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaPrefetchTests {
     @Test func `AM-13 what is asked for goes before what is only wished for`() async throws {
         let gate = Gate<Void>()

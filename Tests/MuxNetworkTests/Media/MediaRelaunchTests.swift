@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaRelaunchTests {
     /// Ends the process in the n-th write to a growing file, after so many bytes of it.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaRequestTests {
     @Test func `AM-01 a hundred callers are one GET and get one file`() async throws {
         let gate = Gate<Void>()

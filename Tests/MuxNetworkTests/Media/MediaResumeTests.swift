@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaResumeTests {
     @Test func `AM-04 cut at a hundred offsets the file is right and nothing is fetched twice`() async throws {
         var random = SplitMix64(state: 4)

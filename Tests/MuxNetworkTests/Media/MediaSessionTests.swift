@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaSessionTests {
     private func bearer(_ call: inout HTTPCall, _ token: String) { call.headers["Authorization"] = "Bearer \(token)" }
 

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct OAuthTokenEndpointTests {
     private static let now = Date(timeIntervalSince1970: 1_767_225_600)
     private static let example = """

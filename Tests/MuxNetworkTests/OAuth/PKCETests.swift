@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct PKCETests {
     @Test func `O02 the challenge of RFC 7636 appendix B`() throws {
         let pkce = try #require(PKCE(verifier: "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))

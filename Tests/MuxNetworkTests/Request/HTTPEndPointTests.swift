@@ -10,7 +10,7 @@ extension HTTPEndPoint {
     )
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPEndPointTests {
     private func text(
         _ path: HTTPPath,

@@ -5,7 +5,7 @@ import Testing
 /// Seeded mutations of everything that comes from a caller's data or from a server.
 ///
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
-@Suite(.timeLimit(.minutes(60)))
+@Suite(.timeLimit(.minutes(60)), .takesTurns)
 struct HTTPFuzzTests {
     private let seed: UInt64
     private let factor: Int

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPRequestTests {
     private struct Minimal: HTTPRequest {
         var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/{id}") }

@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ISO8601Tests {
     /// 2021-06-04T10:00:00Z.
     private static let ten = 1_622_800_800.0

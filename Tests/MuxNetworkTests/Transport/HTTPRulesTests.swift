@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPRulesTests {
     private func redirects(from text: String) throws -> HTTPRedirects {
         HTTPRedirects(origin: try #require(URL(string: text).flatMap { HTTPOrigin($0) }), limit: 10)

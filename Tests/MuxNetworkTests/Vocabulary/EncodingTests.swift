@@ -3,7 +3,7 @@ import MuxNetwork
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct EncodingTests {
     @Test func `K06 base64url is the example of RFC 7515 and refuses what is none`() throws {
         // RFC 7515, appendix C.

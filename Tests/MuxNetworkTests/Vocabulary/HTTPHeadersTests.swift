@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPHeadersTests {
     @Test func `G03 a field is found and replaced whatever the case of its name`() {
         var headers = HTTPHeaders()

@@ -2,7 +2,7 @@ import Foundation
 import MuxNetwork
 import Testing
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct VocabularyTests {
     @Test func `G01 Basic is the example of RFC 7617 and Bearer has one blank`() {
         let basic = HTTPCredentials.basic(user: "Aladdin", password: "open sesame")

@@ -1,0 +1,1 @@
+../../MuxKitTests/Support/TakesTurns.swift
