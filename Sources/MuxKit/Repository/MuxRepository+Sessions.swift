@@ -77,7 +77,9 @@ extension MuxRepository {
     ///
     /// - Returns: What tells those who wait.
     private static func forget(_ participants: [any SessionParticipant]) -> () -> Void {
-        let farewells = participants.map { $0.sessionEnded() }
+        // Tokens first: who asks in between must not fetch for the next session with those of this one.
+        let inOrder = participants.filter(\.handsOutTokens) + participants.filter { !$0.handsOutTokens }
+        let farewells = inOrder.map { $0.sessionEnded() }
         return { for farewell in farewells { farewell() } }
     }
 

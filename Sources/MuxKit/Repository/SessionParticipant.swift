@@ -6,6 +6,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Tells the participant from others.
     var identity: ObjectIdentifier { get }
 
+    /// Whether others fetch with what the participant hands out.
+    var handsOutTokens: Bool { get }
+
     /// What the participant counted.
     var statistics: MuxStatistics { get }
 
@@ -37,6 +40,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
 extension SessionParticipant {
     package var domain: String? { nil }
     package var identity: ObjectIdentifier { ObjectIdentifier(self) }
+    package var handsOutTokens: Bool { false }
     package var statistics: MuxStatistics { MuxStatistics() }
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}

@@ -77,6 +77,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// The vault's: it is what finds out that a session was ended elsewhere.
     var identity: ObjectIdentifier { ObjectIdentifier(self.vault) }
 
+    var handsOutTokens: Bool { true }
+
     func sessionEnded() -> @Sendable () -> Void {
         // Between the two layers' ends, a call may hand the old grant to a new flight of the lower one: hence the third.
         let first = self.lower.ended(.signOut, isTold: false)

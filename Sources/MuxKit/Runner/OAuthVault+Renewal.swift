@@ -100,7 +100,7 @@ extension OAuthVault {
             return .badDependency  // other tokens were set meanwhile: their turn
         }
         // What the exchange brought must not be lost because the store cannot be read now.
-        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper) {
+        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper, isAlone: false) {
             guard self.tokens.areSame(newer.value.refresh, held.value.refresh) else { return nil }
             held = newer
         }

@@ -6,10 +6,10 @@ extension OAuthVault {
     ///
     /// - Parameters:
     ///   - refused: The grant that the server refused.
-    ///   - mayRemove: Whether nobody else can be storing tokens now, so that what is left of an ended session can go.
+    ///   - isAlone: Whether nobody else can be renewing or storing tokens now, so that what is left of an ended session can go.
     /// - Returns: The grant; `nil` if there is none to take up.
     /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended elsewhere.
-    func restored(insteadOf refused: Grant?, mayRemove: Bool) async throws -> Grant? {
+    func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.memo.withLock { $0.mayRestore }
         // After a sign-out here, only what somebody else has left since.
         guard mayRestore || self.leaseHolder != nil else { return nil }
@@ -29,7 +29,7 @@ extension OAuthVault {
             if record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
-            self.met(record)
+            self.met(record, isAlone: isAlone)
             return Grant(record)
         case .ended(let end):
             if end > epoch {
@@ -38,7 +38,7 @@ extension OAuthVault {
                 guard refused == nil else { throw RunnerError.signedOut }
                 self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
-            guard mayRemove else { return nil }
+            guard isAlone else { return nil }
             try await self.storeLane.run {
                 guard self.memo.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.delete()
@@ -47,10 +47,15 @@ extension OAuthVault {
         }
     }
 
-    /// The grant of `upper` after a look at what others who share the store have left; it is that of `held` if nothing.
+    /// Looks at what others who share the store have left.
     ///
+    /// - Parameters:
+    ///   - held: The grant as this process knows it.
+    ///   - upper: The layer that holds it.
+    ///   - isAlone: Whether nobody else can be renewing tokens now.
+    /// - Returns: The grant of `upper` after that; it is that of `held` if they have left nothing.
     /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
-    func withSiblings(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held {
+    func withSiblings(_ held: Upper.Held, of upper: Upper, isAlone: Bool = true) async throws -> Upper.Held {
         guard self.leaseHolder != nil else { return held }
         let epoch = try await self.repositoryEpoch()
         switch try await self.tokens.load(session: epoch) {
@@ -64,7 +69,7 @@ extension OAuthVault {
         case .record(let record) where record.session > epoch:
             try await self.endedElsewhere(before: record.session)
         case .record(let record):
-            self.met(record)
+            self.met(record, isAlone: isAlone)
             guard (record.serial ?? 0) > held.value.serial, var grant = Grant(record) else { return held }
             grant.lane = held.value.lane
             let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)
@@ -92,12 +97,11 @@ extension OAuthVault {
         }
     }
 
-    private func met(_ record: Tokens.Record) {
+    private func met(_ record: Tokens.Record, isAlone: Bool) {
         // Somebody was about to send the refresh token, and did not live to tell the outcome.
-        if let attempt = record.attempt, attempt.owner != self.owner {
-            self.repository.observer?.observe(MuxEvent(.updateInterrupted))
-        }
-        self.memo.withLock { $0.serial = max($0.serial, record.serial ?? 0) }
+        let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
+        guard self.memo.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) else { return }
+        self.repository.observer?.observe(MuxEvent(.updateInterrupted))
     }
 
     // MARK: - Storing
@@ -214,8 +218,7 @@ extension OAuthVault {
         let (known, generation) = self.memo.withLock { ($0.repositoryEpoch, $0.generation) }
         if let known { return known }
         let epoch = try await self.repository.currentEpoch()
-        // A sign-out may have come in between: then this is the epoch of the session before.
-        self.memo.withLock { if $0.generation == generation, $0.repositoryEpoch == nil { $0.repositoryEpoch = epoch } }
+        self.memo.withLock { $0.found(epoch: epoch, in: generation) }
         return epoch
     }
 
@@ -226,10 +229,7 @@ extension OAuthVault {
     /// The number of the session is kept in the repository's folder, which the system may empty; this note is beside the
     /// tokens, and holds whatever becomes of that folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
-        self.memo.withLock { memo in
-            memo.isEnding = true
-            memo.endedBefore = epoch
-        }
+        self.memo.withLock { $0.ends(before: epoch) }
         guard !self.storeLane.isHeldByCaller else { return }
         try await self.storeLane.run {
             guard case .record = try await self.tokens.load(session: 0) else { return }
@@ -238,19 +238,7 @@ extension OAuthVault {
         }
     }
 
-    /// The session is over: what it left in the store is not taken up again.
-    func sessionEnded() {
-        self.memo.withLock { memo in
-            memo = Memo(
-                storedSession: memo.storedSession,
-                mayRestore: false,
-                generation: memo.generation &+ 1,
-                line: memo.line &+ 1,
-                serial: memo.serial,
-                endedBefore: memo.endedBefore
-            )
-        }
-    }
+    func sessionEnded() { self.memo.withLock { $0.ended() } }
 
     /// Removes the tokens of ended sessions; those of the session that is present stay.
     func removeTraces(present session: UInt64) async throws {

@@ -9,30 +9,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     typealias Lower = RunnerCore<AccessToken>
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
 
-    struct Memo: Sendable {
-        /// The repository's session epoch, as it was when the runner's present session first needed it.
-        var repositoryEpoch: UInt64?
-        /// The runner's session whose tokens were stored last.
-        var storedSession: UInt64?
-        /// Whether stored tokens may be taken up: not after a sign-out in this process.
-        var mayRestore = true
-        /// Counts the runner's sessions.
-        var generation: UInt64 = 0
-        /// Counts the lines of tokens: a sign-out, and tokens that are set, each begin a new one.
-        var line: UInt64 = 0
-        /// The epoch of the grant that the server refused last.
-        var refusedEpoch: UInt64?
-        /// The greatest number of a stored record that was met.
-        var serial: UInt64 = 0
-        /// Whether the session is about to end: nothing of it is stored any more.
-        var isEnding = false
-        /// Sessions of the repository before this one are over, by a sign-out that is under way.
-        var endedBefore: UInt64?
-        /// Whether whoever is storing tokens now has to remove them again.
-        var owesRemoval = false
-    }
-
-    let memo = Guarded(Memo())
+    let memo = Guarded(OAuthMemo())
     let storeLane = StoreLane()
     let tokens: Tokens
     let repository: MuxRepository
@@ -82,12 +59,12 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     /// - Throws: ``RunnerError``, or what the sign-in threw.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let line = self.memo.withLock { $0.line }
-        if refused == nil, let grant = try await self.restored(insteadOf: nil, mayRemove: self.leaseHolder == nil) {
+        if refused == nil, let grant = try await self.restored(insteadOf: nil, isAlone: self.leaseHolder == nil) {
             return Upper.Updated(.updatedDependency(grant))
         }
         return try await self.alone {
             // Somebody else may have signed in, or have exchanged the refresh token before it was refused.
-            if self.leaseHolder != nil, let grant = try await self.restored(insteadOf: refused, mayRemove: true) {
+            if self.leaseHolder != nil, let grant = try await self.restored(insteadOf: refused, isAlone: true) {
                 return Upper.Updated(.updatedDependency(grant))
             }
             // Nobody is asked to sign in after a sign-out, or when tokens were set meanwhile.

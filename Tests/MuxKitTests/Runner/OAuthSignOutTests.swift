@@ -286,6 +286,52 @@ struct OAuthSignOutTests {
         #expect(stored?.payload == Data("\"bob\"".utf8))
     }
 
+    /// Asks for something in the middle of a sign-out, while one after the other forgets the session.
+    private final class Bystander: SessionParticipant {
+        private let asks: @Sendable () -> Void
+
+        init(_ asks: @escaping @Sendable () -> Void) { self.asks = asks }
+
+        func sessionEnded() -> @Sendable () -> Void {
+            self.asks()
+            return {}
+        }
+    }
+
+    @Test func `D11 what is asked for in the midst of a sign-out is not fetched with a token of the old session`()
+        async throws
+    {
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
+        let user = Guarded("alice")
+        let account = Later<OAuthDependentRunner<String, String>>()
+        // Made before the runner, as a global is whose closure is the first to use that of another file.
+        let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) {
+            try await account().run { .output($0) }
+        }
+        let bystander = Bystander {
+            Task(executorPreference: executor) { _ = try? await name.request() }
+            executor.settle()
+        }
+        world.repository.attach(bystander)
+        let runner = OAuthDependentRunner<String, String>(
+            repository: world.repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: {
+                let user = user.withLock { $0 }
+                return OAuthSignIn(refresh: user, access: user)
+            }
+        )
+        account.set(runner)
+        #expect(try await name.request() == "alice")
+        user.withLock { $0 = "bob" }
+
+        await runner.signOut()
+
+        #expect(name.cachedValue != "alice")
+        #expect(try await name.request() == "bob")
+    }
+
     @Test func `D05 tokens that could not be removed are not taken up again`() async throws {
         let tokens = UnreliableTokenStore()
         let oauth = OAuthWorld(tokens: tokens)

@@ -79,7 +79,7 @@ struct RotationCrashTests {
         let next = ProcessApp(scratch.folder.path, port: server.port)
         #expect(try await next.me(next.runner()))
 
-        #expect((next.events.count(of: .updateInterrupted) > 0) == step.isAnnounced)
+        #expect(next.events.count(of: .updateInterrupted) == (step.isAnnounced ? 1 : 0))
         #expect(next.signIns.withLock { $0 } == (step.isLost ? 1 : 0), "only where the server has exchanged it")
         #expect(server.statistics.reusesDetected == (step.isLost ? 1 : 0))
         let isStored = step == .afterStoring || step == .inTask

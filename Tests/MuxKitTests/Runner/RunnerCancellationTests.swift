@@ -188,4 +188,49 @@ struct RunnerCancellationTests {
             runner.expectAtRest()
         }
     }
+
+    // MARK: - Updates whose turn comes too late
+
+    @Test func `A12 an update whose turn comes after a reset is not made`() async throws {
+        let executor = OrderedExecutor()
+        let events = EventTally()
+        let updates = Guarded(0)
+        let time = TimeSource(VirtualClock())
+        let spawn = Spawn(executor: executor)
+        let core = RunnerCore<Int>(policy: .init(), observer: events, time: time, spawn: spawn) { _, _ in
+            RunnerCore.Updated(.updatedDependency(updates.next()))
+        }
+        executor.pause()
+        let call = Task { try await core.run { held, _ in .output(held.value) } }
+        await events.wait(for: .dependencyAwaited, count: 1)
+
+        core.end(.reset)
+        executor.resume()
+
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .reset)
+        executor.settle()
+        #expect(updates.withLock { $0 } == 0)
+        #expect(try await core.run { held, _ in .output(held.value) } == 1)
+    }
+
+    @MainActor @Test func `A12 a caller's own update whose turn comes after a reset is not made`() async {
+        let runner = DependentRunner<Int>()
+        var updates = 0
+        // It has its turn as soon as the call waits, which is before its update has one.
+        let reset = Task { runner.reset() }
+        do {
+            _ = try await runner.run {
+                .output($0)
+            } update: { _ in
+                updates += 1
+                return .updatedDependency(updates)
+            }
+            Issue.record("the call goes on")
+        } catch {
+            #expect((error as? RunnerError)?.code == .reset)
+        }
+        await reset.value
+        #expect(updates == 0)
+    }
 }

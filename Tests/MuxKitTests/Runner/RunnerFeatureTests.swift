@@ -263,6 +263,26 @@ struct RunnerFeatureTests {
         #expect(seen.prefix(2) == [.updateStarted, .reset])
     }
 
+    @Test func `A20 what happens at once on several threads is told in the order in which it happened`() async {
+        for _ in 0..<50 {
+            let runner = DependentRunner<Int>()
+            let events = runner.events
+            await OffPool.run {
+                DispatchQueue.concurrentPerform(iterations: 2) { _ in
+                    for value in 0..<100 { runner.set(value) }
+                }
+            }
+            var epoch: UInt64 = 0
+            for await event in events.prefix(200) {
+                epoch += 1
+                guard event == .set(epoch: epoch) else {
+                    Issue.record("\(event) is told in the place of \(epoch)")
+                    return
+                }
+            }
+        }
+    }
+
     // MARK: - Layers
 
     private final class Layers: Sendable {

@@ -57,15 +57,83 @@ struct TokenRemovalTests {
         #expect(try await next.run { .output($0) } == "new")
     }
 
+    @Test func `D06 tokens that are set during a sign-out do not outlive the folder that says so`() async throws {
+        let executor = OrderedExecutor()
+        let tokens = UnreliableTokenStore()
+        tokens.failsDeletes.withLock { $0 = true }  // as if the process died before it came to that
+        let store = UnreliableStore()
+        let oauth = Self.runner(tokens, MuxRepository(store: store))
+        // From now on it knows the number of the session.
+        #expect(try await oauth.run { .output($0) } == "new")
+        let setting = Guarded<Task<Void, any Error>?>(nil)
+        store.afterRaise.withLock { action in
+            action = {
+                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
+                setting.withLock { $0 = task }
+                executor.settle()
+            }
+        }
+
+        await oauth.signOut()
+
+        let set = try #require(setting.withLock { $0 })
+        let error = await #expect(throws: RunnerError.self) { try await set.value }
+        #expect(error?.code == .signedOut)
+        // The system has emptied the folder with the number of the session.
+        let next = Self.runner(tokens, MuxRepository(store: MemoryStore()), signingInAs: "newer")
+        #expect(try await next.run { .output($0) } == "newer")
+    }
+
+    @Test func `D06 a sign-in that ends during a sign-out is not stored`() async throws {
+        let executor = OrderedExecutor()
+        let tokens = UnreliableTokenStore()
+        tokens.failsDeletes.withLock { $0 = true }
+        let store = UnreliableStore()
+        let world = World(store: store, spawn: Spawn(executor: executor))
+        let scratch = Scratch()
+        let gate = Gate<Void>()
+        let oauth = OAuthDependentRunner<String, String>(
+            store: tokens,
+            lease: FileLease(
+                named: "lease",
+                directory: scratch.folder,
+                fileSystem: POSIXFileSystem(),
+                wallTime: { World.start },
+                time: TimeSource(world.clock)
+            ),
+            repository: world.repository,
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: {
+                try await gate.pass(ignoringCancellation: true)
+                return OAuthSignIn(refresh: "new", access: "new")
+            }
+        )
+        let call = Task { try await oauth.run { .output($0) } }
+        await gate.waitForCall(1)
+        store.afterRaise.withLock { action in
+            action = {
+                gate.open()
+                executor.settle()
+            }
+        }
+
+        await oauth.signOut()
+
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .signedOut)
+        #expect(tokens.memory.peek == nil)
+    }
+
     private static func runner(
         _ tokens: UnreliableTokenStore,
-        _ repository: MuxRepository
+        _ repository: MuxRepository,
+        signingInAs name: String = "new"
     ) -> OAuthDependentRunner<String, String> {
         OAuthDependentRunner(
             store: tokens,
             repository: repository,
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
-            signIn: { OAuthSignIn(refresh: "new", access: "new") }
+            signIn: { OAuthSignIn(refresh: name, access: name) }
         )
     }
 

@@ -41,6 +41,12 @@ final class OrderedExecutor: TaskExecutor {
         repeat { self.queue.sync {} } while self.state.withLock { $0.pending } > 0
     }
 
+    /// Lets no job begin until ``resume()``.
+    func pause() { self.queue.suspend() }
+
+    /// Goes on after ``pause()``.
+    func resume() { self.queue.resume() }
+
     /// Holds up whoever enqueues the next job, although the job runs, until ``release()``; that must not be a thread of the
     /// pool.
     func holdNext() { self.state.withLock { $0.holdsNext = true } }

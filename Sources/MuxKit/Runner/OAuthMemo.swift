@@ -1,0 +1,67 @@
+/// What a vault knows of the session and of the store; pure.
+package struct OAuthMemo: Sendable {
+    /// The repository's session epoch, as it was when the runner's present session first needed it.
+    package var repositoryEpoch: UInt64?
+    /// The runner's session whose tokens were stored last.
+    package var storedSession: UInt64?
+    /// Whether stored tokens may be taken up: not after a sign-out in this process.
+    package private(set) var mayRestore = true
+    /// Counts the runner's sessions.
+    package private(set) var generation: UInt64 = 0
+    /// Counts the lines of tokens: a sign-out, and tokens that are set, each begin a new one.
+    package var line: UInt64 = 0
+    /// The epoch of the grant that the server refused last.
+    package var refusedEpoch: UInt64?
+    /// The greatest number of a stored record that was met.
+    package var serial: UInt64 = 0
+    /// The number of the record whose interrupted exchange was told of last.
+    private var interruption: UInt64?
+    /// Whether the session is about to end: nothing of it is stored any more.
+    package private(set) var isEnding = false
+    /// Sessions of the repository before this one are over, by a sign-out that is under way.
+    package var endedBefore: UInt64?
+    /// Whether whoever is storing tokens now has to remove them again.
+    package var owesRemoval = false
+
+    package init() {}
+
+    /// The repository's session epoch was looked up, which began in `generation`.
+    package mutating func found(epoch: UInt64, in generation: UInt64) {
+        // A sign-out may have come in between: then this is the epoch of the session before.
+        guard generation == self.generation, self.repositoryEpoch == nil else { return }
+        self.repositoryEpoch = epoch
+    }
+
+    /// A record was met in the store.
+    ///
+    /// - Parameters:
+    ///   - serial: The record's number.
+    ///   - isInterrupted: Whether it says that somebody else was about to send its refresh token, and nobody else can be doing
+    ///     that now.
+    /// - Returns: Whether that is to be told: it was not yet.
+    package mutating func met(_ serial: UInt64, isInterrupted: Bool) -> Bool {
+        self.serial = max(self.serial, serial)
+        guard isInterrupted, self.interruption != serial else { return false }
+        self.interruption = serial
+        return true
+    }
+
+    /// A sign-out has begun, after which the repository's sessions before `epoch` are over.
+    package mutating func ends(before epoch: UInt64) {
+        self.isEnding = true
+        self.endedBefore = epoch
+    }
+
+    /// The session is over: what it left in the store is not taken up again.
+    package mutating func ended() {
+        var next = OAuthMemo()
+        next.storedSession = self.storedSession
+        next.mayRestore = false
+        next.generation = self.generation &+ 1
+        next.line = self.line &+ 1
+        next.serial = self.serial
+        next.interruption = self.interruption
+        next.endedBefore = self.endedBefore
+        self = next
+    }
+}
