@@ -19,7 +19,7 @@ enum TokenGroup {
 
         var united = Contest(rounds: effort.rounds(5))
         united.add { try await StormGroup.bareWakeUp(StormGroup.callers).whole }
-        united.add { try await self.wakeUp(StormGroup.callers).whole }
+        united.add { try await self.united(StormGroup.callers) }
         let all = try await united.play()
 
         var wakeUps = Contest(rounds: effort.rounds(5))
@@ -70,6 +70,16 @@ enum TokenGroup {
         return try await self.all(callers, runner)
     }
 
+    /// The nanoseconds per caller of a storm, whose update takes until all have met the old token.
+    private static func united(_ callers: Int) async throws -> Double {
+        let refusals = Arrivals(callers)
+        let runner = DependentRunner<String>(self.old) { _ in
+            await refusals.all()
+            return .updatedDependency(self.new)
+        }
+        return try await self.all(callers, runner, refused: refusals.add)
+    }
+
     private static func wakeUp(_ callers: Int) async throws -> StormGroup.Wait {
         let arrivals = Arrivals(callers)
         let landing = StormGroup.Landing()
@@ -83,9 +93,18 @@ enum TokenGroup {
         return landing.wait(callers, whole: whole)
     }
 
-    private static func all(_ callers: Int, _ runner: DependentRunner<String>) async throws -> Double {
+    private static func all(
+        _ callers: Int,
+        _ runner: DependentRunner<String>,
+        refused: @escaping @Sendable () -> Void = {}
+    ) async throws -> Double {
         try await StormGroup.all(callers) {
-            consume(try await runner.run { $0 == self.new ? .output($0.utf8.count) : .badDependency })
+            let length = try await runner.run { token -> RunResult<Int> in
+                guard token != self.new else { return .output(token.utf8.count) }
+                refused()
+                return .badDependency
+            }
+            consume(length)
         }
     }
 }

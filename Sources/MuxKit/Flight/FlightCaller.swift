@@ -9,8 +9,8 @@ package struct FlightCallerState: Sendable {
     @usableFromInline package typealias Answer = any AnyObject & Sendable
 
     /// What the caller gets, if it is known.
-    fileprivate var answer: Answer?
-    fileprivate var continuation: CheckedContinuation<Answer, Never>?
+    @usableFromInline var answer: Answer?
+    @usableFromInline var continuation: CheckedContinuation<Answer, Never>?
 
     @usableFromInline
     init() {}
@@ -33,7 +33,7 @@ extension FlightCaller {
     ///   - isolation: Where the caller runs, and goes on running.
     ///   - leave: Called when the caller's task is cancelled; sees to it that the caller is told.
     /// - Returns: A ``FlightAnswer``.
-    @usableFromInline
+    @inlinable
     func answer(
         isolation: isolated (any Actor)? = #isolation,
         onCancel leave: @Sendable () -> Void

@@ -127,8 +127,7 @@ extension FlightEngine {
                 case .restart(let next): .restart(next)
                 }
             if case .restart = step, let running {
-                board.running[next] = RunningFlight(priority: running.priority)
-                if let deadline { board.addDeadline(of: next, key, at: deadline) }
+                board.begins(next, of: key, running.priority, until: deadline)
             }
             return (step, running?.linger)
         }

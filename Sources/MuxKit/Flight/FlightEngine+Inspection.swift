@@ -1,3 +1,18 @@
+extension FlightEngine {
+    /// The keys that have a flight.
+    package var keysInFlight: [Key] { self.board.withLock { Array($0.machines.keys) } }
+
+    /// Whether the key has a flight.
+    package func isInFlight(_ key: Key) -> Bool { self.board.withLock { $0.machines[key] != nil } }
+
+    /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
+        self.board.withLock { board in
+            (board.machines.values.reduce(0) { $0 + $1.waiterCount }, board.running.count, board.machines.count)
+        }
+    }
+}
+
 extension FlightEngine: Inspectable {
     package func faults() async -> [String] { self.faultsNow }
 

@@ -82,6 +82,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine<Waiter>] = [:]
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
+        /// No flight that runs has a lower one; all have the same, as a rule.
+        @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = Deadlines<Key>()
         var watch: Task<Void, Never>?
         @usableFromInline var lastID: UInt64 = 0
@@ -92,10 +94,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return self.lastID
         }
 
+        /// A flight begins, at the priority of its first caller.
         @inlinable
-        mutating func addDeadline(of flight: FlightID, _ key: Key, at moment: Moment) {
+        mutating func begins(_ flight: FlightID, of key: Key, _ priority: TaskPriority, until deadline: Moment?) {
+            self.lowestPriority = self.running.isEmpty ? priority : min(self.lowestPriority, priority)
+            self.running[flight] = RunningFlight(priority: priority)
+            guard let deadline else { return }
             let running = self.running
-            self.deadlines.add(flight, of: key, at: moment, runningCount: running.count) { running[$0] != nil }
+            self.deadlines.add(flight, of: key, at: deadline, runningCount: running.count) { running[$0] != nil }
         }
 
         /// Notes that a caller of `priority` joined.
@@ -104,7 +110,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @inlinable
         mutating func raise(_ flight: FlightID, to priority: TaskPriority) -> Task<Void, Never>? {
             // Looked at first: changing what is in a dictionary allocates, for each who comes.
-            guard let place = self.running.index(forKey: flight), self.running.values[place].priority < priority
+            guard self.lowestPriority < priority, let place = self.running.index(forKey: flight),
+                self.running.values[place].priority < priority
             else { return nil }
             self.running[flight]?.priority = priority
             return self.running[flight]?.task
@@ -175,28 +182,28 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     // MARK: - Arriving and leaving
 
-    /// Returns what `decide` answers, or else the outcome of the flight of `key`, started if none runs.
+    /// Does all that a call does at an engine: ``arrive(_:at:leads:isCancelled:decide:joined:arrived:)``,
+    /// ``answer(isolation:to:_:)`` and ``landing(of:_:)``.
     ///
-    /// - Parameters:
-    ///   - isolation: Where the caller runs, and goes on running.
-    ///   - key: What the flight is about.
-    ///   - leads: Whether the caller does the work itself if a flight has to start.
-    ///   - decide: Called under the lock, once.
-    ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
-    ///     already.
-    ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
-    /// - Returns: The answer or the outcome, or that the caller has to do the work.
+    /// - Returns: The answer or the outcome.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
     ///   cancelled while it waits.
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
-        leads: Bool = false,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
-        let visit = self.arrive(key, leads: leads, decide: decide, joined: joined, arrived: arrived)
+        let isCancelled = Task.isCancelled
+        let visit = self.arrive(
+            key,
+            at: self.time.now,
+            isCancelled: isCancelled,
+            decide: decide,
+            joined: joined,
+            arrived: arrived
+        )
         return try self.landing(of: visit, await self.answer(to: visit, key))
     }
 
@@ -219,20 +226,45 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return try answer.result.get()
     }
 
-    /// Settles what a call gets, or what it waits for; ``answer(isolation:to:_:)`` and ``landing(of:_:)`` have to follow.
+    /// Settles what a call gets, or what it waits for: what `decide` answers, or else the outcome of the flight of `key`,
+    /// started if none runs.
     ///
-    /// The parameters are those of ``enter(isolation:_:leads:decide:joined:arrived:)``.
+    /// ``answer(isolation:to:_:)`` and ``landing(of:_:)`` have to follow.
+    ///
+    /// - Parameters:
+    ///   - key: What the flight is about.
+    ///   - now: The time.
+    ///   - leads: Whether the caller does the work itself if a flight has to start.
+    ///   - isCancelled: Whether the caller's task is, so that it must not wait.
+    ///   - decide: Called under the lock, once.
+    ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
+    ///     already.
+    ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
+    /// - Returns: What the call gets, or how it waits.
     @inlinable
     package func arrive(
         _ key: Key,
+        at now: Moment,
         leads: Bool = false,
+        isCancelled: Bool,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) -> FlightVisit {
         var wait: (FlightNode, FlightNode)?
         let caller = FlightCaller(FlightCallerState())
-        switch self.arrival(of: caller, at: key, leads: leads, &wait, decide: decide, joined: joined) {
+        let deadline = self.options.deadline.map(now.advanced)
+        let arrival = self.arrival(
+            of: caller,
+            at: key,
+            leads: leads,
+            isCancelled: isCancelled,
+            until: deadline,
+            &wait,
+            decide: decide,
+            joined: joined
+        )
+        switch arrival {
         case .resume(let result):
             arrived()
             return FlightVisit(Answer(result))
@@ -276,13 +308,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         of visitor: FlightCaller,
         at key: Key,
         leads: Bool,
+        isCancelled: Bool,
+        until deadline: Moment?,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void
     ) -> Arrival {
-        let isCancelled = Task.isCancelled
         let priority = Task.currentPriority
-        let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let caller = FlightNode.ofTask
         return self.board.withLock { board -> Arrival in
             var patience: (Duration, Instead)?
@@ -294,8 +326,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 guard board.withMachine(of: key, { $0.starts(flight) }) else {
                     return .resume(.success(.output(output)))
                 }
-                board.running[flight] = RunningFlight(priority: priority)
-                if let deadline { board.addDeadline(of: flight, key, at: deadline) }
+                board.begins(flight, of: key, priority, until: deadline)
                 return .resumeAndLaunch(output, flight)
             case .flyNoLonger(let duration, let instead): patience = (duration, instead)
             case .fly: break
@@ -314,8 +345,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             switch board.withMachine(of: key, { $0.arrives(visitor, ticket: ticket) }) {
             case .start(let flight):
-                board.running[flight] = RunningFlight(priority: priority)
-                if let deadline { board.addDeadline(of: flight, key, at: deadline) }
+                board.begins(flight, of: key, priority, until: deadline)
                 joined(&board.state, ticket, false)
                 return .wait(ticket, .launch, patience)
             case .join(let flight):
@@ -352,21 +382,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case .resumeAndLinger(let waiter, let flight):
             self.startLinger(of: flight, key, since: ticket)
             waiter.resume(with: Answer(.failure(CancellationError())))
-        }
-    }
-
-    // MARK: - Looking
-
-    /// The keys that have a flight.
-    package var keysInFlight: [Key] { self.board.withLock { Array($0.machines.keys) } }
-
-    /// Whether the key has a flight.
-    package func isInFlight(_ key: Key) -> Bool { self.board.withLock { $0.machines[key] != nil } }
-
-    /// How many callers wait, how many tasks run, and how many keys have a flight: all zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
-        self.board.withLock { board in
-            (board.machines.values.reduce(0) { $0 + $1.waiterCount }, board.running.count, board.machines.count)
         }
     }
 }

@@ -96,6 +96,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         var met: MuxEvent.Kind?
         return self.engine.arrive(
             key,
+            at: now,
+            isCancelled: Task.isCancelled,
             decide: { state in
                 let decision = Self.decide(state.slots.requestedSlot(of: key), at: now, limits)
                 switch decision {

@@ -156,7 +156,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     @usableFromInline
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<Dependency>.Machine.Call,
+        from call: RunnerCore<Dependency>.LongCall,
         _ task: (Dependency) async throws -> RunResult<Output>,
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
@@ -185,7 +185,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<Dependency>.Machine.Call,
+        from call: RunnerCore<Dependency>.LongCall,
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.core.run(from: call) { held, _ in try await task(held.value) }
@@ -207,9 +207,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         update: (Dependency?, RunContext) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.core.run(from: self.core.begun(timeout)) { held, call in
-            try await task(held.value, RunContext(call, at: self.core.time.now))
+            try await task(held.value, RunContext(call.state, at: self.core.time.now))
         } update: { refused, call in
-            try await update(refused, RunContext(call, at: self.core.time.now))
+            try await update(refused, RunContext(call.state, at: self.core.time.now))
         }
     }
 
@@ -226,7 +226,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         _ task: (Dependency, RunContext) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.core.run(timeout: timeout) { held, call in
-            try await task(held.value, RunContext(call, at: self.core.time.now))
+            try await task(held.value, RunContext(call.state, at: self.core.time.now))
         }
     }
 

@@ -48,7 +48,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// Goes on with a call.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<AccessToken>.Machine.Call,
+        from call: RunnerCore<AccessToken>.LongCall,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.lower.run(from: call) { held, _ in try await task(held.value) }

@@ -1,16 +1,19 @@
-/// The way of a call whose dependency is there and good, inlined into the caller's module.
+/// The way of a call whose dependency is there and good, specialised in the caller's module.
 extension RunnerCore {
     /// How a first try ends that is not over with an error.
     @usableFromInline
-    enum FirstTry<Output: Sendable>: Sendable {
+    enum FirstTry<Output: Sendable> {
         /// The task accepted the dependency.
         case output(Output)
         /// The call has to go the long way, which begins here.
-        case unfinished(Machine.Call)
+        case unfinished(LongCall)
     }
 
     /// Runs `task` with the dependency if there is no need to wait, to ask, or to note anything before.
+    ///
+    /// Specialised, but not inlined: a caller that has to wait after all does not keep what this one needed.
     @inlinable
+    @inline(never)
     nonisolated(nonsending) func firstTry<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> FirstTry<Output> {
@@ -40,11 +43,14 @@ extension RunnerCore {
     /// - Throws: `error`, if it is none about the dependency.
     @usableFromInline
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
-        -> Machine.Call
+        -> LongCall
     {
         var call = Machine.Call(session: ready.session, startedAt: start)
         call.badEpoch = ready.epoch
         call.lastError = try error.map { try self.report($0, call) }
-        return call
+        return LongCall(call)
     }
 }
+
+@available(*, unavailable)
+extension RunnerCore.FirstTry: Sendable {}

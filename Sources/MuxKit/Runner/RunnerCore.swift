@@ -105,7 +105,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Runs `task` with the dependency; the stored update runs in a task of its own that no caller owns.
     package nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
-        _ task: (Held, Machine.Call) async throws -> RunResult<Output>
+        _ task: (Held, LongCall) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.run(from: self.begun(timeout), task)
     }
@@ -113,17 +113,17 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Goes on with a call, as ``run(timeout:_:)`` does.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: Machine.Call,
-        _ task: (Held, Machine.Call) async throws -> RunResult<Output>
+        from call: LongCall,
+        _ task: (Held, LongCall) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.loop(call, leads: false, task) { visit, answer, _ in try self.departed(visit, answer) }
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
     package nonisolated(nonsending) func refreshed() async throws -> Held {
-        var call = self.begun(nil)
-        call.isForced = true
-        call.badEpoch = self.held?.epoch
+        let call = self.begun(nil)
+        call.state.isForced = true
+        call.state.badEpoch = self.held?.epoch
         return try await self.loop(call, leads: false) { held, _ in
             .output(held)
         } receive: { visit, answer, _ in
@@ -161,9 +161,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: Machine.Call,
-        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
-        update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
+        from call: LongCall,
+        _ task: (Held, LongCall) async throws -> RunResult<Output>,
+        update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(call, leads: true, task) { visit, answer, call in
             let flight: FlightID
@@ -175,7 +175,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
             // If a fence has passed the update, look again.
             guard let landed = self.land(flight, result, insteadOf: failed, since: start) else { return nil }
-            try self.checkPatience(call)
+            try self.checkPatience(call.state)
             return self.unlessVoid(try landed.get())
         }
     }
@@ -183,8 +183,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The outcome of an update that is the caller's own, and what it was to replace; `nil` if it was called off.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
-        by call: Machine.Call,
-        _ update: (Dependency?, Machine.Call) async throws -> UpdateResult<Dependency>
+        by call: LongCall,
+        _ update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
     ) async -> (Result<Updated, any Error>, Held?)? {
         let start = self.time.now
         let limit = self.policy.updateTimeout
@@ -215,148 +215,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 return (.failure(error), failed)
             }
             return (.failure(RunnerError.updateTimedOut(after: limit)), failed)
-        }
-    }
-
-    @usableFromInline
-    func begun(_ timeout: Duration?) -> Machine.Call {
-        let now = self.time.now
-        var call = self.engine.withState { $0.machine.call(at: now) }
-        call.deadline = timeout.map { now.advanced(by: $0) }
-        return call
-    }
-
-    /// Waits for the dependency and runs `task` with it, until the task accepts it.
-    ///
-    /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
-    ///
-    /// - Parameters:
-    ///   - begun: The call.
-    ///   - leads: Whether the call does an update itself that it is the first to need.
-    ///   - task: Accepts or refuses the dependency.
-    ///   - receive: What an arrival that was answered brings; `nil` if the call has to look again.
-    /// - Returns: What the task returned.
-    /// - Throws: What the task threw that is not about the dependency, or why there is none.
-    @inlinable
-    nonisolated(nonsending) func loop<Output: Sendable>(
-        _ begun: Machine.Call,
-        leads: Bool,
-        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
-        receive: (FlightVisit, FlightCallerState.Answer?, Machine.Call) async throws -> Held?
-    ) async throws -> Output {
-        var call = begun
-        while true {
-            try self.checkPatience(call)
-            let visit = self.arrive(&call, leads: leads)
-            let answer = await self.engine.answer(to: visit, .sole)
-            if let output = try await self.attempt(task, visit, answer, &call, receive) { return output }
-        }
-    }
-
-    /// Runs `task` with the dependency, if there is one now, and notes why if it returns nothing.
-    @inlinable
-    @inline(never)
-    nonisolated(nonsending) func attempt<Output: Sendable>(
-        _ task: (Held, Machine.Call) async throws -> RunResult<Output>,
-        _ visit: FlightVisit,
-        _ answer: FlightCallerState.Answer?,
-        _ call: inout Machine.Call,
-        _ receive: (FlightVisit, FlightCallerState.Answer?, Machine.Call) async throws -> Held?
-    ) async throws -> Output? {
-        let held: Held
-        do {
-            guard let received = try await receive(visit, answer, call) else { return nil }
-            held = received
-        } catch {
-            try self.passOver(error, &call)
-            return nil
-        }
-        do {
-            if case .output(let output) = try await task(held, call) { return output }
-            call.lastError = nil
-        } catch {
-            call.lastError = try self.report(error, call)
-        }
-        call.badEpoch = held.epoch
-        return nil
-    }
-
-    /// The error, if it is a report that the dependency is no good.
-    ///
-    /// - Throws: The error as it is, otherwise; a critical one ends the calls of others, too.
-    @usableFromInline
-    func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
-        guard !error.saysBadDependency else { return error }
-        guard let cause = error.criticalCause else { throw error }
-        throw self.raise(cause, call)
-    }
-
-    /// Has a call look again that obtained nothing.
-    ///
-    /// - Throws: What it ends with, if it cannot go on.
-    @usableFromInline
-    func passOver(_ error: any Error, _ call: inout Machine.Call) throws {
-        if error is LookAgain { return }
-        if let critical = error as? RaisedCritical { throw critical.claimed() }
-        // The old value, which was to be renewed early, is better than none.
-        let now = self.time.now
-        guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.machine.isGood(at: now) }) else {
-            throw error
-        }
-        call.takesEnding = true
-    }
-
-    /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
-    @usableFromInline
-    func checkPatience(_ call: Machine.Call) throws {
-        let isCancelled = Task.isCancelled
-        let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
-        guard isCancelled || timedOut else { return }
-        switch self.engine.withState({ $0.machine.standing(call) }) {
-        case let critical as RaisedCritical: throw critical.claimed()
-        case let error?: throw error
-        case nil: throw isCancelled ? CancellationError() : self.timeout(of: call)
-        }
-    }
-
-    @usableFromInline
-    func timeout(of call: Machine.Call) -> any Error {
-        RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
-    }
-
-    /// Looks for the dependency, and joins or starts an update if there is none that the call can use.
-    @inlinable
-    @inline(never)
-    func arrive(_ call: inout Machine.Call, leads: Bool) -> FlightVisit {
-        let parentEpoch = self.parentEpoch
-        let now = self.time.now
-        let canUpdate = leads || self.hasStoredUpdate
-        var waits = false
-        return self.engine.arrive(
-            .sole,
-            leads: leads,
-            decide: { self.decision(&$0, &call, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
-            joined: { _, _, _ in waits = true },
-            arrived: { if waits { self.tell(.dependencyAwaited) } }
-        )
-    }
-
-    @inlinable
-    func decision(
-        _ state: inout RunnerState<Dependency>,
-        _ call: inout Machine.Call,
-        parentEpoch: UInt64,
-        canUpdate: Bool,
-        at now: Moment
-    ) -> Engine.Decision {
-        switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
-        case .use(let held): return .answer(held)
-        case .fail(let error): return .fail(error)
-        case .update:
-            guard canUpdate else { return .fail(RunnerError.noUpdate) }
-            guard let deadline = call.deadline else { return .fly }
-            let timeout = self.timeout(of: call)
-            return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
         }
     }
 
