@@ -64,6 +64,8 @@ struct MediaDownload: Sendable {
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
         if let file = try await self.offPool({ self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
+        // Not when the last reference goes: the next attempt may come before a thread is through with this one's.
+        defer { self.folder.letGo(of: file) }
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
         var call = HTTPCall(url: self.url, headers: ["Accept-Encoding": "identity"])

@@ -197,6 +197,9 @@ final class MediaFolder: Sendable {
         }
     }
 
+    /// Lets others have the growing file, although somebody may hold it open for a moment yet.
+    func letGo(of file: OpenFile) { try? self.fileSystem.unlock(file) }
+
     /// Empties the growing file, and notes what its bytes will belong to.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.whole { disk in

@@ -7,18 +7,24 @@ package final class RecordingFileSystem: FileSystem {
     private struct State: Sendable {
         var calls: [FileCall] = []
         var isBroken: Int32?
+        var files: [OpenFile] = []
     }
 
     private let base: any FileSystem
     private let state = Guarded(State())
+    private let holdsFiles: Bool
     private let fault: @Sendable (Int, FileCall) -> FileFault?
 
     /// Records calls to `base`; `fault` says which go wrong.
+    ///
+    /// If it `holdsFiles`, they stay open as long as it lives: as if somebody else were slow to let go of them.
     package init(
         _ base: any FileSystem = POSIXFileSystem(),
+        holdsFiles: Bool = false,
         fault: @escaping @Sendable (Int, FileCall) -> FileFault? = { _, _ in nil }
     ) {
         self.base = base
+        self.holdsFiles = holdsFiles
         self.fault = fault
     }
 
@@ -52,7 +58,9 @@ package final class RecordingFileSystem: FileSystem {
 
     package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
         try self.note(.open, path)
-        return try self.base.openFile(path, for: access)
+        let file = try self.base.openFile(path, for: access)
+        if self.holdsFiles { self.state.withLock { $0.files.append(file) } }
+        return file
     }
 
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {

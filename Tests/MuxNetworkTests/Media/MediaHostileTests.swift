@@ -78,6 +78,16 @@ struct MediaHostileTests {
         }
     }
 
+    @Test func `AM-04 a download that starts again has its file although somebody is slow to close it`() async throws {
+        let world = try MediaWorld(faults: [.cut(after: 100_000), .shift(by: 1)])
+        let fileSystem = RecordingFileSystem(holdsFiles: true)
+        try await world.run { (world) async throws in
+            let file = try await world.media(fileSystem: fileSystem).request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+        }
+    }
+
     @Test func `AM-06 Q-07 a server that keeps lying about its ranges is an error and leaves nothing`() async throws {
         let world = try MediaWorld(
             faults: [.cut(after: 100_000), .shift(by: 1), .cut(after: 150_000), .shift(by: 1)]
