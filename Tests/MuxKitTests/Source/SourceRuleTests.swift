@@ -19,6 +19,7 @@ struct SourceRuleTests {
         let machines = [
             "StateMachine.swift", "/Freshness.swift", "/Parking.swift", "/Slot.swift", "/Deadlines.swift",
             "/BoundedTable.swift", "/EvictionOrder.swift", "/GhostQueue.swift", "/FlatIndex.swift", "/SlotTable.swift",
+            "/OAuthMemo.swift",
         ]
         for machine in machines {
             #expect(SourceLines.sources.contains { $0.file.hasSuffix(machine) }, "\(machine) was not found")
@@ -97,6 +98,15 @@ struct SourceRuleTests {
         let files = Set(SourceLines.tests.filter { $0.code.contains("@Test") }.map(\.file))
         let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))
         #expect(bare.sorted() == [], "tests belong to a suite with .endsAtRest")
+    }
+
+    @Test func `Q-10 no test writes where an app's values would be`() {
+        self.expectNone(
+            of: ["MuxRepository()", "MuxRepository.shared"],
+            in: SourceLines.tests,
+            where: { !$0.hasPrefix("DocumentationTests/") && !$0.hasSuffix("SourceRuleTests.swift") },
+            "give it a folder or a store"
+        )
     }
 
     @Test func `Q-10 no test has so many others beside it that real time runs out`() {

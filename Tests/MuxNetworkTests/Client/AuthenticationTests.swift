@@ -63,7 +63,7 @@ struct AuthenticationTests {
         let oauth = backend.oauth
         let base = try HTTPEndPoint(try backend.goOnline())
         let runner = OAuthDependentRunner<String, String>(
-            repository: MuxRepository(),
+            repository: MuxRepository(store: MemoryStore()),
             refreshAccess: { token in
                 let tokens = try await oauth.refresh(token)
                 return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
@@ -205,7 +205,11 @@ struct AuthenticationTests {
         let fetch = ScriptedFetch<String>([.value("new")])
         let runner = self.runner("old", fetch)
         let client = HTTPClient(transport: door.transport)
-        let data = Multiplexer<Data>(cacheKey: "K07", dependency: runner, repository: MuxRepository()) { token in
+        let data = Multiplexer<Data>(
+            cacheKey: "K07",
+            dependency: runner,
+            repository: MuxRepository(store: MemoryStore())
+        ) { token in
             try await client.output(of: Ask(), token: token)
         }
 
