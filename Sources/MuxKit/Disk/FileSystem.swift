@@ -51,7 +51,7 @@ package protocol FileSystem: Sendable {
 
     /// Takes the lock of `file` if nobody has it.
     ///
-    /// - Returns: Whether the caller has it now, until the file is closed.
+    /// - Returns: Whether the caller has it now, until ``unlock(_:)`` or until the file is closed.
     func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool
 
     /// Makes the file's time of modification `nanoseconds` since 1970.

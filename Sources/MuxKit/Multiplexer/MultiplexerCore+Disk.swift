@@ -187,7 +187,7 @@ extension MultiplexerCore: SessionParticipant {
 
     package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
-    package func sessionEnded() -> @Sendable () -> Void {
+    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
             state.refreshedOnDisk = nil
@@ -199,7 +199,7 @@ extension MultiplexerCore: SessionParticipant {
         return {
             farewell()
             self.watchers.changedAll()
-            self.tell(.sessionEnded)
+            if isTold { self.tell(.sessionEnded) }
         }
     }
 

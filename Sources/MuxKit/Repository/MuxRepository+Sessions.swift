@@ -77,10 +77,13 @@ extension MuxRepository {
     ///
     /// - Returns: What tells those who wait.
     private static func forget(_ participants: [any SessionParticipant]) -> () -> Void {
-        // Tokens first: who asks in between must not fetch for the next session with those of this one.
+        // Tokens first, and all of them there and back: who asks in between may have obtained, for the next session, something
+        // that one had forgotten from another that had not.
         let inOrder = participants.filter(\.handsOutTokens) + participants.filter { !$0.handsOutTokens }
-        let farewells = inOrder.map { $0.sessionEnded() }
-        return { for farewell in farewells { farewell() } }
+        let farewells = inOrder.map { $0.sessionEnded(isTold: false) }
+        let others = inOrder.reversed().map { $0.sessionEnded(isTold: true) }
+        // Fetches are called off before those hear of it who wait for a token inside them.
+        return { for farewell in farewells.reversed() + others { farewell() } }
     }
 
     /// Removes what an earlier sign-out could not remove; in the lane.

@@ -79,14 +79,13 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     var handsOutTokens: Bool { true }
 
-    func sessionEnded() -> @Sendable () -> Void {
-        // Between the two layers' ends, a call may hand the old grant to a new flight of the lower one: hence the third.
-        let first = self.lower.ended(.signOut, isTold: false)
+    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        let lower = self.lower.ended(.signOut, isTold: isTold)
         self.vault.sessionEnded()
-        let others = [self.upper.ended(.signOut), self.lower.ended(.signOut)]
+        let upper = self.upper.ended(.signOut, isTold: isTold)
         return {
-            first()
-            for farewell in others { farewell() }
+            lower()
+            upper()
         }
     }
 

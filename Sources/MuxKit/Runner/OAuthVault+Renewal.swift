@@ -74,7 +74,7 @@ extension OAuthVault {
         insteadOf refused: AccessToken?
     ) async throws -> RunResult<Lower.Updated>? {
         var stretch = self.leaseHolder?.stretch
-        let present = try await self.withSiblings(given, of: upper)
+        let present = try await self.withSiblings(given, of: upper, since: stretch)
         if let access = self.usableAccess(of: present), present.revision != given.revision,
             refused.map({ !self.tokens.areSame($0, access) }) ?? true
         {
@@ -84,7 +84,8 @@ extension OAuthVault {
         if let leaseHolder, !self.isAlone(since: stretch) {
             // The process was held up for longer than the lease lasts, and others may have acted since.
             stretch = try await leaseHolder.takenAgain()
-            guard stretch != nil, try await self.withSiblings(held, of: upper).revision == held.revision else {
+            guard stretch != nil, try await self.withSiblings(held, of: upper, since: stretch).revision == held.revision
+            else {
                 return nil
             }
         }
@@ -100,7 +101,7 @@ extension OAuthVault {
             return .badDependency  // other tokens were set meanwhile: their turn
         }
         // What the exchange brought must not be lost because the store cannot be read now.
-        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper, isAlone: false) {
+        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper, since: stretch) {
             guard self.tokens.areSame(newer.value.refresh, held.value.refresh) else { return nil }
             held = newer
         }
@@ -123,7 +124,7 @@ extension OAuthVault {
     }
 
     /// Whether nobody else can have had the lease since `stretch` began.
-    private func isAlone(since stretch: UInt64?) -> Bool {
+    func isAlone(since stretch: UInt64?) -> Bool {
         guard let leaseHolder else { return true }
         return stretch != nil && leaseHolder.stretch == stretch
     }

@@ -52,10 +52,10 @@ extension OAuthVault {
     /// - Parameters:
     ///   - held: The grant as this process knows it.
     ///   - upper: The layer that holds it.
-    ///   - isAlone: Whether nobody else can be renewing tokens now.
+    ///   - stretch: Since when this process has the lease, as far as the caller knows.
     /// - Returns: The grant of `upper` after that; it is that of `held` if they have left nothing.
     /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
-    func withSiblings(_ held: Upper.Held, of upper: Upper, isAlone: Bool = true) async throws -> Upper.Held {
+    func withSiblings(_ held: Upper.Held, of upper: Upper, since stretch: UInt64?) async throws -> Upper.Held {
         guard self.leaseHolder != nil else { return held }
         let epoch = try await self.repositoryEpoch()
         switch try await self.tokens.load(session: epoch) {
@@ -69,7 +69,7 @@ extension OAuthVault {
         case .record(let record) where record.session > epoch:
             try await self.endedElsewhere(before: record.session)
         case .record(let record):
-            self.met(record, isAlone: isAlone)
+            self.met(record, isAlone: self.isAlone(since: stretch))
             guard (record.serial ?? 0) > held.value.serial, var grant = Grant(record) else { return held }
             grant.lane = held.value.lane
             let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)

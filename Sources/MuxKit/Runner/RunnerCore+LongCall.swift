@@ -152,7 +152,7 @@ extension RunnerCore {
             .sole,
             at: now,
             leads: leads,
-            isCancelled: false,  // that was looked at just now
+            isCancelled: leads && Task.isCancelled,  // others were looked at just now, and can leave
             decide: { self.decision(&$0, &call, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
             joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }

@@ -88,7 +88,7 @@ final class DecodedCore<Value: Sendable>: Sendable {
 }
 
 extension DecodedCore: SessionParticipant {
-    func sessionEnded() -> @Sendable () -> Void {
+    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let next = self.makeCache()
         let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
             let former = state

@@ -63,7 +63,7 @@ extension MediaCore {
 extension MediaCore: SessionParticipant {
     var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
-    func sessionEnded() -> @Sendable () -> Void {
+    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (running, farewell) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics

@@ -64,8 +64,23 @@ struct MediaDownload: Sendable {
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
         if let file = try await self.offPool({ self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
+        let result: Result<Outcome, any Error>
+        do {
+            result = .success(try await self.attempt(&machine, file, partial))
+        } catch {
+            result = .failure(error)
+        }
         // Not when the last reference goes: the next attempt may come before a thread is through with this one's.
-        defer { self.folder.letGo(of: file) }
+        await OffPool.run { self.folder.letGo(of: file) }
+        return try result.get()
+    }
+
+    /// Asks for what is missing of a file that is open.
+    private func attempt(
+        _ machine: inout DownloadStateMachine,
+        _ file: OpenFile,
+        _ partial: DownloadStateMachine.Partial
+    ) async throws -> Outcome {
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
         var call = HTTPCall(url: self.url, headers: ["Accept-Encoding": "identity"])

@@ -188,13 +188,19 @@ final class MediaFolder: Sendable {
             guard check() else { throw Fenced() }
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
-            // Whoever had it may have completed it between the two calls.
-            guard try self.fileSystem.status(of: file).linkCount > 0 else { throw MediaError.fetchedElsewhere }
+            // Whoever had it may have completed or removed it between the two calls.
+            guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
             let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
             let sidecar = content.flatMap { MediaSidecar($0) }
             let size = try self.fileSystem.status(of: file).size
             return (file, .init(validator: sidecar?.validator, total: sidecar?.total, offset: size))
         }
+    }
+
+    /// Whether the growing file is the one that has its name: another process may have given that to a new one, or the file
+    /// another name.
+    private func isPresent(_ file: OpenFile, _ name: MediaName) throws(MuxStoreError) -> Bool {
+        try self.fileSystem.status(at: self.path(name.partial))?.identity == self.fileSystem.status(of: file).identity
     }
 
     /// Lets others have the growing file, although somebody may hold it open for a moment yet.
@@ -223,6 +229,7 @@ final class MediaFolder: Sendable {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.whole { disk in
             guard check() else { throw Fenced() }
+            guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
             let former = try self.fileSystem.status(at: self.path(name.file))?.size ?? 0
             try self.fileSystem.move(self.path(name.partial), to: self.path(name.file))
             disk.used -= former
@@ -234,10 +241,14 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes what there is of a file that will not become complete.
+    /// Removes what there is of a file that will not become complete, unless somebody else fetches it now.
     func discard(_ name: MediaName, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
+            if try self.fileSystem.status(at: self.path(name.partial)) != nil {
+                let file = try self.fileSystem.openFile(self.path(name.partial), for: .read)
+                guard try self.fileSystem.tryLock(file), try self.isPresent(file, name) else { return }
+            }
             try self.remove(name.sidecar, &disk)
             try self.remove(name.partial, &disk)
         }

@@ -10,10 +10,13 @@ package final class Turns: Sendable {
 
     private let state: Guarded<State>
 
-    package init(_ count: Int) { self.state = Guarded(State(free: count)) }
+    package init(_ count: Int) { self.state = Guarded(State(free: max(1, count))) }
 
-    /// Runs `work` as soon as its turn has come.
+    @TaskLocal private static var isTaken = false
+
+    /// Runs `work` as soon as its turn has come; at once if it is part of work that has its turn.
     package func take(_ work: () async throws -> Void) async rethrows {
+        guard !Self.isTaken else { return try await work() }
         await withCheckedContinuation { continuation in
             let isFree = self.state.withLock { state in
                 guard state.free > 0 else {
@@ -26,7 +29,7 @@ package final class Turns: Sendable {
             if isFree { continuation.resume() }
         }
         defer { self.next()?.resume() }
-        try await work()
+        try await Self.$isTaken.withValue(true) { try await work() }
     }
 
     private func next() -> CheckedContinuation<Void, Never>? {

@@ -289,12 +289,16 @@ struct OAuthSignOutTests {
     /// Asks for something in the middle of a sign-out, while one after the other forgets the session.
     private final class Bystander: SessionParticipant {
         private let asks: @Sendable () -> Void
+        private let leaves: @Sendable () -> Void
 
-        init(_ asks: @escaping @Sendable () -> Void) { self.asks = asks }
+        init(asks: @escaping @Sendable () -> Void = {}, leaves: @escaping @Sendable () -> Void = {}) {
+            self.asks = asks
+            self.leaves = leaves
+        }
 
-        func sessionEnded() -> @Sendable () -> Void {
+        func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
             self.asks()
-            return {}
+            return self.leaves
         }
     }
 
@@ -309,10 +313,10 @@ struct OAuthSignOutTests {
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) {
             try await account().run { .output($0) }
         }
-        let bystander = Bystander {
+        let bystander = Bystander(asks: {
             Task(executorPreference: executor) { _ = try? await name.request() }
             executor.settle()
-        }
+        })
         world.repository.attach(bystander)
         let runner = OAuthDependentRunner<String, String>(
             repository: world.repository,
@@ -330,6 +334,64 @@ struct OAuthSignOutTests {
 
         #expect(name.cachedValue != "alice")
         #expect(try await name.request() == "bob")
+    }
+
+    @Test func `D11 what is asked for in the midst of a sign-out is not made of the values of the old session`()
+        async throws
+    {
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
+        let user = Guarded("alice")
+        let source = Later<Multiplexer<String>>()
+        let greeting = Multiplexer<String>(cacheKey: "Greeting", repository: world.repository) {
+            "Hello \(try await source().request())"
+        }
+        let bystander = Bystander(asks: {
+            Task(executorPreference: executor) { _ = try? await greeting.request() }
+            executor.settle()
+        })
+        world.repository.attach(bystander)
+        let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { user.withLock { $0 } }
+        source.set(name)
+        #expect(try await greeting.request() == "Hello alice")
+        user.withLock { $0 = "bob" }
+
+        await world.repository.clearAll()
+
+        #expect(greeting.cachedValue != "Hello alice")
+        #expect(try await greeting.request() == "Hello bob")
+        #expect(world.events.count(of: .sessionEnded) == 2, "once each")
+    }
+
+    @Test func `D05 a fetch that waits for a token is called off before it hears of the sign-out`() async throws {
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
+        let gate = Gate<Void>()
+        let bystander = Bystander(leaves: { executor.settle() })
+        world.repository.attach(bystander)
+        let runner = OAuthDependentRunner<String, String>(
+            repository: world.repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: {
+                try await gate.pass(ignoringCancellation: true)
+                return OAuthSignIn(refresh: "alice", access: "alice")
+            }
+        )
+        let goesOn = Guarded<Bool?>(nil)
+        let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { () async throws -> String in
+            _ = try? await runner.run { access -> RunResult<String> in .output(access) }
+            goesOn.withLock { $0 = !Task.isCancelled }
+            throw FetchFailed()
+        }
+        let call = Task { try await name.request() }
+        await gate.waitForCall(1)
+
+        await runner.signOut()
+
+        await #expect(throws: MuxError.sessionEnded) { try await call.value }
+        executor.settle()
+        #expect(goesOn.withLock { $0 } == false)
+        gate.openForGood(returning: ())
     }
 
     @Test func `D05 tokens that could not be removed are not taken up again`() async throws {

@@ -7,6 +7,7 @@ import Testing
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
     .timeLimit(.minutes(5)),
+    .takesTurns,
     .serialized
 )
 struct NginxInteropTests {

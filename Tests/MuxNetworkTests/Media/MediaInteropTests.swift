@@ -7,7 +7,8 @@ import Testing
 /// Downloads from nginx, which serves `film.mp4` whole and slowly.
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"),
-    .timeLimit(.minutes(5))
+    .timeLimit(.minutes(5)),
+    .takesTurns
 )
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {
