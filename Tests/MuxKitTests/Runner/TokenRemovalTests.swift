@@ -38,15 +38,7 @@ struct TokenRemovalTests {
         let store = UnreliableStore()
         let repository = MuxRepository(store: store)
         let oauth = Self.runner(tokens, repository)
-        let setting = Guarded<Task<Void, any Error>?>(nil)
-        // In the middle: the epoch is raised, and nothing has ended in memory yet.
-        store.afterRaise.withLock { action in
-            action = {
-                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
-                setting.withLock { $0 = task }
-                executor.settle()
-            }
-        }
+        let setting = Self.settingOldTokens(of: oauth, during: store, on: executor)
 
         await oauth.signOut()
         _ = await setting.withLock { $0 }?.result
@@ -65,14 +57,7 @@ struct TokenRemovalTests {
         let oauth = Self.runner(tokens, MuxRepository(store: store))
         // From now on it knows the number of the session.
         #expect(try await oauth.run { .output($0) } == "new")
-        let setting = Guarded<Task<Void, any Error>?>(nil)
-        store.afterRaise.withLock { action in
-            action = {
-                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
-                setting.withLock { $0 = task }
-                executor.settle()
-            }
-        }
+        let setting = Self.settingOldTokens(of: oauth, during: store, on: executor)
 
         await oauth.signOut()
 
@@ -122,6 +107,23 @@ struct TokenRemovalTests {
         let error = await #expect(throws: RunnerError.self) { try await call.value }
         #expect(error?.code == .signedOut)
         #expect(tokens.memory.peek == nil)
+    }
+
+    /// Sets tokens in the middle of a sign-out: the epoch is raised, and nothing has ended in memory yet.
+    private static func settingOldTokens(
+        of oauth: OAuthDependentRunner<String, String>,
+        during store: UnreliableStore,
+        on executor: OrderedExecutor
+    ) -> Guarded<Task<Void, any Error>?> {
+        let setting = Guarded<Task<Void, any Error>?>(nil)
+        store.afterRaise.withLock { action in
+            action = {
+                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
+                setting.withLock { $0 = task }
+                executor.settle()
+            }
+        }
+        return setting
     }
 
     private static func runner(
