@@ -9,7 +9,6 @@ package enum PayloadDigest {
     package static let name: StaticString = "fnv64x8:"
 
     private static let start: UInt64 = 0xcbf2_9ce4_8422_2325
-    private static let prime: UInt64 = 0x0000_0100_0000_01b3
 
     /// The digest of `bytes`.
     package static func hash(_ bytes: some ContiguousBytes) -> UInt64 {
@@ -18,18 +17,12 @@ package enum PayloadDigest {
             var offset = 0
             while offset + 8 <= buffer.count {
                 let word = unsafe buffer.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                value = self.step(value, UInt64(littleEndian: word))
+                value = FNV.step(value, UInt64(littleEndian: word))
                 offset += 8
             }
             var rest: UInt64 = 0
             for index in offset..<buffer.count { rest = rest << 8 | UInt64(unsafe buffer[index]) }
-            return self.step(self.step(value, rest), UInt64(buffer.count))
+            return FNV.step(FNV.step(value, rest), UInt64(buffer.count))
         }
-    }
-
-    /// Multiplication carries differences upwards alone; the shift brings them back.
-    private static func step(_ value: UInt64, _ word: UInt64) -> UInt64 {
-        let product = (value ^ word) &* self.prime
-        return product ^ (product >> 32)
     }
 }

@@ -27,7 +27,16 @@ package struct FNV: Sendable {
     }
 
     /// Mixes in eight bytes in one step.
-    package mutating func combine(word: UInt64) { self.value = (self.value ^ word) &* Self.prime }
+    package mutating func combine(word: UInt64) { self.value = Self.step(self.value, word) }
+
+    /// One step with eight bytes at a time.
+    ///
+    /// Multiplication carries differences upwards alone: two changes of highest bits would take each other back. The shift
+    /// brings them down.
+    package static func step(_ value: UInt64, _ word: UInt64) -> UInt64 {
+        let product = (value ^ word) &* Self.prime
+        return product ^ (product >> 32)
+    }
 
     /// Mixes in the text's bytes with their count in front, so that "ab", "c" and "a", "bc" differ.
     package mutating func combine(field text: String) {

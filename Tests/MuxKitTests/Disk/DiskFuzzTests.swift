@@ -98,6 +98,26 @@ struct DiskFuzzTests {
         }
     }
 
+    @Test func `DK-07 two changes in an index do not take each other back`() {
+        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
+        let rows = (0..<4).map { number in
+            KeptIndex.Row(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
+        }
+        let bytes = KeptIndex(anchor: anchor, rows: rows).encoded
+        let start = bytes.count - rows.count * KeptIndex.rowSize
+        var accepted = 0
+        for bit in 0..<64 {
+            for first in stride(from: start, to: bytes.count, by: 8) {
+                for second in stride(from: first + 8, to: bytes.count, by: 8) {
+                    var changed = bytes
+                    for word in [first, second] { changed[word + bit / 8] ^= 1 << UInt8(bit % 8) }
+                    if KeptIndex(changed) != nil { accepted += 1 }
+                }
+            }
+        }
+        #expect(accepted == 0)
+    }
+
     @Test func `DK-03 a mutated session file is the one that was written or damaged`() async throws {
         let file = SessionFile(epoch: 5, store: 7)
 
