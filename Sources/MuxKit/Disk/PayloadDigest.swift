@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Tells whether a value on disk is as it was written: FNV-1a's step, on eight bytes at a time.
+/// Tells whether a value on disk is as it was written: ``FNV``'s step for eight bytes at a time.
 ///
 /// Not a protection against an adversary. Every step is a bijection of the state, so changing any one byte always changes
 /// the result. Byte by byte the hash of a large value would take longer than the system takes to read it.

@@ -29,7 +29,7 @@ package struct FNV: Sendable {
     /// Mixes in eight bytes in one step.
     package mutating func combine(word: UInt64) { self.value = Self.step(self.value, word) }
 
-    /// One step with eight bytes at a time.
+    /// One step with eight bytes at a time, which is like that of FNV-1a and not the same.
     ///
     /// Multiplication carries differences upwards alone: two changes of highest bits would take each other back. The shift
     /// brings them down.
