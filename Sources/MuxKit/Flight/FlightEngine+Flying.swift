@@ -117,7 +117,7 @@ extension FlightEngine {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
             let running = board.running.removeValue(forKey: flight)
-            let next = board.nextID()
+            let next = self.nextID()
             let action = board.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
             let step: LandingStep =
                 switch action {
@@ -144,7 +144,6 @@ extension FlightEngine {
     @inlinable
     static func wake(_ waiters: [Waiter], with result: Result<Output, any Error>) {
         guard !waiters.isEmpty else { return }
-        let answer = Answer(result.map(Landing.output))
-        for waiter in waiters { waiter.resume(with: answer) }
+        Waiter.resume(waiters, with: Answer(result.map(Landing.output)))
     }
 }

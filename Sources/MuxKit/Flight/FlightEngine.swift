@@ -1,3 +1,5 @@
+public import Synchronization
+
 /// The shell of ``FlightStateMachine``: tasks, continuations, cancellation and the lock around its owner's state.
 ///
 /// The one single-flight engine of the package. An owner puts its own state beside the flights, so that looking for an
@@ -40,7 +42,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` says that the flight is over.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
-    @usableFromInline package typealias Waiter = FlightCaller
+    @usableFromInline package typealias Waiter = FlightWaiter
     @usableFromInline typealias Answer = FlightAnswer<Landing>
 
     /// What owners choose.
@@ -86,13 +88,6 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var lowestPriority = TaskPriority.background
         @usableFromInline var deadlines = Deadlines<Key>()
         var watch: Task<Void, Never>?
-        @usableFromInline var lastID: UInt64 = 0
-
-        @inlinable
-        mutating func nextID() -> UInt64 {
-            self.lastID &+= 1
-            return self.lastID
-        }
 
         /// A flight begins, at the priority of its first caller.
         @inlinable
@@ -142,6 +137,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline let spawn: Spawn
     @usableFromInline let time: TimeSource
     @usableFromInline let options: Options
+    @usableFromInline let lastID = Atomic<UInt64>(0)
     private let inspector = Inspection.inspector
 
     /// Makes an engine around the owner's `state`, which its lock guards.
@@ -182,8 +178,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     // MARK: - Arriving and leaving
 
-    /// Does all that a call does at an engine: ``arrive(_:at:leads:isCancelled:decide:joined:arrived:)``,
-    /// ``answer(isolation:to:_:)`` and ``landing(of:_:)``.
+    /// A name for a caller who is about to arrive, or for a flight.
+    @inlinable
+    package func nextID() -> UInt64 { self.lastID.wrappingAdd(1, ordering: .relaxed).newValue }
+
+    /// Does all that a call does at an engine: it is named, arrives, waits until it is answered, and departs.
+    ///
+    /// An owner whose callers are many does the same by itself, and keeps less on the stack while they wait.
     ///
     /// - Returns: The answer or the outcome.
     /// - Throws: What `decide` failed with, what the flight failed with, or `CancellationError` if the caller's task is
@@ -195,70 +196,64 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
-        let isCancelled = Task.isCancelled
-        let visit = self.arrive(
-            key,
-            at: self.time.now,
-            isCancelled: isCancelled,
-            decide: decide,
-            joined: joined,
-            arrived: arrived
-        )
-        return try self.landing(of: visit, await self.answer(to: visit, key))
-    }
-
-    /// Waits for what a call gets that has arrived; does not if that is settled.
-    @inlinable
-    package func answer(
-        isolation: isolated (any Actor)? = #isolation,
-        to visit: FlightVisit,
-        _ key: Key
-    ) async -> FlightCallerState.Answer? {
-        guard let caller = visit.caller else { return visit.answer }
-        return await caller.answer { self.leave(visit.ticket, key) }
+        let ticket = self.nextID()
+        var loose: Waiter.LooseEnds?
+        let answer = await Waiter.answer { waiter in
+            loose = self.arrive(
+                waiter,
+                ticket,
+                at: key,
+                now: self.time.now,
+                decide: decide,
+                joined: joined,
+                arrived: arrived
+            )
+        } onCancel: {
+            self.leave(ticket, key)
+        }
+        return try self.landing(answer, loose)
     }
 
     /// What a call ends with that was answered.
     @inlinable
-    package func landing(of visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Landing {
-        visit.loose?.tie()
+    package func landing(_ answer: Waiter.Answer, _ loose: Waiter.LooseEnds?) throws -> Landing {
+        loose?.tie()
         guard let answer = answer as? Answer else { throw CancellationError() }
         return try answer.result.get()
     }
 
-    /// Settles what a call gets, or what it waits for: what `decide` answers, or else the outcome of the flight of `key`,
+    /// Settles what a caller gets, or what it waits for: what `decide` answers, or else the outcome of the flight of `key`,
     /// started if none runs.
     ///
-    /// ``answer(isolation:to:_:)`` and ``landing(of:_:)`` have to follow.
-    ///
     /// - Parameters:
+    ///   - waiter: Who is told, now or later; its task is the present one.
+    ///   - ticket: The caller's name, from ``nextID()``.
     ///   - key: What the flight is about.
     ///   - now: The time.
     ///   - leads: Whether the caller does the work itself if a flight has to start.
-    ///   - isCancelled: Whether the caller's task is, so that it must not wait.
     ///   - decide: Called under the lock, once.
     ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
     ///     already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
-    /// - Returns: What the call gets, or how it waits.
+    /// - Returns: What is to be given to ``landing(_:_:)`` with the answer.
     @inlinable
     package func arrive(
-        _ key: Key,
-        at now: Moment,
+        _ waiter: Waiter,
+        _ ticket: Ticket,
+        at key: Key,
+        now: Moment,
         leads: Bool = false,
-        isCancelled: Bool,
         decide: (inout State) -> Decision,
         joined: (inout State, Ticket, Bool) -> Void,
         arrived: () -> Void = {}
-    ) -> FlightVisit {
+    ) -> Waiter.LooseEnds? {
         var wait: (FlightNode, FlightNode)?
-        let caller = FlightCaller(FlightCallerState())
         let deadline = self.options.deadline.map(now.advanced)
         let arrival = self.arrival(
-            of: caller,
+            of: waiter,
+            ticket,
             at: key,
             leads: leads,
-            isCancelled: isCancelled,
             until: deadline,
             &wait,
             decide: decide,
@@ -267,13 +262,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         switch arrival {
         case .resume(let result):
             arrived()
-            return FlightVisit(Answer(result))
+            waiter.resume(with: Answer(result))
+            return nil
         case .resumeAndLaunch(let output, let flight):
             arrived()
             self.launch(flight, of: key)
             self.watchDeadlines()
-            return FlightVisit(Answer(.success(.output(output))))
-        case .wait(let ticket, let effect, let patience):
+            waiter.resume(with: Answer(.success(.output(output))))
+            return nil
+        case .wait(let effect, let patience):
             if case .joined(let slow, let linger) = effect {
                 slow?.raisePriority(to: Task.currentPriority)
                 linger?.cancel()
@@ -284,8 +281,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 self.launch(ticket, of: key)
                 self.watchDeadlines()
             }
-            let isTied = wait == nil && timer == nil
-            return FlightVisit(caller, ticket, isTied ? nil : FlightVisit.LooseEnds(wait: wait, timer: timer))
+            return wait == nil && timer == nil ? nil : Waiter.LooseEnds(wait: wait, timer: timer)
         }
     }
 
@@ -300,15 +296,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     enum Arrival: Sendable {
         case resume(Result<Landing, any Error>)
         case resumeAndLaunch(Output, FlightID)
-        case wait(Ticket, Effect, (Duration, Instead)?)
+        case wait(Effect, (Duration, Instead)?)
     }
 
     @inlinable
     func arrival(
-        of visitor: FlightCaller,
+        of waiter: Waiter,
+        _ ticket: Ticket,
         at key: Key,
         leads: Bool,
-        isCancelled: Bool,
         until deadline: Moment?,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
@@ -322,17 +318,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
             case .answerAndFly(let output):
-                let flight = board.nextID()
-                guard board.withMachine(of: key, { $0.starts(flight) }) else {
+                guard board.withMachine(of: key, { $0.starts(ticket) }) else {
                     return .resume(.success(.output(output)))
                 }
-                board.begins(flight, of: key, priority, until: deadline)
-                return .resumeAndLaunch(output, flight)
+                board.begins(ticket, of: key, priority, until: deadline)
+                return .resumeAndLaunch(output, ticket)
             case .flyNoLonger(let duration, let instead): patience = (duration, instead)
             case .fly: break
             }
-            guard !isCancelled else { return .resume(.failure(CancellationError())) }
-            let ticket = board.nextID()
+            // Under the lock: whoever is cancelled later is found by his ticket, and was not before.
+            guard !Task.isCancelled else { return .resume(.failure(CancellationError())) }
             if leads, board.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
@@ -343,19 +338,19 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 }
                 wait = (caller, awaited)
             }
-            switch board.withMachine(of: key, { $0.arrives(visitor, ticket: ticket) }) {
+            switch board.withMachine(of: key, { $0.arrives(waiter, ticket: ticket) }) {
             case .start(let flight):
                 board.begins(flight, of: key, priority, until: deadline)
                 joined(&board.state, ticket, false)
-                return .wait(ticket, .launch, patience)
+                return .wait(.launch, patience)
             case .join(let flight):
                 joined(&board.state, ticket, true)
-                return .wait(ticket, .joined(slow: board.raise(flight, to: priority), linger: nil), patience)
+                return .wait(.joined(slow: board.raise(flight, to: priority), linger: nil), patience)
             case .adopt(let flight):
                 joined(&board.state, ticket, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
-                return .wait(ticket, .joined(slow: board.raise(flight, to: priority), linger: linger), patience)
+                return .wait(.joined(slow: board.raise(flight, to: priority), linger: linger), patience)
             }
         }
     }

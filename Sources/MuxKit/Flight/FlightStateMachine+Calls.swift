@@ -1,5 +1,5 @@
 /// The machine as the engine's inlined code uses it: what is not generic is compiled here, once.
-extension FlightStateMachine<FlightCaller> {
+extension FlightStateMachine<FlightWaiter> {
     @usableFromInline
     static var idle: Self { Self() }
 
@@ -8,8 +8,8 @@ extension FlightStateMachine<FlightCaller> {
     @usableFromInline var flight: FlightID? { self.currentFlight }
 
     @usableFromInline
-    mutating func arrives(_ caller: FlightCaller, ticket: Ticket) -> RequestAction {
-        self.requested(by: caller, ticket: ticket)
+    mutating func arrives(_ waiter: FlightWaiter, ticket: Ticket) -> RequestAction {
+        self.requested(by: waiter, ticket: ticket)
     }
 
     @usableFromInline

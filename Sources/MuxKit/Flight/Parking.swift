@@ -1,7 +1,8 @@
 /// Waiters in the order of their arrival, each of which can leave before its turn.
 ///
 /// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
-/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
+/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary. Who has an older
+/// ticket than others who wait already overtakes these: the two came at the same time.
 package struct Parking<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
     fileprivate struct Place: Sendable {
@@ -18,23 +19,31 @@ package struct Parking<Waiter: Sendable>: Sendable {
 
     package var isEmpty: Bool { self.count == 0 }
 
-    /// Lets `waiter` wait under `ticket`, which must be greater than every ticket before it.
+    /// Lets `waiter` wait under `ticket`, which nobody else has.
     package mutating func park(_ waiter: Waiter, ticket: UInt64) {
-        self.places.append(Place(ticket: ticket, waiter: waiter))
+        let isLast = self.places.last.map { $0.ticket < ticket } ?? true
+        let index = isLast ? self.places.endIndex : self.index(of: ticket)
+        self.places.insert(Place(ticket: ticket, waiter: waiter), at: index)
         self.count += 1
     }
 
-    /// Removes and returns the waiter of `ticket`; `nil` if it never came or is gone already.
-    package mutating func leave(_ ticket: UInt64) -> Waiter? {
+    /// Where the first place is that is not before `ticket`.
+    private func index(of ticket: UInt64) -> Int {
         var low = 0
         var high = self.places.count
         while low < high {
             let middle = (low + high) / 2
             if self.places[middle].ticket < ticket { low = middle + 1 } else { high = middle }
         }
-        guard low < self.places.count, self.places[low].ticket == ticket, let waiter = self.places[low].waiter
+        return low
+    }
+
+    /// Removes and returns the waiter of `ticket`; `nil` if it never came or is gone already.
+    package mutating func leave(_ ticket: UInt64) -> Waiter? {
+        let index = self.index(of: ticket)
+        guard index < self.places.count, self.places[index].ticket == ticket, let waiter = self.places[index].waiter
         else { return nil }
-        self.places[low].waiter = nil
+        self.places[index].waiter = nil
         self.count -= 1
         if self.count < self.places.count / 2 { self.places.removeAll { $0.waiter == nil } }
         return waiter

@@ -82,64 +82,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
-        let isUsual = options == .init()
-        let visit = self.arrive(key, options, isUsual: isUsual)
-        return try self.departed(visit, key, isUsual: isUsual, await self.engine.answer(to: visit, key))
-    }
-
-    /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
-    @inlinable
-    @inline(never)
-    func arrive(_ key: Key, _ options: RequestOptions, isUsual: Bool) -> FlightVisit {
-        let now = self.repository.time.now
-        let limits = isUsual ? self.usualLimits : options.limits(self.policy)
-        var met: MuxEvent.Kind?
-        return self.engine.arrive(
-            key,
-            at: now,
-            isCancelled: Task.isCancelled,
-            decide: { state in
-                let decision = Self.decide(state.slots.requestedSlot(of: key), at: now, limits)
-                switch decision {
-                case .answer(let entry), .answerAndFly(let entry):
-                    state.statistics.hit(isStale: entry.staleReason != nil)
-                    met = entry.staleReason != nil ? .servedStale : .hit
-                case .fail:
-                    state.statistics.hit(isStale: false)
-                    met = .hit
-                case .fly, .flyNoLonger:
-                    guard let patience = options.patience else { break }
-                    return .flyNoLonger(than: patience) { Self.instead(in: &$0, key, $1, at: $2).map(Result.success) }
-                }
-                return decision
-            },
-            joined: { state, ticket, isRunning in
-                if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
-                if !isUsual {
-                    state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
-                }
-                met = isRunning ? .joined : .missed
-            },
-            arrived: { if let met { self.tell(met, key) } }
-        )
-    }
-
-    /// What a request ends with that was answered.
-    @inlinable
-    @inline(never)
-    func departed(
-        _ visit: FlightVisit,
-        _ key: Key,
-        isUsual: Bool,
-        _ answer: FlightCallerState.Answer?
-    ) throws -> MuxEntry<Value> {
-        if !isUsual { self.engine.withState { $0.wishes[visit.ticket] = nil } }
-        guard case .output(let entry) = try self.engine.landing(of: visit, answer) else { throw CancellationError() }
-        if entry.staleReason == .outOfPatience {
-            self.engine.withState { $0.statistics.staleServed += 1 }
-            self.tell(.servedStale, key)
+        let long = LongCall(self, key, options)
+        let (engine, ticket) = (self.engine, long.ticket)
+        let answer = await FlightWaiter.answer {
+            long.arrive($0)
+        } onCancel: {
+            engine.leave(ticket, key)
         }
-        return entry
+        return try long.departed(answer)
     }
 
     @inlinable

@@ -14,8 +14,10 @@ extension DependencyStateMachine {
     }
 
     /// A dependency with the epochs that tell it from others.
+    ///
+    /// An object that never changes: it is made once, and handed to all who use it.
     @usableFromInline
-    package struct Held: Sendable {
+    package final class Held: Sendable {
         /// The value.
         @usableFromInline package let value: Dependency
         /// Raised with every change of the value; names it.
@@ -28,6 +30,22 @@ extension DependencyStateMachine {
         package let revision: UInt64
         /// When it turns bad by itself; `nil` if nobody knows.
         @usableFromInline package let expiry: Expiry?
+
+        init(
+            value: Dependency,
+            epoch: UInt64,
+            parentEpoch: UInt64,
+            session: UInt64,
+            revision: UInt64,
+            expiry: Expiry?
+        ) {
+            self.value = value
+            self.epoch = epoch
+            self.parentEpoch = parentEpoch
+            self.session = session
+            self.revision = revision
+            self.expiry = expiry
+        }
     }
 
     /// How a session ends.

@@ -48,7 +48,7 @@ extension RunnerCore {
         var call = Machine.Call(session: ready.session, startedAt: start)
         call.badEpoch = ready.epoch
         call.lastError = try error.map { try self.report($0, call) }
-        return LongCall(call)
+        return LongCall(self, call)
     }
 }
 

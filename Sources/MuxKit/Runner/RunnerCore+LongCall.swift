@@ -5,10 +5,23 @@ extension RunnerCore {
     /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
     @usableFromInline
     package final class LongCall {
+        @usableFromInline let core: RunnerCore
         @usableFromInline var state: Machine.Call
+        /// Whether the call does an update itself that it is the first to need.
+        @usableFromInline var leads = false
+        /// The call's name in the wait that is next, or present.
+        @usableFromInline var ticket: Ticket = 0
+        /// What is to be undone after that wait.
+        @usableFromInline var loose: FlightWaiter.LooseEnds?
 
         @usableFromInline
-        init(_ state: Machine.Call) { self.state = state }
+        init(_ core: RunnerCore, _ state: Machine.Call) {
+            self.core = core
+            self.state = state
+        }
+
+        @inlinable
+        func arrive(_ waiter: FlightWaiter) { self.core.arrive(waiter, self) }
     }
 
     @usableFromInline
@@ -16,8 +29,11 @@ extension RunnerCore {
         let now = self.time.now
         var call = self.engine.withState { $0.machine.call(at: now) }
         call.deadline = timeout.map { now.advanced(by: $0) }
-        return LongCall(call)
+        return LongCall(self, call)
     }
+
+    /// What a call does for itself whose closure is the update.
+    @usableFromInline typealias Lead = (FlightID, LongCall) async throws -> Held?
 
     /// Waits for the dependency and runs `task` with it, until the task accepts it.
     ///
@@ -26,38 +42,48 @@ extension RunnerCore {
     ///
     /// - Parameters:
     ///   - long: The call.
-    ///   - leads: Whether the call does an update itself that it is the first to need.
     ///   - task: Accepts or refuses the dependency.
-    ///   - receive: What an arrival that was answered brings; `nil` if the call has to look again.
+    ///   - leads: Whether the call does an update itself that it is the first to need.
+    ///   - lead: Does that update; returns `nil` if the call has to look again.
     /// - Returns: What the task returned.
     /// - Throws: What the task threw that is not about the dependency, or why there is none.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
         _ long: LongCall,
-        leads: Bool,
         _ task: (Held, LongCall) async throws -> RunResult<Output>,
-        receive: (FlightVisit, FlightCallerState.Answer?, LongCall) async throws -> Held?
+        leads: Bool,
+        _ lead: Lead
     ) async throws -> Output {
+        long.leads = leads
         while true {
-            let visit = try self.arrive(&long.state, leads: leads)
-            let answer = await self.engine.answer(to: visit, .sole)
-            if let output = try await self.attempt(task, visit, answer, long, receive) { return output }
+            try self.checkPatience(long)
+            let (engine, ticket) = (self.engine, self.engine.nextID())
+            long.ticket = ticket
+            // A closure that captures one object and nothing else takes no memory of its own.
+            let answer = await FlightWaiter.answer {
+                long.arrive($0)
+            } onCancel: {
+                engine.leave(ticket, .sole)
+            }
+            if let output = try await self.attempt(task, answer, long, lead) { return output }
         }
     }
 
-    /// What an arrival brought, if that is a dependency, and notes why if it is not.
+    /// What a call gets that was answered, and notes why if that is no dependency.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func received(
-        _ visit: FlightVisit,
-        _ answer: FlightCallerState.Answer?,
+        _ answer: FlightWaiter.Answer,
         _ long: LongCall,
-        _ receive: (FlightVisit, FlightCallerState.Answer?, LongCall) async throws -> Held?
+        _ lead: Lead
     ) async throws -> Held? {
         do {
-            return try await receive(visit, answer, long)
+            switch try self.engine.landing(answer, long.loose.take()) {
+            case .output(let held): return self.unlessVoid(held)
+            case .lead(let flight): return try await lead(flight, long)
+            }
         } catch {
-            try self.passOver(error, &long.state)
+            try self.passOver(error, long)
             return nil
         }
     }
@@ -67,12 +93,11 @@ extension RunnerCore {
     @inline(never)
     nonisolated(nonsending) func attempt<Output: Sendable>(
         _ task: (Held, LongCall) async throws -> RunResult<Output>,
-        _ visit: FlightVisit,
-        _ answer: FlightCallerState.Answer?,
+        _ answer: FlightWaiter.Answer,
         _ long: LongCall,
-        _ receive: (FlightVisit, FlightCallerState.Answer?, LongCall) async throws -> Held?
+        _ lead: Lead
     ) async throws -> Output? {
-        guard let held = try await self.received(visit, answer, long, receive) else { return nil }
+        guard let held = try await self.received(answer, long, lead) else { return nil }
         return try await self.attempt(task, held, long)
     }
 
@@ -86,12 +111,20 @@ extension RunnerCore {
     ) async throws -> Output? {
         do {
             if case .output(let output) = try await task(held, long) { return output }
-            long.state.lastError = nil
+            try self.refused(held, nil, long)
         } catch {
-            long.state.lastError = try self.report(error, long.state)
+            try self.refused(held, error, long)
         }
-        long.state.badEpoch = held.epoch
         return nil
+    }
+
+    /// Notes that the task of a call has refused the dependency.
+    ///
+    /// - Throws: `error`, if it is none about the dependency.
+    @usableFromInline
+    func refused(_ held: Held, _ error: (any Error)?, _ long: LongCall) throws {
+        long.state.lastError = try error.map { try self.report($0, long.state) }
+        long.state.badEpoch = held.epoch
     }
 
     /// The error, if it is a report that the dependency is no good.
@@ -108,20 +141,21 @@ extension RunnerCore {
     ///
     /// - Throws: What it ends with, if it cannot go on.
     @usableFromInline
-    func passOver(_ error: any Error, _ call: inout Machine.Call) throws {
+    func passOver(_ error: any Error, _ long: LongCall) throws {
         if error is LookAgain { return }
         if let critical = error as? RaisedCritical { throw critical.claimed() }
         // The old value, which was to be renewed early, is better than none.
         let now = self.time.now
-        guard call.isEarly, !(error is CancellationError), self.engine.withState({ $0.machine.isGood(at: now) }) else {
-            throw error
-        }
-        call.takesEnding = true
+        guard long.state.isEarly, !(error is CancellationError),
+            self.engine.withState({ $0.machine.isGood(at: now) })
+        else { throw error }
+        long.state.takesEnding = true
     }
 
     /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
     @usableFromInline
-    func checkPatience(_ call: Machine.Call) throws {
+    func checkPatience(_ long: LongCall) throws {
+        let call = long.state
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
@@ -138,22 +172,20 @@ extension RunnerCore {
     }
 
     /// Looks for the dependency, and joins or starts an update if there is none that the call can use.
-    ///
-    /// - Throws: What the call ends with, if it cannot or may not go on.
     @inlinable
     @inline(never)
-    func arrive(_ call: inout Machine.Call, leads: Bool) throws -> FlightVisit {
-        try self.checkPatience(call)
+    func arrive(_ waiter: FlightWaiter, _ long: LongCall) {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
-        let canUpdate = leads || self.hasStoredUpdate
+        let canUpdate = long.leads || self.hasStoredUpdate
         var waits = false
-        return self.engine.arrive(
-            .sole,
-            at: now,
-            leads: leads,
-            isCancelled: leads && Task.isCancelled,  // others were looked at just now, and can leave
-            decide: { self.decision(&$0, &call, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
+        long.loose = self.engine.arrive(
+            waiter,
+            long.ticket,
+            at: .sole,
+            now: now,
+            leads: long.leads,
+            decide: { self.decision(&$0, &long.state, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
             joined: { _, _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
@@ -173,8 +205,12 @@ extension RunnerCore {
         case .update:
             guard canUpdate else { return .fail(RunnerError.noUpdate) }
             guard let deadline = call.deadline else { return .fly }
-            let timeout = self.timeout(of: call)
-            return .flyNoLonger(than: deadline.duration(since: now)) { _, _, _ in .failure(timeout) }
+            let (timeout, isEarly) = (self.timeout(of: call), call.isEarly)
+            return .flyNoLonger(than: deadline.duration(since: now)) { state, _, now in
+                // The old value, which was to be renewed early, is better than none.
+                let held = isEarly ? state.good(parentEpoch: parentEpoch, at: now) : nil
+                return held.map(Result.success) ?? .failure(timeout)
+            }
         }
     }
 }

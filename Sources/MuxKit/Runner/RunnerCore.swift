@@ -116,7 +116,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         from call: LongCall,
         _ task: (Held, LongCall) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.loop(call, leads: false, task) { visit, answer, _ in try self.departed(visit, answer) }
+        try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
@@ -124,18 +124,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let call = self.begun(nil)
         call.state.isForced = true
         call.state.badEpoch = self.held?.epoch
-        return try await self.loop(call, leads: false) { held, _ in
-            .output(held)
-        } receive: { visit, answer, _ in
-            try self.departed(visit, answer)
-        }
-    }
-
-    /// What a call gets that arrived and was answered; `nil` if it has to look again, because the parent's value was replaced.
-    @inlinable
-    func departed(_ visit: FlightVisit, _ answer: FlightCallerState.Answer?) throws -> Held? {
-        guard case .output(let held) = try self.engine.landing(of: visit, answer) else { return nil }
-        return self.unlessVoid(held)
+        return try await self.run(from: call) { held, _ in .output(held) }
     }
 
     /// A flight of the runner's own update begins.
@@ -165,17 +154,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         _ task: (Held, LongCall) async throws -> RunResult<Output>,
         update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.loop(call, leads: true, task) { visit, answer, call in
-            let flight: FlightID
-            switch try self.engine.landing(of: visit, answer) {
-            case .output(let held): return held
-            case .lead(let id): flight = id
-            }
+        try await self.loop(call, task, leads: true) { flight, call in
             let start = self.time.now
             guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
             // If a fence has passed the update, look again.
             guard let landed = self.land(flight, result, insteadOf: failed, since: start) else { return nil }
-            try self.checkPatience(call.state)
+            try self.checkPatience(call)
             return self.unlessVoid(try landed.get())
         }
     }

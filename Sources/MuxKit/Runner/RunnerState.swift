@@ -27,6 +27,12 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.quiet.current(parentEpoch: parentEpoch)
     }
 
+    /// The value, if it is good yet, though it ends soon.
+    @usableFromInline
+    func good(parentEpoch: UInt64, at now: Moment) -> DependencyStateMachine<Dependency>.Held? {
+        self.quiet.isGood(at: now) ? self.quiet.current(parentEpoch: parentEpoch) : nil
+    }
+
     /// Answers a call, which changes nothing of what is published.
     @inlinable
     package mutating func answer(

@@ -16,6 +16,18 @@ struct ParkingTests {
         #expect(parking.isEmpty)
     }
 
+    @Test func `Q-01 who was named first waits first, whoever parks first`() {
+        for order in [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3], [3, 1, 4, 2]] {
+            var parking = Parking<Int>()
+            for ticket in order { parking.park(ticket, ticket: UInt64(ticket)) }
+            #expect(parking.violation() == nil)
+            #expect(parking.tickets == [1, 2, 3, 4])
+            #expect(parking.leave(2) == 2)
+            parking.park(20, ticket: 2)
+            #expect(parking.drain() == [1, 20, 3, 4])
+        }
+    }
+
     @Test func `Q-01 places of those who left are used up`() {
         var parking = Parking<Int>()
         for ticket in 1...100_000 {

@@ -71,7 +71,7 @@ struct TransportCancellationTests {
         let url = try server.start()
         let clock = CancellingClock()
         let transport = URLSessionTransport(clock: clock)
-        clock.isArmed.withLock { $0 = true }
+        clock.arm()
 
         let call = Task { try await transport.send(HTTPCall(url: url)) }
 

@@ -1,0 +1,74 @@
+/// One who waits for a flight, whatever it brings: nothing here is generic, so waiting costs little.
+@usableFromInline
+@safe package struct FlightWaiter: Sendable {
+    /// A ``FlightAnswer``.
+    @usableFromInline package typealias Answer = any AnyObject & Sendable
+
+    @usableFromInline let continuation: UnsafeContinuation<Answer, Never>
+
+    @usableFromInline init(_ continuation: UnsafeContinuation<Answer, Never>) {
+        unsafe self.continuation = continuation
+    }
+
+    /// Tells the caller what it gets; once.
+    @usableFromInline
+    func resume(with answer: Answer) { unsafe self.continuation.resume(returning: answer) }
+
+    /// Tells many callers the same, in their order.
+    @usableFromInline
+    static func resume(_ waiters: [FlightWaiter], with answer: Answer) {
+        for waiter in waiters { waiter.resume(with: answer) }
+    }
+
+    /// Suspends a caller until it is told what it gets, which may happen before it is suspended.
+    ///
+    /// - Parameters:
+    ///   - isolation: Where the caller runs, and goes on running.
+    ///   - arrive: Settles what the caller gets, or who will tell it; called once, where the caller runs.
+    ///   - leave: Called when the caller's task is cancelled, also before it has arrived; sees to it that the caller is told.
+    /// - Returns: A ``FlightAnswer``.
+    @inlinable
+    package static func answer(
+        isolation: isolated (any Actor)? = #isolation,
+        arrive: (FlightWaiter) -> Void,
+        onCancel leave: @Sendable () -> Void
+    ) async -> Answer {
+        await withTaskCancellationHandler {
+            // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
+            _ = isolation
+            return await unsafe withUnsafeContinuation { arrive(unsafe FlightWaiter($0)) }
+        } onCancel: {
+            leave()
+        }
+    }
+
+    /// What ends with a wait; rare.
+    @usableFromInline
+    package final class LooseEnds: Sendable {
+        /// Which flight works for the caller, and which it waits for.
+        let wait: (FlightNode, FlightNode)?
+        /// What ends the caller's patience.
+        let timer: Task<Void, Never>?
+
+        @usableFromInline
+        init(wait: (FlightNode, FlightNode)?, timer: Task<Void, Never>?) {
+            self.wait = wait
+            self.timer = timer
+        }
+
+        @usableFromInline
+        func tie() {
+            self.timer?.cancel()
+            if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) }
+        }
+    }
+}
+
+/// What a caller of a flight gets; all who wait for one flight share it.
+@usableFromInline
+package final class FlightAnswer<Landing: Sendable>: Sendable {
+    @usableFromInline let result: Result<Landing, any Error>
+
+    @inlinable
+    init(_ result: Result<Landing, any Error>) { self.result = result }
+}

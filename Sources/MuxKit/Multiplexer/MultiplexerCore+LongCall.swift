@@ -1,0 +1,86 @@
+extension MultiplexerCore {
+    /// A request that has to go the long way.
+    ///
+    /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
+    @usableFromInline
+    final class LongCall {
+        @usableFromInline let core: MultiplexerCore
+        @usableFromInline let key: Key
+        @usableFromInline let options: RequestOptions
+        /// Whether the options are those that nobody has to name.
+        @usableFromInline let isUsual: Bool
+        @usableFromInline let ticket: Ticket
+        /// What is to be undone after the wait.
+        @usableFromInline var loose: FlightWaiter.LooseEnds?
+
+        @inlinable
+        @inline(never)
+        init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions) {
+            self.core = core
+            self.key = key
+            self.options = options
+            self.isUsual = options == .init()
+            self.ticket = core.engine.nextID()
+        }
+
+        /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
+        @inlinable
+        @inline(never)
+        func arrive(_ waiter: FlightWaiter) {
+            let (core, key, options) = (self.core, self.key, self.options)
+            let now = core.repository.time.now
+            let limits = self.isUsual ? core.usualLimits : options.limits(core.policy)
+            var met: MuxEvent.Kind?
+            self.loose = core.engine.arrive(
+                waiter,
+                self.ticket,
+                at: key,
+                now: now,
+                decide: { state in
+                    let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
+                    switch decision {
+                    case .answer(let entry), .answerAndFly(let entry):
+                        state.statistics.hit(isStale: entry.staleReason != nil)
+                        met = entry.staleReason != nil ? .servedStale : .hit
+                    case .fail:
+                        state.statistics.hit(isStale: false)
+                        met = .hit
+                    case .fly, .flyNoLonger:
+                        guard let patience = options.patience else { break }
+                        return .flyNoLonger(than: patience) {
+                            MultiplexerCore.instead(in: &$0, key, $1, at: $2).map(Result.success)
+                        }
+                    }
+                    return decision
+                },
+                joined: { state, ticket, isRunning in
+                    if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
+                    if !self.isUsual {
+                        state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
+                    }
+                    met = isRunning ? .joined : .missed
+                },
+                arrived: { if let met { core.tell(met, key) } }
+            )
+        }
+
+        /// What a request ends with that was answered.
+        @inlinable
+        @inline(never)
+        func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
+            let core = self.core
+            if !self.isUsual { core.engine.withState { $0.wishes[self.ticket] = nil } }
+            guard case .output(let entry) = try core.engine.landing(answer, self.loose) else {
+                throw CancellationError()
+            }
+            if entry.staleReason == .outOfPatience {
+                core.engine.withState { $0.statistics.staleServed += 1 }
+                core.tell(.servedStale, self.key)
+            }
+            return entry
+        }
+    }
+}
+
+@available(*, unavailable)
+extension MultiplexerCore.LongCall: Sendable {}
