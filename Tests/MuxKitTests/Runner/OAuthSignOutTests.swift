@@ -383,7 +383,8 @@ struct OAuthSignOutTests {
             goesOn.withLock { $0 = !Task.isCancelled }
             throw FetchFailed()
         }
-        let call = Task { try await name.request() }
+        // The caller starts the fetch, and the fetch can be called off when it has: then, not before, the fetch begins.
+        let call = Task(executorPreference: executor) { try await name.request() }
         await gate.waitForCall(1)
 
         await runner.signOut()
