@@ -55,7 +55,7 @@ public final actor Multiplexer<Value: Sendable> {
     @inlinable
     public nonisolated(nonsending) func request() async throws -> Value {
         if let value = self.core.hit(.sole) { return value }
-        return try await self.core.request(.sole, RequestOptions()).value
+        return try await self.core.request(.sole)
     }
 
     /// Returns the value, fetching it when there is none that is good enough for this request.

@@ -1,4 +1,12 @@
 extension MultiplexerCore {
+    /// Options in an object: few calls have any.
+    @usableFromInline
+    final class Unusual: Sendable {
+        @usableFromInline let options: RequestOptions
+
+        init(_ options: RequestOptions) { self.options = options }
+    }
+
     /// A request that has to go the long way.
     ///
     /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
@@ -6,20 +14,25 @@ extension MultiplexerCore {
     final class LongCall {
         @usableFromInline let core: MultiplexerCore
         @usableFromInline let key: Key
-        @usableFromInline let options: RequestOptions
-        /// Whether the options are those that nobody has to name.
-        @usableFromInline let isUsual: Bool
+        /// What the caller wants, if it is not what is usual.
+        @usableFromInline let options: Unusual?
         @usableFromInline let ticket: Ticket
         /// What is to be undone after the wait.
         @usableFromInline var loose: FlightWaiter.LooseEnds?
 
         @inlinable
         @inline(never)
+        init(_ core: MultiplexerCore, _ key: Key) {
+            self.core = core
+            self.key = key
+            self.options = nil
+            self.ticket = core.engine.nextID()
+        }
+
         init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions) {
             self.core = core
             self.key = key
-            self.options = options
-            self.isUsual = options == .init()
+            self.options = options == .init() ? nil : Unusual(options)
             self.ticket = core.engine.nextID()
         }
 
@@ -27,9 +40,9 @@ extension MultiplexerCore {
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {
-            let (core, key, options) = (self.core, self.key, self.options)
+            let (core, key, options) = (self.core, self.key, self.options?.options)
             let now = core.repository.time.now
-            let limits = self.isUsual ? core.usualLimits : options.limits(core.policy)
+            let limits = options?.limits(core.policy) ?? core.usualLimits
             var met: MuxEvent.Kind?
             self.loose = core.engine.arrive(
                 waiter,
@@ -46,7 +59,7 @@ extension MultiplexerCore {
                         state.statistics.hit(isStale: false)
                         met = .hit
                     case .fly, .flyNoLonger:
-                        guard let patience = options.patience else { break }
+                        guard let patience = options?.patience else { break }
                         return .flyNoLonger(than: patience) {
                             MultiplexerCore.instead(in: &$0, key, $1, at: $2).map(Result.success)
                         }
@@ -55,7 +68,7 @@ extension MultiplexerCore {
                 },
                 joined: { state, ticket, isRunning in
                     if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
-                    if !self.isUsual {
+                    if let options {
                         state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
                     }
                     met = isRunning ? .joined : .missed
@@ -64,12 +77,17 @@ extension MultiplexerCore {
             )
         }
 
+        /// What a request ends with that was answered, and wants no more than the value.
+        @inlinable
+        @inline(never)
+        func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
+
         /// What a request ends with that was answered.
         @inlinable
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
-            if !self.isUsual { core.engine.withState { $0.wishes[self.ticket] = nil } }
+            if self.options != nil { core.engine.withState { $0.wishes[self.ticket] = nil } }
             guard case .output(let entry) = try core.engine.landing(answer, self.loose) else {
                 throw CancellationError()
             }

@@ -75,21 +75,34 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
-    /// The entry in memory if it is good enough, or else what the key's flight brings.
+    /// The value in memory if it is good enough, or else what the key's flight brings.
+    @inlinable
+    nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
+        guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
+        let long = LongCall(self, key)
+        return try long.value(await self.answer(to: long))
+    }
+
+    /// The entry in memory if it is good enough for `options`, or else what the key's flight brings.
+    nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
+        guard key == key else { throw MuxError.unusableKey }
+        if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
+        let long = LongCall(self, key, options)
+        return try long.departed(await self.answer(to: long))
+    }
+
+    /// Waits for what a call gets.
     ///
     /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
     @inlinable
-    nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
-        guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
-        if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
-        let long = LongCall(self, key, options)
-        let (engine, ticket) = (self.engine, long.ticket)
-        let answer = await FlightWaiter.answer {
+    @inline(__always)
+    nonisolated(nonsending) func answer(to long: LongCall) async -> FlightWaiter.Answer {
+        let (engine, key, ticket) = (self.engine, long.key, long.ticket)
+        return await FlightWaiter.answer {
             long.arrive($0)
         } onCancel: {
             engine.leave(ticket, key)
         }
-        return try long.departed(answer)
     }
 
     @inlinable

@@ -59,7 +59,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     public nonisolated(nonsending) func request(key: Key) async throws -> Value {
         let key = ExactKey(key)
         if let value = self.core.hit(key) { return value }
-        return try await self.core.request(key, RequestOptions()).value
+        return try await self.core.request(key)
     }
 
     /// Returns the value of `key`, fetching it when there is none that is good enough for this request.
