@@ -65,7 +65,8 @@ extension RunnerCore {
             } onCancel: {
                 engine.leave(ticket, .sole)
             }
-            if let output = try await self.attempt(task, answer, long, lead) { return output }
+            guard let held = try await self.received(answer, long, lead) else { continue }
+            if let output = try await self.attempt(task, held, long) { return output }
         }
     }
 
@@ -86,19 +87,6 @@ extension RunnerCore {
             try self.passOver(error, long)
             return nil
         }
-    }
-
-    /// Runs `task` with the dependency, if there is one now, and notes why if it returns nothing.
-    @inlinable
-    @inline(never)
-    nonisolated(nonsending) func attempt<Output: Sendable>(
-        _ task: (Held, LongCall) async throws -> RunResult<Output>,
-        _ answer: FlightWaiter.Answer,
-        _ long: LongCall,
-        _ lead: Lead
-    ) async throws -> Output? {
-        guard let held = try await self.received(answer, long, lead) else { return nil }
-        return try await self.attempt(task, held, long)
     }
 
     /// Runs `task` with the dependency, and notes why if it returns nothing.
