@@ -42,9 +42,15 @@ final class BareParking: Sendable {
     private let state = Mutex(State())
     private let fetch: @Sendable () async -> Profile
     private let parked: @Sendable () -> Void
+    private let resumed: @Sendable () -> Void
 
-    init(parked: @escaping @Sendable () -> Void = {}, fetch: @escaping @Sendable () async -> Profile) {
+    init(
+        parked: @escaping @Sendable () -> Void = {},
+        resumed: @escaping @Sendable () -> Void = {},
+        fetch: @escaping @Sendable () async -> Profile
+    ) {
         self.parked = parked
+        self.resumed = resumed
         self.fetch = fetch
     }
 
@@ -72,6 +78,7 @@ final class BareParking: Sendable {
                 return state.parked
             }
             for continuation in parked { continuation.resume(returning: value) }
+            self.resumed()
         }
     }
 }

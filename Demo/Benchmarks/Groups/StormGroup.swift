@@ -117,6 +117,8 @@ enum StormGroup {
 
     /// What was measured of callers that wait, once all of them did.
     struct Wait {
+        /// The nanoseconds per caller from the landing until all have been resumed, in their order, and are about to run.
+        var resumed: Double
         /// The nanoseconds per caller from the landing to the last departure.
         var nanoseconds: Double
         /// The nanoseconds per caller from the first arrival to the last departure.
@@ -125,17 +127,46 @@ enum StormGroup {
     }
 
     /// The moment at which the fetch is about to return, and what is allocated then.
-    final class Landing: Sendable {
-        private let state = Mutex<(moment: ContinuousClock.Instant, bytes: Int)?>(nil)
-        private let start = Allocations.bytes
+    final class Landing: MuxObserver {
+        private struct State {
+            var comes: ContinuousClock.Instant?
+            var hasResumed: ContinuousClock.Instant?
+            var bytes = 0
+        }
 
-        func comes() { self.state.withLock { $0 = (.now, Allocations.bytes) } }
+        private let state = Mutex(State())
+        private let start = Allocations.bytes
+        private let arrivals: Arrivals
+
+        init(_ arrivals: Arrivals) { self.arrivals = arrivals }
+
+        func comes() {
+            self.state.withLock { state in
+                state.bytes = Allocations.bytes
+                state.comes = .now
+            }
+        }
+
+        /// All callers have been resumed.
+        func hasResumed() { self.state.withLock { $0.hasResumed = .now } }
+
+        func observe(_ event: MuxEvent) {
+            self.arrivals.observe(event)
+            if case .updated = event.kind { self.hasResumed() }
+        }
 
         func wait(_ callers: Int, whole: Double) -> Wait {
-            let (moment, bytes) = self.state.withLock { $0 } ?? (.now, self.start)
-            let growth = Allocations.isOn ? Double(bytes - self.start) / Double(callers) : nil
-            let nanoseconds = moment.duration(to: .now).inNanoseconds / Double(callers)
-            return Wait(nanoseconds: nanoseconds, whole: whole, bytes: growth)
+            let now = ContinuousClock.now
+            let state = self.state.withLock { $0 }
+            let comes = state.comes ?? now
+            let perCaller = { (end: ContinuousClock.Instant) in comes.duration(to: end).inNanoseconds / Double(callers)
+            }
+            return Wait(
+                resumed: perCaller(state.hasResumed ?? now),
+                nanoseconds: perCaller(now),
+                whole: whole,
+                bytes: Allocations.isOn ? Double(state.bytes - self.start) / Double(callers) : nil
+            )
         }
     }
 
@@ -144,7 +175,7 @@ enum StormGroup {
         let repository = MuxRepository(store: MemoryStore(), observer: arrivals)
         let counting = counts ? Allocations.begin() : nil
         defer { _ = Allocations.end(since: counting) }
-        let landing = Landing()
+        let landing = Landing(arrivals)
         let map = MultiplexerMap<Int, Profile>(repository: repository) { _ in
             await arrivals.all()
             landing.comes()
@@ -158,8 +189,8 @@ enum StormGroup {
         let arrivals = Arrivals(callers)
         let counting = counts ? Allocations.begin() : nil
         defer { _ = Allocations.end(since: counting) }
-        let landing = Landing()
-        let parking = BareParking(parked: arrivals.add) {
+        let landing = Landing(arrivals)
+        let parking = BareParking(parked: arrivals.add, resumed: landing.hasResumed) {
             await arrivals.all()
             landing.comes()
             return .sample

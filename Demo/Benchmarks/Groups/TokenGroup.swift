@@ -26,6 +26,11 @@ enum TokenGroup {
         wakeUps.add { try await StormGroup.bareWakeUp(StormGroup.callers).nanoseconds }
         wakeUps.add { try await self.wakeUp(StormGroup.callers).nanoseconds }
         let woken = try await wakeUps.play()
+
+        var resumptions = Contest(rounds: effort.rounds(5))
+        resumptions.add { try await StormGroup.bareWakeUp(StormGroup.callers).resumed }
+        resumptions.add { try await self.wakeUp(StormGroup.callers).resumed }
+        let resumed = try await resumptions.play()
         return [
             Row(
                 group,
@@ -45,7 +50,15 @@ enum TokenGroup {
             ),
             Row(
                 group,
-                "wake-up, per caller",
+                "wake-up until all are resumed, per caller",
+                resumed,
+                figure: 1,
+                limit: ("bare parked continuations", 0),
+                goals: [.atMost(500)]
+            ),
+            Row(
+                group,
+                "wake-up until all have run, per caller",
                 woken,
                 figure: 1,
                 limit: ("bare parked continuations", 0),
@@ -82,8 +95,8 @@ enum TokenGroup {
 
     private static func wakeUp(_ callers: Int) async throws -> StormGroup.Wait {
         let arrivals = Arrivals(callers)
-        let landing = StormGroup.Landing()
-        let runner = DependentRunner<String>(self.old, observer: arrivals) { _ in
+        let landing = StormGroup.Landing(arrivals)
+        let runner = DependentRunner<String>(self.old, observer: landing) { _ in
             await arrivals.all()
             landing.comes()
             return .updatedDependency(self.new)
