@@ -50,7 +50,7 @@ extension FlightEngine {
 
     /// Does what ``dismissAll(cancelling:_:)`` does, but for telling anybody.
     ///
-    /// - Returns: What `change` said, and what answers the callers and cancels the flights.
+    /// - Returns: What `change` said, and what answers the callers and cancels the flights; to be called exactly once.
     package func dismissed<R>(
         cancelling: Bool,
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)

@@ -44,7 +44,7 @@ extension FlightEngine {
         let now = self.time.now
         let (action, result) = self.board.withLock {
             board -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
-            guard let output = instead(&board.state, ticket, now) else { return (.ignore, nil) }
+            guard let output = instead(&board.state, now) else { return (.ignore, nil) }
             return (board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
         }
         guard let result else { return }

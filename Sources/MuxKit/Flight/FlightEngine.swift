@@ -36,7 +36,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Says, under the lock, what there is for a caller whose patience has ended, perhaps an error; `nil` if it has to wait on.
-    @usableFromInline package typealias Instead = @Sendable (inout State, Ticket, Moment) -> Result<Output, any Error>?
+    @usableFromInline package typealias Instead = @Sendable (inout State, Moment) -> Result<Output, any Error>?
 
     /// Does the work of a flight in a task of the engine's, and calls ``land(_:of:failed:settle:)`` in the end, unless
     /// ``workBegins(_:of:_:)`` or ``answerEarly(_:of:_:)`` says that the flight is over.
@@ -112,7 +112,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return self.running[flight]?.task
         }
 
-        /// The keys that have flights, in the order in which these began: the order of a dictionary is chance.
+        /// The keys that have flights, in the order in which these were named: the order of a dictionary is chance.
         var keysInFlight: [Key] {
             self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
         }
@@ -193,7 +193,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
         decide: (inout State) -> Decision,
-        joined: (inout State, Ticket, Bool) -> Void,
+        joined: (inout State, Bool) -> Void,
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let ticket = self.nextID()
@@ -232,8 +232,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - now: The time.
     ///   - leads: Whether the caller does the work itself if a flight has to start.
     ///   - decide: Called under the lock, once.
-    ///   - joined: Called under the lock if the caller waits, with its ticket; the flag says whether the flight is running
-    ///     already.
+    ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
     /// - Returns: What is to be given to ``landing(_:_:)`` with the answer.
     @inlinable
@@ -244,7 +243,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         now: Moment,
         leads: Bool = false,
         decide: (inout State) -> Decision,
-        joined: (inout State, Ticket, Bool) -> Void,
+        joined: (inout State, Bool) -> Void,
         arrived: () -> Void = {}
     ) -> Waiter.LooseEnds? {
         var wait: (FlightNode, FlightNode)?
@@ -264,9 +263,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             arrived()
             waiter.resume(with: Answer(result))
             return nil
-        case .resumeAndLaunch(let output, let flight):
+        case .resumeAndLaunch(let output):
             arrived()
-            self.launch(flight, of: key)
+            self.launch(ticket, of: key)
             self.watchDeadlines()
             waiter.resume(with: Answer(.success(.output(output))))
             return nil
@@ -295,7 +294,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     enum Arrival: Sendable {
         case resume(Result<Landing, any Error>)
-        case resumeAndLaunch(Output, FlightID)
+        case resumeAndLaunch(Output)
         case wait(Effect, (Duration, Instead)?)
     }
 
@@ -308,7 +307,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         until deadline: Moment?,
         _ wait: inout (FlightNode, FlightNode)?,
         decide: (inout State) -> Decision,
-        joined: (inout State, Ticket, Bool) -> Void
+        joined: (inout State, Bool) -> Void
     ) -> Arrival {
         let priority = Task.currentPriority
         let caller = FlightNode.ofTask
@@ -322,11 +321,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                     return .resume(.success(.output(output)))
                 }
                 board.begins(ticket, of: key, priority, until: deadline)
-                return .resumeAndLaunch(output, ticket)
+                return .resumeAndLaunch(output)
             case .flyNoLonger(let duration, let instead): patience = (duration, instead)
             case .fly: break
             }
-            // Under the lock: whoever is cancelled later is found by his ticket, and was not before.
+            // Under the lock: `leave` finds who is cancelled from here on, and did not find who was before.
             guard !Task.isCancelled else { return .resume(.failure(CancellationError())) }
             if leads, board.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
@@ -341,13 +340,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             switch board.withMachine(of: key, { $0.arrives(waiter, ticket: ticket) }) {
             case .start(let flight):
                 board.begins(flight, of: key, priority, until: deadline)
-                joined(&board.state, ticket, false)
+                joined(&board.state, false)
                 return .wait(.launch, patience)
             case .join(let flight):
-                joined(&board.state, ticket, true)
+                joined(&board.state, true)
                 return .wait(.joined(slow: board.raise(flight, to: priority), linger: nil), patience)
             case .adopt(let flight):
-                joined(&board.state, ticket, true)
+                joined(&board.state, true)
                 let linger = board.running[flight]?.linger
                 board.running[flight]?.linger = nil
                 return .wait(.joined(slow: board.raise(flight, to: priority), linger: linger), patience)
@@ -355,6 +354,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
+    /// Answers the caller with this ticket, whose task is cancelled, if it has arrived and nobody has answered it.
     @usableFromInline
     func leave(_ ticket: Ticket, _ key: Key) {
         let abandonment: FlightStateMachine<Waiter>.Abandonment =

@@ -11,7 +11,7 @@
 /// cancelled because nobody waited any more stays current until it has really ended, so that the next one never
 /// overlaps it: whoever arrives in between gets its value if there is one after all, and a new flight if not.
 ///
-/// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell and only grow.
+/// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell, and none comes twice.
 @usableFromInline
 package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// Why a flight keeps running.
@@ -50,7 +50,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// The flight that a caller would join now.
     package var currentFlight: FlightID? { self.current?.id }
 
-    /// The oldest flight of all; `nil` if there is none.
+    /// The flight that was named first of all; `nil` if there is none.
     package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }
 
     // MARK: - Arriving
@@ -208,7 +208,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
             self.current = flight
             return true
         }
-        current.waiters.putFirst(flight.waiters)
+        current.waiters.merge(flight.waiters)
         if case .lingering = current.phase { current.phase = .wanted }
         self.current = current
         return false
@@ -248,7 +248,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
             self.current = Flight(id: next, waiters: flight.waiters)
             return .restart(next)
         }
-        current.waiters.putFirst(flight.waiters)
+        current.waiters.merge(flight.waiters)
         if case .lingering = current.phase { current.phase = .wanted }
         self.current = current
         return .ignore

@@ -1,18 +1,20 @@
 /// One who waits for a flight, whatever it brings: nothing here is generic, so waiting costs little.
+///
+/// A waiter is in one machine, and is taken out of it by whoever tells it, under the engine's lock; or it was told when it
+/// came. So it is told exactly once.
 @usableFromInline
-@safe package struct FlightWaiter: Sendable {
+package struct FlightWaiter: Sendable {
     /// A ``FlightAnswer``.
     @usableFromInline package typealias Answer = any AnyObject & Sendable
 
-    @usableFromInline let continuation: UnsafeContinuation<Answer, Never>
+    @usableFromInline let continuation: LeanContinuation<Answer>
 
-    @usableFromInline init(_ continuation: UnsafeContinuation<Answer, Never>) {
-        unsafe self.continuation = continuation
-    }
-
-    /// Tells the caller what it gets; once.
     @usableFromInline
-    func resume(with answer: Answer) { unsafe self.continuation.resume(returning: answer) }
+    init(_ continuation: LeanContinuation<Answer>) { self.continuation = continuation }
+
+    /// Tells the caller what it gets; to be called once.
+    @usableFromInline
+    func resume(with answer: Answer) { self.continuation.resume(returning: answer) }
 
     /// Tells many callers the same, in their order.
     @usableFromInline
@@ -24,8 +26,9 @@
     ///
     /// - Parameters:
     ///   - isolation: Where the caller runs, and goes on running.
-    ///   - arrive: Settles what the caller gets, or who will tell it; called once, where the caller runs.
-    ///   - leave: Called when the caller's task is cancelled, also before it has arrived; sees to it that the caller is told.
+    ///   - arrive: Settles what the caller gets, or who will tell it; called once, where the caller runs. Has to look whether
+    ///     the caller's task is cancelled, under a lock that `leave` takes, too.
+    ///   - leave: Called when the caller's task is cancelled; sees to it that a caller that has arrived is told.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
     package static func answer(
@@ -36,7 +39,7 @@
         await withTaskCancellationHandler {
             // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
             _ = isolation
-            return await unsafe withUnsafeContinuation { arrive(unsafe FlightWaiter($0)) }
+            return await LeanContinuation.wait { arrive(FlightWaiter($0)) }
         } onCancel: {
             leave()
         }

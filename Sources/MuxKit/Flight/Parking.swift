@@ -1,8 +1,10 @@
-/// Waiters in the order of their arrival, each of which can leave before its turn.
+/// Waiters in the order of their tickets, each of which can leave before its turn.
 ///
 /// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
-/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary. Who has an older
-/// ticket than others who wait already overtakes these: the two came at the same time.
+/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
+///
+/// Tickets are drawn before anything else, in the order of arrival. Of two who come at the same time, the one with the later
+/// ticket may get here first; the other one overtakes it then.
 package struct Parking<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
     fileprivate struct Place: Sendable {
@@ -49,16 +51,16 @@ package struct Parking<Waiter: Sendable>: Sendable {
         return waiter
     }
 
-    /// The tickets of those who wait, in order of arrival.
+    /// The tickets of those who wait, in their order.
     package var tickets: [UInt64] { self.places.lazy.filter { $0.waiter != nil }.map(\.ticket) }
 
-    /// Lets those of `others` wait before the ones here, each under the ticket that it has.
-    package mutating func putFirst(_ others: Parking) {
+    /// Lets those of `others` wait here, too, each under the ticket that it has.
+    package mutating func merge(_ others: Parking) {
         self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
         self.count = self.places.count
     }
 
-    /// Removes and returns all who still wait, in order of arrival.
+    /// Removes and returns all who still wait, in the order of their tickets.
     package mutating func drain() -> [Waiter] {
         let waiters = self.places.compactMap(\.waiter)
         self.places = []

@@ -40,13 +40,13 @@ extension MultiplexerCore {
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {
-            let (core, key, options) = (self.core, self.key, self.options?.options)
+            let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
             let now = core.repository.time.now
             let limits = options?.limits(core.policy) ?? core.usualLimits
             var met: MuxEvent.Kind?
             self.loose = core.engine.arrive(
                 waiter,
-                self.ticket,
+                ticket,
                 at: key,
                 now: now,
                 decide: { state in
@@ -61,12 +61,12 @@ extension MultiplexerCore {
                     case .fly, .flyNoLonger:
                         guard let patience = options?.patience else { break }
                         return .flyNoLonger(than: patience) {
-                            MultiplexerCore.instead(in: &$0, key, $1, at: $2).map(Result.success)
+                            MultiplexerCore.instead(in: &$0, key, ticket, at: $1).map(Result.success)
                         }
                     }
                     return decision
                 },
-                joined: { state, ticket, isRunning in
+                joined: { state, isRunning in
                     if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                     if let options {
                         state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))

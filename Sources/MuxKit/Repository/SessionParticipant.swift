@@ -20,7 +20,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Ends the session in memory: fences flights, forgets values. Synchronous and final.
     ///
     /// - Parameter isTold: Whether those who watch are to hear of it: once, though a sign-out calls this twice.
-    /// - Returns: What answers those who wait. It is called when all participants have forgotten the session.
+    /// - Returns: What answers those who wait. It is called once, when all participants have forgotten the session.
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void
 
     /// Removes what the participant itself keeps on disk of the session that ended.

@@ -18,8 +18,6 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         @usableFromInline package var isForced = false
         /// Whether the call asked for an update only because the value ends soon.
         @usableFromInline package internal(set) var isEarly = false
-        /// Whether the call takes a value that ends soon.
-        @usableFromInline package var takesEnding = false
         /// How many updates the call has asked for after a refusal.
         @usableFromInline package internal(set) var updates = 0
 
@@ -95,14 +93,16 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         guard call.session == self.session, let held = self.current(parentEpoch: parentEpoch),
             held.epoch != call.badEpoch
         else { return nil }
-        if let expiry = held.expiry, now >= expiry.renewal, !call.takesEnding { return nil }
+        if let expiry = held.expiry, now >= expiry.renewal { return nil }
         return held
     }
 
-    /// Whether the value, though it ends soon, is good yet.
-    package func isGood(at now: Moment) -> Bool {
-        guard let expiry = self.held?.expiry else { return false }
-        return now < expiry.end
+    /// The value, if `call` waited for it to be renewed early, and it is good yet.
+    package func early(for call: Call, parentEpoch: UInt64, at now: Moment) -> Held? {
+        guard call.isEarly, self.standing(call) == nil, let held = self.current(parentEpoch: parentEpoch),
+            held.epoch != call.badEpoch, let expiry = held.expiry, now < expiry.end
+        else { return nil }
+        return held
     }
 
     /// Whether a task has refused this value.

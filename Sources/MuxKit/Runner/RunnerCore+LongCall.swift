@@ -70,7 +70,7 @@ extension RunnerCore {
         }
     }
 
-    /// What a call gets that was answered, and notes why if that is no dependency.
+    /// The dependency of a call that was answered; `nil` if the call has to look again.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func received(
@@ -84,8 +84,7 @@ extension RunnerCore {
             case .lead(let flight): return try await lead(flight, long)
             }
         } catch {
-            try self.passOver(error, long)
-            return nil
+            return try self.instead(of: error, long)
         }
     }
 
@@ -125,19 +124,18 @@ extension RunnerCore {
         throw self.raise(cause, call)
     }
 
-    /// Has a call look again that obtained nothing.
+    /// The dependency of a call that did not obtain a new one; `nil` if the call has to look again.
     ///
-    /// - Throws: What it ends with, if it cannot go on.
+    /// - Throws: What the call ends with, if there is none.
     @usableFromInline
-    func passOver(_ error: any Error, _ long: LongCall) throws {
-        if error is LookAgain { return }
+    func instead(of error: any Error, _ long: LongCall) throws -> Held? {
+        if error is LookAgain { return nil }
         if let critical = error as? RaisedCritical { throw critical.claimed() }
-        // The old value, which was to be renewed early, is better than none.
-        let now = self.time.now
-        guard long.state.isEarly, !(error is CancellationError),
-            self.engine.withState({ $0.machine.isGood(at: now) })
-        else { throw error }
-        long.state.takesEnding = true
+        guard long.state.isEarly, !(error is CancellationError) else { throw error }
+        let (parentEpoch, now) = (self.parentEpoch, self.time.now)
+        let old = self.engine.withState { $0.early(for: long.state, parentEpoch: parentEpoch, at: now) }
+        guard let old else { throw error }
+        return old
     }
 
     /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
@@ -174,7 +172,7 @@ extension RunnerCore {
             now: now,
             leads: long.leads,
             decide: { self.decision(&$0, &long.state, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
-            joined: { _, _, _ in waits = true },
+            joined: { _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
     }
@@ -193,11 +191,10 @@ extension RunnerCore {
         case .update:
             guard canUpdate else { return .fail(RunnerError.noUpdate) }
             guard let deadline = call.deadline else { return .fly }
-            let (timeout, isEarly) = (self.timeout(of: call), call.isEarly)
-            return .flyNoLonger(than: deadline.duration(since: now)) { state, _, now in
-                // The old value, which was to be renewed early, is better than none.
-                let held = isEarly ? state.good(parentEpoch: parentEpoch, at: now) : nil
-                return held.map(Result.success) ?? .failure(timeout)
+            let (timeout, call) = (self.timeout(of: call), call)
+            return .flyNoLonger(than: deadline.duration(since: now)) { state, now in
+                let old = state.early(for: call, parentEpoch: parentEpoch, at: now)
+                return old.map(Result.success) ?? .failure(timeout)
             }
         }
     }

@@ -31,7 +31,8 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``.
     ///
-    /// Of one that lives for less than twice that time, half the life. If the renewal fails, the old one is used to its end.
+    /// Of one that lives for less than twice that time, half the life. If the renewal fails, or takes longer than a call may
+    /// wait, the old one is used to its end.
     public var leeway = Duration.seconds(30)
 
     /// Whether an update that brings a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.

@@ -27,10 +27,14 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.quiet.current(parentEpoch: parentEpoch)
     }
 
-    /// The value, if it is good yet, though it ends soon.
+    /// The value that a call wanted to have renewed early: as long as it is good, it is better than none.
     @usableFromInline
-    func good(parentEpoch: UInt64, at now: Moment) -> DependencyStateMachine<Dependency>.Held? {
-        self.quiet.isGood(at: now) ? self.quiet.current(parentEpoch: parentEpoch) : nil
+    func early(
+        for call: DependencyStateMachine<Dependency>.Call,
+        parentEpoch: UInt64,
+        at now: Moment
+    ) -> DependencyStateMachine<Dependency>.Held? {
+        self.quiet.early(for: call, parentEpoch: parentEpoch, at: now)
     }
 
     /// Answers a call, which changes nothing of what is published.

@@ -37,7 +37,7 @@ final class DecodedCore<Value: Sendable>: Sendable {
         let landing = try await self.engine.enter(
             url,
             decide: { _ in .fly },
-            joined: { _, _, _ in }
+            joined: { _, _ in }
         )
         guard case .output(let value) = landing else { throw CancellationError() }
         return value

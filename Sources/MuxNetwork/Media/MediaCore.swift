@@ -64,7 +64,7 @@ final class MediaCore: Sendable {
         let landing = try await self.engine.enter(
             name,
             decide: { _ in .fly },
-            joined: { state, _, isRunning in
+            joined: { state, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                 if isUrgent { state.urgent.insert(name) }
                 if let digest { state.digests[name, default: []].insert(digest) }

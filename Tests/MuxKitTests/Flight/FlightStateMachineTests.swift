@@ -194,6 +194,7 @@ struct FlightStateMachineTests {
         var owed: Set<UInt64> = []
         var flights: Set<UInt64> = []
         var lingers: [UInt64] = []
+        var named: [UInt64] = []
         var lastID: UInt64 = 0
 
         init(seed: UInt64) { self.random = SplitMix64(state: seed) }
@@ -217,7 +218,10 @@ struct FlightStateMachineTests {
         private mutating func step() -> String? {
             switch Int.random(in: 0..<10, using: &self.random) {
             case 0..<4:
-                let ticket = self.nextID()
+                // A name is drawn before its bearer arrives, and who drew a later one may overtake him.
+                self.named.append(self.nextID())
+                guard self.named.count > 3 || Bool.random(using: &self.random) else { return nil }
+                let ticket = self.named.remove(at: self.named.indices.randomElement(using: &self.random) ?? 0)
                 self.owed.insert(ticket)
                 if case .start(let flight) = self.machine.requested(by: ticket, ticket: ticket) {
                     guard flight == ticket else { return "a flight has somebody else's name" }
@@ -253,7 +257,8 @@ struct FlightStateMachineTests {
             self.flights.remove(flight)
             switch self.machine.ended(flight, failed: failed, next: self.nextID()) {
             case .ignore: return false
-            case .commit(let waiters), .answer(let waiters): return self.answered(waiters)
+            case .commit(let waiters), .answer(let waiters):
+                return waiters != waiters.sorted() || self.answered(waiters)
             case .restart(let next):
                 self.flights.insert(next)
                 return false

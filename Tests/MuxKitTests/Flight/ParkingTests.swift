@@ -22,10 +22,18 @@ struct ParkingTests {
             for ticket in order { parking.park(ticket, ticket: UInt64(ticket)) }
             #expect(parking.violation() == nil)
             #expect(parking.tickets == [1, 2, 3, 4])
-            #expect(parking.leave(2) == 2)
-            parking.park(20, ticket: 2)
-            #expect(parking.drain() == [1, 20, 3, 4])
+            #expect(parking.drain() == [1, 2, 3, 4])
         }
+    }
+
+    @Test func `Q-01 who was named before one who left parks in front of who was named after`() {
+        var parking = Parking<Int>()
+        for ticket in [1, 3, 5, 6] { parking.park(ticket, ticket: UInt64(ticket)) }
+        #expect(parking.leave(3) == 3)
+        for ticket in [2, 4] { parking.park(ticket, ticket: UInt64(ticket)) }
+        #expect(parking.violation() == nil)
+        #expect(parking.leave(4) == 4)
+        #expect(parking.drain() == [1, 2, 5, 6])
     }
 
     @Test func `Q-01 places of those who left are used up`() {

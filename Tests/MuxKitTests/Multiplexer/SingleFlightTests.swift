@@ -118,18 +118,6 @@ struct SingleFlightTests {
         number.expectAtRest()
     }
 
-    @Test func `MX-04 a caller that is cancelled while it arrives leaves`() async throws {
-        let clock = CancellingClock()
-        let repository = MuxRepository(store: MemoryStore(), clock: clock)
-        for look in 1...2 {
-            let number = Multiplexer<Int>(repository: repository) { 1 }
-            clock.arm(atLook: look)
-            let caller = Task { try await number.request() }
-            await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
-            #expect(clock.hasFired)
-        }
-    }
-
     @Test func `MX-05 a fetch that nobody waits for is cancelled after the linger`() async throws {
         let world = World()
         let gate = Gate<Int>()

@@ -27,6 +27,32 @@ struct LayerTests {
         child.expectAtRest()
     }
 
+    @Test func `B03 so does who waits for what another call does itself`() async throws {
+        let gate = Gate<Void>()
+        let parent = DependentRunner<Int>(1)
+        let child = DependentRunner<Int>(dependingOn: parent, observer: self.events) { _, _ in .updateFailed }
+        let updates = Guarded(0)
+        @Sendable func call() async throws -> Int {
+            try await child.run {
+                .output($0)
+            } update: { _ in
+                let number = updates.next()
+                if number == 1 { try await gate.pass() }
+                return .updatedDependency(number)
+            }
+        }
+        let leading = Task { try await call() }
+        await gate.waitForCall(1)
+        let waiting = Task { try await call() }
+        await self.events.wait(for: .dependencyAwaited)
+        parent.set(2)
+        gate.open()
+
+        #expect(try await leading.value == 2)
+        #expect(try await waiting.value == 2)
+        child.expectAtRest()
+    }
+
     @Test func `B07 in a layer the form with closures works too, and its value goes with the parent's`() async throws {
         let parent = DependentRunner<Int> { _ in .updatedDependency(1) }
         _ = try await parent.refresh()

@@ -383,7 +383,8 @@ struct OAuthSignOutTests {
             goesOn.withLock { $0 = !Task.isCancelled }
             throw FetchFailed()
         }
-        // The caller starts the fetch, and the fetch can be called off when it has: then, not before, the fetch begins.
+        // On the executor, so that the fetch begins when the caller has started it. Otherwise it might get here before the
+        // caller has noted which task to cancel; it would be cancelled then, but after it has heard.
         let call = Task(executorPreference: executor) { try await name.request() }
         await gate.waitForCall(1)
 

@@ -44,17 +44,6 @@ struct RunnerCancellationTests {
         runner.expectAtRest()
     }
 
-    @Test func `D02 a caller that is cancelled while it arrives leaves`() async throws {
-        let clock = CancellingClock()
-        for look in 1...3 {
-            let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
-            clock.arm(atLook: look)
-            let caller = Task { try await runner.run { .output($0) } }
-            await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
-            #expect(clock.hasFired)
-        }
-    }
-
     @Test func `D03 cancelling the first caller neither stops nor wedges the update`() async throws {
         let gate = Gate<Int>()
         let update = ScriptedFetch<Int>(thereafter: .gated(gate))

@@ -157,30 +157,6 @@ struct RunnerFeatureTests {
         await #expect(throws: FetchFailed.self) { try await runner.run { .output($0.number) } }
     }
 
-    @Test func `A18 whoever cannot wait longer for the early renewal uses the old one`() async throws {
-        let gate = Gate<Pass>()
-        let preset = Pass(number: 1, expiry: World.start.addingTimeInterval(10))
-        let runner = DependentRunner<Pass>(preset, clock: self.clock, wallTime: self.wall) { _ in
-            .updatedDependency(try await gate.pass())
-        }
-        let call = Task {
-            try await runner.run(timeout: .seconds(1)) { pass, _ -> RunResult<Int> in
-                .output(pass.number)
-            }
-        }
-        let picky = Task {
-            try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in .badDependency }
-        }
-        await gate.waitForCall(1)
-        await self.clock.waitForSleepers(3)
-        self.clock.advance(by: .seconds(1))
-        #expect(try await call.value == 1)
-        let error = await #expect(throws: RunnerError.self) { try await picky.value }
-        #expect(error?.code == .timedOut)
-        gate.open(returning: Pass(number: 2, expiry: World.start.addingTimeInterval(300)))
-        #expect(try await runner.run { .output($0.number) } == 2)
-    }
-
     @Test func `A18 an access token whose life is known is renewed before it is refused`() async throws {
         let world = World()
         let refreshes = Guarded<[Duration]>([])

@@ -1,0 +1,102 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Callers that are cancelled in the midst of their arrival.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct ArrivalTests {
+    @Test func `MX-04 a caller that is cancelled while it arrives leaves`() async throws {
+        let clock = CancellingClock()
+        let repository = MuxRepository(store: MemoryStore(), clock: clock)
+        for look in 1...2 {
+            let number = Multiplexer<Int>(repository: repository) { 1 }
+            clock.arm(atLook: look)
+            let caller = Task { try await number.request() }
+            await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
+            #expect(clock.hasFired)
+        }
+    }
+
+    @Test func `D02 a caller that is cancelled while it arrives leaves`() async throws {
+        let clock = CancellingClock()
+        for look in 1...3 {
+            let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
+            clock.arm(atLook: look)
+            let caller = Task { try await runner.run { .output($0) } }
+            await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
+            #expect(clock.hasFired)
+        }
+    }
+
+    @Test func `D02 one that would do the update itself does none then`() async throws {
+        let clock = CancellingClock()
+        let updates = Guarded(0)
+        for look in 1...3 {
+            let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
+            clock.arm(atLook: look)
+            let caller = Task {
+                try await runner.run {
+                    .output($0)
+                } update: { _ in
+                    updates.withLock { $0 += 1 }
+                    return .updatedDependency(2)
+                }
+            }
+            await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
+            #expect(clock.hasFired)
+            runner.expectAtRest()
+        }
+        #expect(updates.withLock { $0 } == 0)
+    }
+
+    @Test(arguments: [MuxPolicy.WhenAbandoned.finish, .cancel(linger: .zero), .cancel(linger: .seconds(1))])
+    func `MX-05 the first caller that is cancelled before its fetch has a task leaves as any other`(
+        _ abandonment: MuxPolicy.WhenAbandoned
+    ) async throws {
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor), observer: CancellingObserver(.missed))
+        let gate = Gate<Int>()
+        let policy = MuxPolicy(whenAbandoned: abandonment)
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await gate.pass() }
+        let caller = Task { try await number.request() }
+        await #expect(throws: CancellationError.self) { try await caller.value }
+        if abandonment != .cancel(linger: .zero) {
+            await gate.waitForCall(1)
+            gate.open(returning: 1)
+        }
+        executor.settle()
+        #expect(gate.heldCount == 0)
+        #expect(number.cachedValue == (abandonment == .cancel(linger: .zero) ? nil : 1))
+        number.expectAtRest()
+    }
+
+    @Test func `D02 the first caller that is cancelled before its update has a task leaves as any other`() async throws
+    {
+        let observer = CancellingObserver(.dependencyAwaited)
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(observer: observer) { _ in .updatedDependency(try await gate.pass()) }
+        let caller = Task { try await runner.run { .output($0) } }
+        await #expect(throws: CancellationError.self) { try await caller.value }
+        await gate.waitForCall(1)
+        gate.open(returning: 3)
+        #expect(try await runner.run { .output($0) } == 3)
+        runner.expectAtRest()
+    }
+}
+
+/// Cancels the task that first tells it of something.
+private final class CancellingObserver: MuxObserver {
+    private let kind: MuxEvent.Kind
+    private let isArmed = Guarded(true)
+
+    init(_ kind: MuxEvent.Kind) { self.kind = kind }
+
+    func observe(_ event: MuxEvent) {
+        guard event.kind == self.kind else { return }
+        let isFirst = self.isArmed.withLock { isArmed in
+            defer { isArmed = false }
+            return isArmed
+        }
+        if isFirst { withUnsafeCurrentTask { $0?.cancel() } }
+    }
+}
