@@ -63,6 +63,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Parameter options: What counts as good enough.
     /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
     /// - Throws: What ``request()`` throws.
+    @inlinable
     public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
         try await self.core.request(.sole, options).value
     }
@@ -72,6 +73,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Parameter options: What counts as good enough for this request.
     /// - Returns: The entry.
     /// - Throws: What ``request(_:)`` throws.
+    @inlinable
     public nonisolated(nonsending) func requestEntry(_ options: RequestOptions = .init()) async throws -> MuxEntry<
         Value
     > {

@@ -4,6 +4,7 @@ extension MultiplexerCore {
     final class Unusual: Sendable {
         @usableFromInline let options: RequestOptions
 
+        @usableFromInline
         init(_ options: RequestOptions) { self.options = options }
     }
 
@@ -29,6 +30,8 @@ extension MultiplexerCore {
             self.ticket = core.engine.nextID()
         }
 
+        @inlinable
+        @inline(never)
         init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions) {
             self.core = core
             self.key = key

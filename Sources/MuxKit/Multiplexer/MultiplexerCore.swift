@@ -75,6 +75,22 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
+    /// The entry in memory that is good enough for `options`; `nil` if there is none, or if it is to be renewed.
+    @inlinable
+    func hit(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
+        let now = self.engine.time.now
+        let limits = options.limits(self.policy)
+        let entry = self.board.withLock { board -> MuxEntry<Value>? in
+            let slot = board.state.slots.slot(of: key)
+            guard case .answer(let entry) = Self.decide(slot, at: now, limits) else { return nil }
+            _ = board.state.slots.requestedSlot(of: key)
+            board.state.statistics.hit(isStale: entry.staleReason != nil)
+            return entry
+        }
+        if let entry { self.tell(entry.staleReason != nil ? .servedStale : .hit, key) }
+        return entry
+    }
+
     /// The value in memory if it is good enough, or else what the key's flight brings.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
@@ -84,9 +100,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     /// The entry in memory if it is good enough for `options`, or else what the key's flight brings.
+    @inlinable
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
+        if let entry = self.hit(key, options) { return entry }
         let long = LongCall(self, key, options)
         return try long.departed(await self.answer(to: long))
     }

@@ -69,6 +69,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///   - options: What counts as good enough.
     /// - Returns: A fresh value, or a stale one where the policy or the options permit it.
     /// - Throws: What ``request(key:)`` throws.
+    @inlinable
     public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
         try await self.core.request(ExactKey(key), options).value
     }
@@ -80,6 +81,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///   - options: What counts as good enough for this request.
     /// - Returns: The entry.
     /// - Throws: What ``request(key:_:)`` throws.
+    @inlinable
     public nonisolated(nonsending) func requestEntry(
         key: Key,
         _ options: RequestOptions = .init()
