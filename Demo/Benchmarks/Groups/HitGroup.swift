@@ -18,7 +18,42 @@ enum HitGroup {
         let counts = try await CountedActor().counts { _ in
             for _ in 0..<1_000 { consume(try await one.request()) }
         }
-        return rows + .counted(group, "hits", counts)
+        rows += .counted(group, "hits", counts)
+        rows.append(try await self.withOptions(group, locked, plain, one, effort))
+        let countsWithOptions = try await CountedActor().counts { _ in
+            for _ in 0..<1_000 { consume(try await one.request(self.options)) }
+        }
+        return rows + .counted(group, "hits with options", countsWithOptions)
+    }
+
+    private static let options = RequestOptions.maxAge(.seconds(3_600))
+
+    /// A request that says how old a value may be.
+    private static func withOptions(
+        _ group: String,
+        _ locked: LockedValue<Profile>,
+        _ plain: PlainCache<Int, Profile>,
+        _ one: Multiplexer<Profile>,
+        _ effort: Effort
+    ) async throws -> Row {
+        var contest = Contest(rounds: effort.rounds(25))
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(locked.fresh()) }
+        }
+        contest.add(repeating: 100) { count in
+            for _ in 0..<count { consume(try await one.request(self.options)) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(await plain.value(self.key)) }
+        }
+        return Row(
+            group,
+            "with an age of the caller's own",
+            try await contest.play(),
+            figure: 1,
+            limit: ("lock, copy, coarse clock", 0),
+            instead: ("plain actor", 2)
+        )
     }
 
     /// The same with closures that say themselves where they run: those that inherit it do not (Swift 6.3.1, optimized).

@@ -77,7 +77,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The entry in memory that is good enough for `options`; `nil` if there is none, or if it is to be renewed.
     @inlinable
+    @inline(never)
     func hit(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
+        guard options.mode == .usual else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
         let entry = self.board.withLock { board -> MuxEntry<Value>? in

@@ -97,10 +97,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// The value, if `call` waited for it to be renewed early, and it is good yet.
-    package func early(for call: Call, parentEpoch: UInt64, at now: Moment) -> Held? {
-        guard call.isEarly, self.standing(call) == nil, let held = self.current(parentEpoch: parentEpoch),
-            held.epoch != call.badEpoch, let expiry = held.expiry, now < expiry.end
+    /// The present value, if it is good and `call` waited only because the one of then was to be renewed early.
+    ///
+    /// It may have been made with a parent's value that has been replaced.
+    package func early(for call: Call, at now: Moment) -> Held? {
+        guard call.isEarly, self.standing(call) == nil, let held, held.epoch != call.badEpoch,
+            held.expiry.map({ now < $0.end }) ?? true
         else { return nil }
         return held
     }

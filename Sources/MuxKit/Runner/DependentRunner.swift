@@ -196,7 +196,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
     ///     that runs is not interrupted, nor is an update, which is of use to later calls: a caller whose own closure is the
-    ///     running update stays until that has ended.
+    ///     running update stays until that has ended. A dependency that was only to be renewed early is used when the time is
+    ///     over.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
     ///   - update: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
     /// - Returns: What the task returned.
@@ -217,7 +218,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///
     /// - Parameters:
     ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
-    ///     that runs is not interrupted, nor is an update, which is of use to later calls.
+    ///     that runs is not interrupted, nor is an update, which is of use to later calls. A dependency that was only to be
+    ///     renewed early is used when the time is over.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.

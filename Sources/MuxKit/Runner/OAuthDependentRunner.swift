@@ -96,7 +96,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///
     /// - Parameters:
     ///   - timeout: How long the call may wait for tokens and go on to further runs. A task that runs is not interrupted, and
-    ///     a refresh goes on.
+    ///     a refresh goes on. A token that was only to be renewed early is used when the time is over.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.

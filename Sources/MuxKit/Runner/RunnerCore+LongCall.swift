@@ -131,11 +131,12 @@ extension RunnerCore {
     func instead(of error: any Error, _ long: LongCall) throws -> Held? {
         if error is LookAgain { return nil }
         if let critical = error as? RaisedCritical { throw critical.claimed() }
-        guard long.state.isEarly, !(error is CancellationError) else { throw error }
-        let (parentEpoch, now) = (self.parentEpoch, self.time.now)
-        let old = self.engine.withState { $0.early(for: long.state, parentEpoch: parentEpoch, at: now) }
+        guard long.state.isEarly else { throw error }
+        if Task.isCancelled { throw CancellationError() }
+        let now = self.time.now
+        let old = self.engine.withState { $0.early(for: long.state, at: now) }
         guard let old else { throw error }
-        return old
+        return self.unlessVoid(old)
     }
 
     /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
@@ -193,7 +194,7 @@ extension RunnerCore {
             guard let deadline = call.deadline else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)
             return .flyNoLonger(than: deadline.duration(since: now)) { state, now in
-                let old = state.early(for: call, parentEpoch: parentEpoch, at: now)
+                let old = state.early(for: call, at: now)
                 return old.map(Result.success) ?? .failure(timeout)
             }
         }

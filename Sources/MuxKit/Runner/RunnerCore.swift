@@ -157,9 +157,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: true) { flight, call in
             let start = self.time.now
             guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
-            // If a fence has passed the update, look again.
-            guard let landed = self.land(flight, result, insteadOf: failed, since: start) else { return nil }
+            let landed = self.land(flight, result, insteadOf: failed, since: start)
             try self.checkPatience(call)
+            // If a fence has passed the update, look again.
+            guard let landed else { return nil }
             return self.unlessVoid(try landed.get())
         }
     }

@@ -27,14 +27,13 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.quiet.current(parentEpoch: parentEpoch)
     }
 
-    /// The value that a call wanted to have renewed early: as long as it is good, it is better than none.
+    /// The present value, if that is better than none for a call that waited for an early renewal.
     @usableFromInline
     func early(
         for call: DependencyStateMachine<Dependency>.Call,
-        parentEpoch: UInt64,
         at now: Moment
     ) -> DependencyStateMachine<Dependency>.Held? {
-        self.quiet.early(for: call, parentEpoch: parentEpoch, at: now)
+        self.quiet.early(for: call, at: now)
     }
 
     /// Answers a call, which changes nothing of what is published.

@@ -50,12 +50,24 @@ struct EarlyRenewalTests {
     }
 
     @Test func `A18 so does one whose renewal fails when its time is over`() async throws {
-        let clock = self.clock
-        let runner = self.runner {
-            clock.advance(by: .seconds(1))
-            throw FetchFailed()
+        // The call is held up when it has been told of the failure, until its time is over.
+        let executor = OrderedExecutor()
+        let events = EventTally()
+        let gate = Gate<Pass>()
+        let runner = DependentRunner(self.old, observer: events, clock: self.clock, wallTime: self.wall) { _ in
+            .updatedDependency(try await gate.pass())
         }
-        #expect(try await runner.run(timeout: .seconds(1)) { pass, _ in .output(pass.number) } == 1)
+        let call = Task(executorPreference: executor) {
+            try await runner.run(timeout: .seconds(1)) { pass, _ in .output(pass.number) }
+        }
+        await gate.waitForCall(1)
+        executor.settle()
+        executor.pause()
+        gate.fail(with: FetchFailed())
+        await events.wait(for: .updateFailed)
+        self.clock.advance(by: .seconds(1))
+        executor.resume()
+        #expect(try await call.value == 1)
     }
 
     @Test(arguments: [true, false])
@@ -70,6 +82,69 @@ struct EarlyRenewalTests {
             return .updatedDependency(new)
         }
         #expect(number == (fails ? 1 : 2))
+    }
+
+    @Test func `A18 a value that somebody set meanwhile is as good`() async throws {
+        let (clock, new) = (self.clock, self.new)
+        let runner = self.runner()
+        let number = try await runner.run(timeout: .seconds(1)) { pass, _ in
+            .output(pass.number)
+        } update: { _, _ in
+            clock.advance(by: .seconds(2))
+            runner.set(Pass(number: 3, expiry: .distantFuture))
+            return .updatedDependency(new)
+        }
+        #expect(number == 3)
+    }
+
+    @Test func `A18 so is one whose end nobody knows`() async throws {
+        let clock = self.clock
+        let runner = self.runner()
+        let number = try await runner.run(timeout: .seconds(1)) { pass, _ in
+            .output(pass.number)
+        } update: { _, _ in
+            clock.advance(by: .seconds(2))
+            return .updatedDependency(Pass(number: 3, expiry: World.start))  // over when it comes: a clock is wrong
+        }
+        #expect(number == 3)
+    }
+
+    @Test func `A18 an update that was cancelled has failed, and nobody else was`() async throws {
+        let runner = self.runner { throw CancellationError() }
+        #expect(try await runner.run { .output($0.number) } == 1)
+    }
+
+    @Test func `A18 one that is made with a value of the parent that was replaced meanwhile is made anew`() async throws
+    {
+        let (clock, wall, old, new) = (self.clock, self.wall, self.old, self.new)
+        let parent = DependentRunner<Int>(1)
+        let child = DependentRunner<Pass>(dependingOn: parent, clock: clock, wallTime: wall) { number, refused in
+            guard refused != nil else { return .updatedDependency(number == 1 ? old : new) }
+            parent.set(2)
+            throw FetchFailed()
+        }
+        // Made with the parent's first value, and to be renewed at once.
+        #expect(try await child.run { .output($0.number) } == 1)
+        self.clock.advance(by: .seconds(6))
+        #expect(try await child.run { .output($0.number) } == 2)
+    }
+
+    @Test func `A18 who is cancelled when the renewal has failed does not run with the old one`() async throws {
+        let executor = OrderedExecutor()
+        let events = EventTally()
+        let gate = Gate<Pass>()
+        let runner = DependentRunner(self.old, observer: events, clock: self.clock, wallTime: self.wall) { _ in
+            .updatedDependency(try await gate.pass())
+        }
+        let call = Task(executorPreference: executor) { try await runner.run { .output($0.number) } }
+        await gate.waitForCall(1)
+        executor.settle()
+        executor.pause()
+        gate.fail(with: FetchFailed())
+        await events.wait(for: .updateFailed)
+        call.cancel()
+        executor.resume()
+        await #expect(throws: CancellationError.self) { try await call.value }
     }
 
     @Test func `A18 an old one that has ended meanwhile is no good`() async throws {
