@@ -9,7 +9,7 @@ package struct FlightWaiter: Sendable {
 
     @usableFromInline let continuation: LeanContinuation<Answer>
 
-    @usableFromInline
+    @inlinable
     init(_ continuation: LeanContinuation<Answer>) { self.continuation = continuation }
 
     /// Tells the caller what it gets; to be called once.

@@ -3,8 +3,8 @@
 /// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
 /// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
 ///
-/// Tickets are drawn before arriving. Of two who come at the same time, the one with the later
-/// ticket may get here first; the other one overtakes it then.
+/// Tickets are drawn before arriving. Of two who come at the same time, the one with the later ticket may get here first; the
+/// other one overtakes it then.
 package struct Parking<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
     fileprivate struct Place: Sendable {

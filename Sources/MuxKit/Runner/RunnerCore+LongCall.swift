@@ -96,12 +96,13 @@ extension RunnerCore {
         _ held: Held,
         _ long: LongCall
     ) async throws -> Output? {
+        var refusal: (any Error)?
         do {
             if case .output(let output) = try await task(held, long) { return output }
-            try self.refused(held, nil, long)
         } catch {
-            try self.refused(held, error, long)
+            refusal = error
         }
+        try self.refused(held, refusal, long)
         return nil
     }
 

@@ -8,9 +8,8 @@ public import Synchronization
 ///
 /// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
 /// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
-/// `@unchecked`, because every access to the state goes through the lock.
 @usableFromInline
-package final class Guarded<State>: @unchecked Sendable {
+package final class Guarded<State> {
     #if MUX_TSAN
     private let lock = NSLock()
     private var state: State
@@ -38,9 +37,15 @@ package final class Guarded<State>: @unchecked Sendable {
 }
 
 #if MUX_TSAN
+/// `@unchecked` in the sanitizer build alone, where the compiler does not know that every access to the state goes through the
+/// lock.
+extension Guarded: @unchecked Sendable {}
+
 /// As with `Mutex`, what is behind the lock is not printed.
 extension Guarded: CustomReflectable {
     @usableFromInline
     package var customMirror: Mirror { Mirror(self, children: [:]) }
 }
+#else
+extension Guarded: Sendable {}
 #endif

@@ -70,43 +70,38 @@ struct EarlyRenewalTests {
         #expect(try await call.value == 1)
     }
 
-    @Test(arguments: [true, false])
-    func `A18 one that renews it by itself, for longer than it has, uses what there is then`(fails: Bool) async throws {
-        let (clock, new) = (self.clock, self.new)
-        let runner = self.runner()
-        let number = try await runner.run(timeout: .seconds(1)) { pass, _ in
+    /// The number that a call uses that renews by itself, for twice as long as it may wait.
+    private func led(
+        _ runner: DependentRunner<Pass>,
+        _ update: @escaping @Sendable () throws -> Pass
+    ) async throws -> Int {
+        let clock = self.clock
+        return try await runner.run(timeout: .seconds(1)) { pass, _ in
             .output(pass.number)
         } update: { _, _ in
             clock.advance(by: .seconds(2))
-            if fails { throw FetchFailed() }
-            return .updatedDependency(new)
+            return .updatedDependency(try update())
         }
-        #expect(number == (fails ? 1 : 2))
+    }
+
+    @Test func `A18 one that renews it by itself, for longer than it has, uses what there is then`() async throws {
+        let new = self.new
+        #expect(try await self.led(self.runner()) { throw FetchFailed() } == 1)
+        #expect(try await self.led(self.runner()) { new } == 2)
     }
 
     @Test func `A18 a value that somebody set meanwhile is as good`() async throws {
-        let (clock, new) = (self.clock, self.new)
-        let runner = self.runner()
-        let number = try await runner.run(timeout: .seconds(1)) { pass, _ in
-            .output(pass.number)
-        } update: { _, _ in
-            clock.advance(by: .seconds(2))
+        let (runner, new) = (self.runner(), self.new)
+        let number = try await self.led(runner) {
             runner.set(Pass(number: 3, expiry: .distantFuture))
-            return .updatedDependency(new)
+            return new
         }
         #expect(number == 3)
     }
 
     @Test func `A18 so is one whose end nobody knows`() async throws {
-        let clock = self.clock
-        let runner = self.runner()
-        let number = try await runner.run(timeout: .seconds(1)) { pass, _ in
-            .output(pass.number)
-        } update: { _, _ in
-            clock.advance(by: .seconds(2))
-            return .updatedDependency(Pass(number: 3, expiry: World.start))  // over when it comes: a clock is wrong
-        }
-        #expect(number == 3)
+        // Over when it comes: a clock is wrong.
+        #expect(try await self.led(self.runner()) { Pass(number: 3, expiry: World.start) } == 3)
     }
 
     @Test func `A18 an update that was cancelled has failed, and nobody else was`() async throws {
