@@ -43,13 +43,13 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private let batching: MuxBatching
     private let time: TimeSource
     private let spawn: Spawn
-    private let fetch: @Sendable ([Key]) async throws -> [Key: Value]
+    private let fetch: @Sendable @concurrent ([Key]) async throws -> [Key: Value]
 
     init(
         _ batching: MuxBatching,
         time: TimeSource,
         spawn: Spawn,
-        fetch: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+        fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         self.batching = batching
         self.time = time

@@ -12,7 +12,7 @@ extension Multiplexer where Value: Codable {
         policy: MuxPolicy,
         repository: MuxRepository,
         changedAt: @escaping @Sendable () -> Moment?,
-        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         var persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
         persistence.changedAt = { _ in changedAt() }
@@ -34,7 +34,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         policy: MuxPolicy,
         repository: MuxRepository,
         changedAt: @escaping @Sendable (Key) -> Moment?,
-        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         var persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
         persistence.changedAt = { changedAt($0.key) }

@@ -1,3 +1,10 @@
+// Stored closures are `@concurrent`: without it, `Multiplexer(onFetch: Backend.profile)` with a static method crashes the compiler
+// (6.3.1, `determineClosureIsolation`) in every module that does not use `NonisolatedNonsendingByDefault`. A flight runs on
+// the global executor anyway, so the closure is called without a hop.
+//
+// The forms for a plain value are `@_disfavoredOverload`: a closure that only throws, `{ throw Offline() }`, and one that
+// returns a `Fetched`, fit several forms, and the compiler calls that ambiguous unless one of them is its last choice.
+
 extension Multiplexer {
     /// Makes a multiplexer that keeps its value in memory.
     ///
@@ -5,10 +12,11 @@ extension Multiplexer {
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer registers.
     ///   - onFetch: Fetches the value.
+    @_disfavoredOverload
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable () async throws -> Value
+        onFetch: @escaping @Sendable @concurrent () async throws -> Value
     ) {
         self.init(policy: policy, repository: repository, persistence: nil) { _ in Fetched(try await onFetch()) }
     }
@@ -22,7 +30,7 @@ extension Multiplexer {
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent () async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil) { _ in try await onFetch() }
     }
@@ -37,7 +45,7 @@ extension Multiplexer {
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
     }
@@ -51,11 +59,12 @@ extension Multiplexer where Value: Codable {
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value.
+    @_disfavoredOverload
     public init(
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable () async throws -> Value
+        onFetch: @escaping @Sendable @concurrent () async throws -> Value
     ) {
         let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
         self.init(policy: policy, repository: repository, persistence: persistence) { _ in
@@ -74,7 +83,7 @@ extension Multiplexer where Value: Codable {
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable () async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent () async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
         self.init(policy: policy, repository: repository, persistence: persistence) { _ in try await onFetch() }
@@ -92,7 +101,7 @@ extension Multiplexer where Value: Codable {
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
         self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
@@ -114,7 +123,7 @@ extension Multiplexer where Value: Codable {
         dependency: Runner,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Runner.Dependency) async throws -> Value
+        onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
     ) {
         self.init(cacheKey: cacheKey, policy: policy, repository: repository) {
             try await dependency.run { .output(try await onFetch($0)) }

@@ -29,7 +29,7 @@ public final actor Multiplexer<Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
-        fetch: @escaping @Sendable (FetchedBefore<Value>?) async throws -> Fetched<Value>
+        fetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.core = MultiplexerCore(
             slots: SingleSlot(isPersistent: persistence != nil),

@@ -7,7 +7,8 @@ import Foundation
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
     @usableFromInline package typealias Value = Slots.Value
-    @usableFromInline package typealias Fetch = @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+    @usableFromInline package typealias Fetch =
+        @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     @usableFromInline let policy: MuxPolicy

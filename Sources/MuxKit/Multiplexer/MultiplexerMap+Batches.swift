@@ -9,11 +9,12 @@ extension MultiplexerMap {
     ///   - repository: Where the map registers.
     ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
     ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
+    @_disfavoredOverload
     public init(
         policy: MuxPolicy = .init(),
         batching: MuxBatching = .init(),
         repository: MuxRepository = .shared,
-        onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+        onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
         self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
@@ -24,7 +25,7 @@ extension MultiplexerMap {
     fileprivate static func batcher(
         _ batching: MuxBatching,
         _ repository: MuxRepository,
-        _ fetch: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+        _ fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) -> Batcher<ExactKey<Key>, Value> {
         Batcher(batching, time: repository.time, spawn: repository.spawn) { keys in
             var values: [ExactKey<Key>: Value] = [:]
@@ -115,12 +116,13 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
     ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
+    @_disfavoredOverload
     public init(
         cacheKey: String,
         policy: MuxPolicy = .init(),
         batching: MuxBatching = .init(),
         repository: MuxRepository = .shared,
-        onFetchMany: @escaping @Sendable ([Key]) async throws -> [Key: Value]
+        onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }

@@ -5,10 +5,11 @@ extension MultiplexerMap {
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map registers.
     ///   - onFetch: Fetches the value of a key.
+    @_disfavoredOverload
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key) async throws -> Value
+        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
     ) {
         self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
             Fetched(try await onFetch(key))
@@ -24,7 +25,7 @@ extension MultiplexerMap {
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil) { key, _ in try await onFetch(key) }
     }
@@ -39,7 +40,7 @@ extension MultiplexerMap {
     public init(
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
     }
@@ -53,11 +54,12 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
+    @_disfavoredOverload
     public init(
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key) async throws -> Value
+        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
     ) {
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
         self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
@@ -76,7 +78,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
         self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
@@ -96,7 +98,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         cacheKey: String,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+        onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
         self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
@@ -118,7 +120,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         dependency: Runner,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable (Key, Runner.Dependency) async throws -> Value
+        onFetch: @escaping @Sendable @concurrent (Key, Runner.Dependency) async throws -> Value
     ) {
         self.init(cacheKey: cacheKey, policy: policy, repository: repository) { key in
             try await dependency.run { .output(try await onFetch(key, $0)) }

@@ -26,7 +26,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
-        fetch: @escaping @Sendable (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+        fetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
         self.core = MultiplexerCore(

@@ -112,7 +112,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         providers: [RetryProvider] = [],
         log: RetryLog = .silent,
         clock: any Clock<Duration> = ContinuousClock(),
-        work: @escaping @Sendable (RetryAttempt) async throws -> Output
+        work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output
     ) -> RetryingOperation {
         RetryingOperation(
             policy,
@@ -127,7 +127,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     /// What begins an attempt of asynchronous work.
     package static func base(
-        of work: @escaping @Sendable (RetryAttempt) async throws -> Output,
+        of work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output,
         _ spawn: Spawn = Spawn()
     ) -> @Sendable (Run) -> Void {
         { run in

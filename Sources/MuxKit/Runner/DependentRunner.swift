@@ -68,7 +68,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() },
-        update: @escaping @Sendable (Dependency?) async throws -> UpdateResult<Dependency>
+        update: @escaping @Sendable @concurrent (Dependency?) async throws -> UpdateResult<Dependency>
     ) {
         let time = TimeSource(clock)
         self.core = RunnerCore(
@@ -111,7 +111,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() },
-        update: @escaping @Sendable (Parent, Dependency?) async throws -> UpdateResult<Dependency>
+        update: @escaping @Sendable @concurrent (Parent, Dependency?) async throws -> UpdateResult<Dependency>
     ) {
         let parent = parent.core
         let time = TimeSource(clock)

@@ -56,20 +56,18 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         lease: (any MuxLease)? = nil,
         repository: MuxRepository = .shared,
         policy: RunnerPolicy = .onePerCall,
-        refreshAccess: @escaping @Sendable (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
-        signIn: @escaping @Sendable () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+        refreshAccess:
+            @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
+        signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
     ) {
         self.repository = repository
         let time = repository.time
-        let refresh = { @Sendable (token: RefreshToken) in
-            try await policy.retrying(time) { try await refreshAccess(token) }
-        }
         let vault = OAuthVault(
             store: store,
             lease: lease ?? store.lease,
             policy: policy,
             repository: repository,
-            refreshAccess: refresh,
+            refreshAccess: { token in try await policy.retrying(time) { try await refreshAccess(token) } },
             signIn: signIn
         )
         self.session = OAuthSession(vault: vault, policy: policy, repository: repository)

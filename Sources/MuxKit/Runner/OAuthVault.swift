@@ -19,16 +19,17 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     let leaseHolder: LeaseHolder?
     /// How long a refresh may take.
     let refreshLimit: Duration?
-    let refreshAccess: @Sendable (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
-    private let signIn: @Sendable () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
+    private let signIn: @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     init(
         store: any TokenStore,
         lease: (any MuxLease)?,
         policy: RunnerPolicy,
         repository: MuxRepository,
-        refreshAccess: @escaping @Sendable (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
-        signIn: @escaping @Sendable () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+        refreshAccess:
+            @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
+        signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
     ) {
         let owner = UUID().uuidString
         self.tokens = Tokens(store: store)

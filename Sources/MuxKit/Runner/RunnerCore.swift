@@ -31,7 +31,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Makes a value; receives the one that was refused, `nil` if there is none, and the session in which it is needed.
-    package typealias StoredUpdate = @Sendable (Held?, UInt64) async throws -> Updated
+    package typealias StoredUpdate = @Sendable @concurrent (Held?, UInt64) async throws -> Updated
 
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     struct LookAgain: Error {}

@@ -12,7 +12,7 @@
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error that one of them threw.
 public func zip<each Output: Sendable>(
-    repeating work: repeat @escaping @Sendable () async throws -> each Output
+    repeating work: repeat @escaping @Sendable @concurrent () async throws -> each Output
 ) async throws -> (repeat each Output) {
     let places = (repeat Place<each Output>())
     try await withThrowingTaskGroup(of: Void.self) { group in
@@ -35,8 +35,8 @@ public func zip<each Output: Sendable>(
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error that one of them threw; the others are cancelled then.
 public func zip<A: Sendable, B: Sendable>(
-    _ first: @escaping @Sendable () async throws -> A,
-    _ second: @escaping @Sendable () async throws -> B
+    _ first: @escaping @Sendable @concurrent () async throws -> A,
+    _ second: @escaping @Sendable @concurrent () async throws -> B
 ) async throws -> (A, B) {
     try await zip(repeating: first, second)
 }
@@ -50,9 +50,9 @@ public func zip<A: Sendable, B: Sendable>(
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error that one of them threw; the others are cancelled then.
 public func zip<A: Sendable, B: Sendable, C: Sendable>(
-    _ first: @escaping @Sendable () async throws -> A,
-    _ second: @escaping @Sendable () async throws -> B,
-    _ third: @escaping @Sendable () async throws -> C
+    _ first: @escaping @Sendable @concurrent () async throws -> A,
+    _ second: @escaping @Sendable @concurrent () async throws -> B,
+    _ third: @escaping @Sendable @concurrent () async throws -> C
 ) async throws -> (A, B, C) {
     try await zip(repeating: first, second, third)
 }
@@ -67,10 +67,10 @@ public func zip<A: Sendable, B: Sendable, C: Sendable>(
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error that one of them threw; the others are cancelled then.
 public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable>(
-    _ first: @escaping @Sendable () async throws -> A,
-    _ second: @escaping @Sendable () async throws -> B,
-    _ third: @escaping @Sendable () async throws -> C,
-    _ fourth: @escaping @Sendable () async throws -> D
+    _ first: @escaping @Sendable @concurrent () async throws -> A,
+    _ second: @escaping @Sendable @concurrent () async throws -> B,
+    _ third: @escaping @Sendable @concurrent () async throws -> C,
+    _ fourth: @escaping @Sendable @concurrent () async throws -> D
 ) async throws -> (A, B, C, D) {
     try await zip(repeating: first, second, third, fourth)
 }
@@ -86,11 +86,11 @@ public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable>(
 /// - Returns: The results, as a tuple.
 /// - Throws: The first error that one of them threw; the others are cancelled then.
 public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>(
-    _ first: @escaping @Sendable () async throws -> A,
-    _ second: @escaping @Sendable () async throws -> B,
-    _ third: @escaping @Sendable () async throws -> C,
-    _ fourth: @escaping @Sendable () async throws -> D,
-    _ fifth: @escaping @Sendable () async throws -> E
+    _ first: @escaping @Sendable @concurrent () async throws -> A,
+    _ second: @escaping @Sendable @concurrent () async throws -> B,
+    _ third: @escaping @Sendable @concurrent () async throws -> C,
+    _ fourth: @escaping @Sendable @concurrent () async throws -> D,
+    _ fifth: @escaping @Sendable @concurrent () async throws -> E
 ) async throws -> (A, B, C, D, E) {
     try await zip(repeating: first, second, third, fourth, fifth)
 }

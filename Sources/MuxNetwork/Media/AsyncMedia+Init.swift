@@ -96,7 +96,7 @@ extension AsyncMedia {
         durability: MuxDurability,
         repository: MuxRepository,
         fileSystem: any FileSystem,
-        exchange: @escaping @Sendable (HTTPCall, any HTTPSink) async throws -> Void
+        exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
         let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxMedia")
         let folder = MediaFolder(

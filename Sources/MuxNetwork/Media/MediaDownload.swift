@@ -4,7 +4,7 @@ import MuxKit
 /// The work of one flight of ``AsyncMedia``: requests for one file until all of it is there.
 struct MediaDownload: Sendable {
     /// Does one exchange: with credentials, if there are any.
-    typealias Exchange = @Sendable (HTTPCall, MediaSink) async throws -> Void
+    typealias Exchange = @Sendable @concurrent (HTTPCall, MediaSink) async throws -> Void
 
     let url: URL
     let name: MediaName

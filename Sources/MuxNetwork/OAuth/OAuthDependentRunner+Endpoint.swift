@@ -17,7 +17,7 @@ extension OAuthDependentRunner where AccessToken == OAuthAccessToken, RefreshTok
         store: any TokenStore = .inMemory,
         repository: MuxRepository = .shared,
         policy: RunnerPolicy = .onePerCall,
-        signIn: @escaping @Sendable () async throws -> OAuthTokens
+        signIn: @escaping @Sendable @concurrent () async throws -> OAuthTokens
     ) {
         self.init(
             store: store,

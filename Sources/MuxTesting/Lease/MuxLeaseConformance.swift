@@ -20,8 +20,8 @@ public enum MuxLeaseConformance: Sendable {
     ///   - makeLease: Makes a lease that nobody ever took, and returns it as two parties see it.
     /// - Throws: ``MuxLeaseConformanceError`` for the first rule that is broken; what the lease threw, if it did.
     public static func run(
-        advancing advance: @escaping @Sendable (Duration) async -> Void,
-        of makeLease: @Sendable () async throws -> (any MuxLease, any MuxLease)
+        advancing advance: @escaping @Sendable @concurrent (Duration) async -> Void,
+        of makeLease: @Sendable @concurrent () async throws -> (any MuxLease, any MuxLease)
     ) async throws {
         for (name, rule) in self.rules {
             let (alice, bob) = try await makeLease()
@@ -36,14 +36,14 @@ public enum MuxLeaseConformance: Sendable {
     private struct Doors: Sendable {
         let alice: any MuxLease
         let bob: any MuxLease
-        let advance: @Sendable (Duration) async -> Void
+        let advance: @Sendable @concurrent (Duration) async -> Void
     }
 
     private struct Broken: Error {
         var detail: String
     }
 
-    private typealias Rule = @Sendable (Doors) async throws -> Void
+    private typealias Rule = @Sendable @concurrent (Doors) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
         ("A free lease goes to whoever asks", Self.free),

@@ -42,7 +42,7 @@ public final class LoopbackBackend: Sendable {
     public init<Place: Encodable & Identifiable & Sendable>(
         oauth: FakeOAuthServer,
         places: [Place],
-        hook: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
+        hook: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
     ) throws where Place.ID: CustomStringConvertible {
         let bodies = try places.map { ($0.id.description, try JSONEncoder().encode($0)) }
         let places = Dictionary(bodies) { $1 }

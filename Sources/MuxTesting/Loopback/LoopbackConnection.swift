@@ -27,7 +27,7 @@ final class LoopbackConnection: Sendable {
     func serve(
         _ parser: LoopbackRequestParser,
         _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
-        _ handler: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse
+        _ handler: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
     ) {
         self.serveRequests(parser, immediate, handler)
         self.state.withLock { state in
@@ -53,7 +53,7 @@ final class LoopbackConnection: Sendable {
     private func serveRequests(
         _ parser: LoopbackRequestParser,
         _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
-        _ handler: @escaping @Sendable (LoopbackRequest) async -> LoopbackResponse
+        _ handler: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
     ) {
         var parser = parser
         while true {
@@ -103,7 +103,7 @@ final class LoopbackConnection: Sendable {
     }
 
     /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped before that.
-    private func outcome<Value: Sendable>(of operation: @escaping @Sendable () async -> Value) -> Value? {
+    private func outcome<Value: Sendable>(of operation: @escaping @Sendable @concurrent () async -> Value) -> Value? {
         let result = Guarded<Value?>(nil)
         let work = Spawn(executor: LoopbackExecutor.shared)(name: "mux.loopback") { [weak self] in
             let value = await operation()

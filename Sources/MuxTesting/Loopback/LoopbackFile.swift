@@ -16,7 +16,7 @@ public final class LoopbackFile: Sendable {
         /// The connection is closed after so many bytes of the body.
         case cut(after: Int64)
         /// The server sends so many bytes of the body, then waits for the closure, then sends the rest.
-        case hold(after: Int64, @Sendable () async -> Void)
+        case hold(after: Int64, @Sendable @concurrent () async -> Void)
         /// The whole file is sent, whatever was asked for.
         case ignoreRange
         /// `Content-Length` says so much more than there is, and the connection is closed after the body.

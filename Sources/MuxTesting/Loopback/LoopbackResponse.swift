@@ -13,10 +13,10 @@ public struct LoopbackResponse: Sendable {
         /// Sends what the closure waits for, piece by piece, until it returns `nil`: for an answer that is not known yet.
         ///
         /// The closure is cancelled when the client hangs up or the server stops.
-        case sendAwaited(@Sendable () async -> Data?)
+        case sendAwaited(@Sendable @concurrent () async -> Data?)
 
         /// Waits until the closure returns, which is cancelled when the client hangs up or the server stops.
-        case wait(@Sendable () async -> Void)
+        case wait(@Sendable @concurrent () async -> Void)
 
         /// Closes the connection in an orderly way and does nothing more.
         case close
@@ -71,7 +71,7 @@ public struct LoopbackResponse: Sendable {
     public static func held(
         body: Data,
         after count: Int,
-        _ wait: @escaping @Sendable () async -> Void
+        _ wait: @escaping @Sendable @concurrent () async -> Void
     ) -> LoopbackResponse {
         let head = Self.head(status: 200, headers: [:], length: body.count)
         return LoopbackResponse(steps: [
@@ -93,7 +93,7 @@ public struct LoopbackResponse: Sendable {
     public static func streamed(
         contentType: String,
         headers: KeyValuePairs<String, String> = [:],
-        next: @escaping @Sendable () async -> Data?
+        next: @escaping @Sendable @concurrent () async -> Data?
     ) -> LoopbackResponse {
         let all = headers.map { ($0.key, $0.value) } + [("Content-Type", contentType), ("Connection", "close")]
         return LoopbackResponse(steps: [

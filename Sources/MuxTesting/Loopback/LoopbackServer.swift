@@ -16,7 +16,7 @@ import MuxKit
 /// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops.
 public final class LoopbackServer: Sendable {
     /// What answers a request.
-    public typealias Handler = @Sendable (LoopbackRequest) async -> LoopbackResponse
+    public typealias Handler = @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
 
     private struct State: Sendable {
         /// Present while the server listens: what wakes its accepting thread.

@@ -22,7 +22,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
         case gated(Gate<Value>)
 
         /// The call ends as this closure does, which is given the call's number, beginning with 1.
-        case computed(@Sendable (_ call: Int) async throws -> Value)
+        case computed(@Sendable @concurrent (_ call: Int) async throws -> Value)
     }
 
     private struct State: Sendable {

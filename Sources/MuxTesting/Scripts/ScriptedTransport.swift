@@ -17,14 +17,14 @@ public final class ScriptedTransport: HTTPTransport {
         var cancelled = 0
     }
 
-    private let answer: @Sendable (HTTPCall, Int) async throws -> HTTPReply
+    private let answer: @Sendable @concurrent (HTTPCall, Int) async throws -> HTTPReply
     private let state = Guarded(State())
     private let started = Tally()
 
     /// A transport with a closure that answers.
     ///
     /// - Parameter answer: Receives the request and its number, beginning with 1.
-    public init(_ answer: @escaping @Sendable (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply) {
+    public init(_ answer: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply) {
         self.answer = answer
     }
 

@@ -13,7 +13,7 @@ public enum MuxStoreConformance: Sendable {
     ///
     /// - Parameter makeStore: Makes an empty store in its first session, apart from all that were made before.
     /// - Throws: ``MuxStoreConformanceError`` for the first rule that is broken; what the store threw, if it did.
-    public static func run(_ makeStore: @Sendable () async throws -> any MuxStore) async throws {
+    public static func run(_ makeStore: @Sendable @concurrent () async throws -> any MuxStore) async throws {
         for (name, rule) in self.rules {
             do {
                 try await rule(try await makeStore())
@@ -30,7 +30,7 @@ public enum MuxStoreConformance: Sendable {
         var detail: String
     }
 
-    private typealias Rule = @Sendable (any MuxStore) async throws -> Void
+    private typealias Rule = @Sendable @concurrent (any MuxStore) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
         ("An empty store holds nothing", Self.empty),

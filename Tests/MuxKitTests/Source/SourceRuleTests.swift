@@ -66,6 +66,17 @@ struct SourceRuleTests {
         )
     }
 
+    @Test func `CO-01 an asynchronous closure that is handed over for good runs concurrently`() throws {
+        let closure = try Regex(#"(@escaping|case .*|typealias .*) @Sendable \([^()]*(\([^()]*\)[^()]*)*\) async"#)
+        // Closures of this package's own, which no client writes.
+        let own = ["/RunningFlight.swift", "/FlightEngine.swift", "/MediaProgressSequence.swift"]
+        let found = SourceLines.sources.filter { line in
+            line.code.contains(closure) && own.allSatisfy { !line.file.hasSuffix($0) }
+        }
+
+        #expect(found.map(\.place) == [], "without `@concurrent` the name of a method crashes a client's compiler")
+    }
+
     @Test func `Q-09 nothing is unwrapped by force`() throws {
         let force = try Regex("[A-Za-z0-9_)\\]]!(?![=A-Za-z(])")
         let found = SourceLines.sources.filter { $0.code.contains(force) }
