@@ -35,6 +35,21 @@ extension Journal {
 
     // MARK: - The session
 
+    /// The session's number as its file has it, without the lock and without making anything; `nil` if it cannot be told.
+    static func peekSessionEpoch(_ layout: JournalLayout, _ fileSystem: any FileSystem) -> UInt64? {
+        let file = DurableFile(JournalLayout.sessionName, in: layout.root, fileSystem: fileSystem)
+        do {
+            if let content = try file.read() {
+                guard case .present(let session) = SessionFile.decode(content) else { return nil }
+                return session.epoch
+            }
+            // A journal without the file has lost its number.
+            return try fileSystem.status(at: layout.journal) == nil ? 0 : nil
+        } catch {
+            return nil
+        }
+    }
+
     private func isInPlace(_ session: Session) throws(MuxStoreError) -> Bool {
         try self.fileSystem.status(of: session.file).linkCount > 0
     }

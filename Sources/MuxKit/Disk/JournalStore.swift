@@ -24,6 +24,9 @@ public import Foundation
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
     private let journal: Journal
+    private nonisolated let layout: JournalLayout
+    private nonisolated let fileSystem: any FileSystem
+    private nonisolated let watchesFolder: Bool
 
     /// The executor of the store's blocking calls.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -41,8 +44,16 @@ public actor JournalStore: MuxStore {
     ///   - directory: The folder; made when it is first needed.
     ///   - byteLimit: The most bytes that the folder takes when a save has returned; 100 MB by default, `nil` for no
     ///     limit. While the store makes room it takes up to three quarters of that in addition.
-    public init(directory: URL, byteLimit: Int? = 100_000_000) {
-        self.init(directory: directory, byteLimit: byteLimit, fileSystem: POSIXFileSystem())
+    ///   - watchesFolder: Whether the system is asked to tell of sign-outs by other processes that share the folder, so
+    ///     that they take effect here within milliseconds and not only with the next look at the disk; `false`. It takes
+    ///     one file descriptor, on Linux one of the user's inotify instances. Where the system refuses, nothing changes.
+    public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
+        self.init(
+            directory: directory,
+            byteLimit: byteLimit,
+            watchesFolder: watchesFolder,
+            fileSystem: POSIXFileSystem()
+        )
     }
 
     /// Describes a store on a file system, and with a hash of names, of the caller's choice.
@@ -50,11 +61,15 @@ public actor JournalStore: MuxStore {
         directory: URL,
         byteLimit: Int? = 100_000_000,
         indexFloor: Int = 512,
+        watchesFolder: Bool = false,
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
     ) {
         let path = directory.standardizedFileURL.path(percentEncoded: false)
         let root = path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+        self.layout = JournalLayout(root: root)
+        self.fileSystem = fileSystem
+        self.watchesFolder = watchesFolder
         self.journal = Journal(
             root: root,
             byteLimit: byteLimit.map(Int64.init),
@@ -68,6 +83,30 @@ public actor JournalStore: MuxStore {
     ///
     /// - Throws: ``MuxStoreError``.
     public func sessionEpoch() throws -> UInt64 { try self.journal.sessionEpoch() }
+
+    /// The number of the present session, from its file; `nil` if the file cannot be read or is damaged.
+    ///
+    /// Blocks the caller for the time of reading one small file, and makes nothing.
+    public nonisolated func peekSessionEpoch() -> UInt64? {
+        Journal.peekSessionEpoch(self.layout, self.fileSystem)
+    }
+
+    /// Waits for a sign-out of another process, if the store watches its folder.
+    public nonisolated var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? {
+        guard self.watchesFolder else { return nil }
+        return { try await self.nextSession(after: $0) }
+    }
+
+    private func nextSession(after epoch: UInt64) async throws -> UInt64 {
+        // The watch begins before the first look, so that no change is missed.
+        let watch = FolderWatch(self.layout.root)
+        defer { withExtendedLifetime(watch) {} }
+        for await _ in watch.changes {
+            let present = try self.journal.sessionEpoch()
+            if present > epoch { return present }
+        }
+        throw CancellationError()
+    }
 
     /// Moves on to session `epoch`, durably; entries of earlier ones cease to exist.
     ///

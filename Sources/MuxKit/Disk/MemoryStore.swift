@@ -5,18 +5,21 @@
 /// **Concurrent calls** take effect one after another. **Cancellation** changes nothing: no call waits.
 public actor MemoryStore: MuxStore {
     private var entries: [MuxStoreKey: MuxStoredEntry] = [:]
-    private var epoch: UInt64 = 0
+    private let epoch = Guarded<UInt64>(0)
 
     /// Makes an empty store.
     public init() {}
 
     /// The number of the present session; 0 before the first sign-out.
-    public func sessionEpoch() -> UInt64 { self.epoch }
+    public func sessionEpoch() -> UInt64 { self.epoch.withLock { $0 } }
+
+    /// The number of the present session; 0 before the first sign-out.
+    public nonisolated func peekSessionEpoch() -> UInt64? { self.epoch.withLock { $0 } }
 
     /// Moves on to session `epoch`; entries of earlier ones cease to exist.
     public func raiseSessionEpoch(to epoch: UInt64) {
-        guard epoch > self.epoch else { return }
-        self.epoch = epoch
+        guard epoch > self.sessionEpoch() else { return }
+        self.epoch.withLock { $0 = epoch }
         self.entries = self.entries.filter { $0.value.sessionEpoch >= epoch }
     }
 
@@ -25,7 +28,8 @@ public actor MemoryStore: MuxStore {
 
     /// Keeps `entries`, each in place of the one of the same name.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) {
-        for entry in entries where entry.sessionEpoch >= self.epoch { self.entries[entry.name] = entry }
+        let epoch = self.sessionEpoch()
+        for entry in entries where entry.sessionEpoch >= epoch { self.entries[entry.name] = entry }
     }
 
     /// Forgets the entries of those names.

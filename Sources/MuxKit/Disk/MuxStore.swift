@@ -131,6 +131,16 @@ public protocol MuxStore: Sendable {
     /// - Throws: What went wrong reading it. The library then treats the store as unreadable, not as empty.
     func sessionEpoch() async throws -> UInt64
 
+    /// The number of the present session, if it can be read at once; `nil` if not.
+    ///
+    /// Asked for once, before a process takes in its first value: a sign-out of another process is then noticed even if
+    /// nothing was read before it. Blocks the caller, so it must take no longer than reading a small file.
+    func peekSessionEpoch() -> UInt64?
+
+    /// Suspends until the session is another one than that with the given number, and returns its number; `nil` if the
+    /// store cannot tell of sign-outs by other processes.
+    var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { get }
+
     /// Moves on to session `epoch`, durably, whatever the durability of saves; entries of earlier ones cease to exist.
     ///
     /// An `epoch` that is not greater than the present one changes nothing.
@@ -176,6 +186,12 @@ public protocol MuxStore: Sendable {
 }
 
 extension MuxStore {
+    /// The number cannot be read at once.
+    public func peekSessionEpoch() -> UInt64? { nil }
+
+    /// No other process shares the store, or it cannot tell what they do.
+    public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { nil }
+
     /// Any entry can be kept: for stores without limits.
     public func check(_ entry: MuxStoredEntry) throws {}
 }

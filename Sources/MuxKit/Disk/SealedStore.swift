@@ -50,6 +50,12 @@ public struct SealedStore: MuxStore {
     /// - Throws: What the other store throws.
     public func sessionEpoch() async throws -> UInt64 { try await self.base.sessionEpoch() }
 
+    /// The number of the present session, if the other store can read it at once.
+    public func peekSessionEpoch() -> UInt64? { self.base.peekSessionEpoch() }
+
+    /// Waits for sign-outs of other processes, if the other store can tell of them.
+    public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { self.base.sessionWatch }
+
     /// Moves on to session `epoch`, durably; entries of earlier ones cease to exist.
     ///
     /// - Throws: What the other store throws.

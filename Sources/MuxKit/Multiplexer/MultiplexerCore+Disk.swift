@@ -203,6 +203,12 @@ extension MultiplexerCore: SessionParticipant {
         }
     }
 
+    package func signOutCompleted() {
+        let former = self.engine.fenceAll { $0.slots.removeAll() }
+        withExtendedLifetime(former) {}
+        self.watchers.changedAll()
+    }
+
     // MARK: - Others with the same name
 
     package func cleared(_ cleared: ClearedEntries) {

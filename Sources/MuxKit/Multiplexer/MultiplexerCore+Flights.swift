@@ -41,7 +41,12 @@ extension MultiplexerCore {
     ///   not have had room for.
     @usableFromInline
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
-        guard let persistence, self.mayRead(key) else { return (false, nil) }
+        guard let persistence else { return (false, nil) }
+        guard self.mayRead(key) else {
+            // Nothing is fetched for a session that another process has ended.
+            try? await self.repository.checkSession()
+            return (false, nil)
+        }
         guard let entry = await self.load(key, persistence) else { return (false, nil) }
         let now = self.repository.time.now
         var loaded: Slot<Value>?

@@ -16,7 +16,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let persistence: Persistence<Key, Value>?
     @usableFromInline let watchers = Watchers<Key>()
     @usableFromInline let fetch: Fetch
+    /// The multiplexer's `cacheKey`, for events.
+    private let cacheKey: String?
     private let keyText: @Sendable (Key) -> String?
+    /// Where the core takes part from its registration on: how many sessions had ended when it was made.
+    package let endedSessionsAtCreation: UInt64?
     /// What the policy permits to a request without options.
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let hitClock: HitClock
@@ -38,8 +42,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.repository = repository
         self.hitClock = HitClock(repository.time)
         self.isObserved = repository.observer != nil
-        self.persistence = persistence
+        self.cacheKey = persistence?.domain
+        self.persistence = repository.store is NoStore ? nil : persistence
         self.keyText = keyText
+        self.endedSessionsAtCreation = persistence == nil ? repository.endedSessions : nil
         self.fetch = fetch
         let linger: Duration? =
             switch policy.whenAbandoned {
@@ -278,6 +284,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration?) {
         guard let observer = self.repository.observer else { return }
         let text = key.flatMap(self.keyText)
-        observer.observe(MuxEvent(kind, cacheKey: self.persistence?.domain, key: text, duration: duration))
+        observer.observe(MuxEvent(kind, cacheKey: self.cacheKey, key: text, duration: duration))
     }
 }

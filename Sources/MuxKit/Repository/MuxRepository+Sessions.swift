@@ -3,19 +3,20 @@ extension MuxRepository {
 
     /// Reads an entry of the present session; `nil` if there is none.
     nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
-        guard !owes else { return nil }
-        if known == nil {
-            // Whatever is fetched from here on belongs to this session, even if another process ends it meanwhile.
-            let epoch = try await self.store.sessionEpoch()
-            self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
-        }
-        guard let entry = try await self.store.load(name) else { return nil }
-        // A sign-out may have come while the store was reading.
-        let isOfThisSession = self.registry.withLock { registry in
-            !registry.owesSignOut && entry.sessionEpoch >= registry.sessionEpoch ?? 0
-        }
-        return isOfThisSession ? entry : nil
+        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return nil }
+        let entry = try await self.store.load(name)
+        // An entry says which session the store is in; where there is none, the store has to be asked.
+        let epoch: UInt64
+        if let entry { epoch = entry.sessionEpoch } else { epoch = try await self.store.sessionEpoch() }
+        return await self.isPresent(epoch) ? entry : nil
+    }
+
+    /// Looks whether another process has signed out, and ends the session here, too, if so.
+    ///
+    /// - Throws: What the store threw; the session goes on.
+    nonisolated func checkSession() async throws {
+        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
+        _ = await self.isPresent(try await self.store.sessionEpoch())
     }
 
     /// Removes entries from disk; in the lane.
@@ -41,10 +42,10 @@ extension MuxRepository {
         }
     }
 
-    /// The number of the present session, for those who are not in the lane.
+    /// The number of the present session, for callers outside the lane.
     package nonisolated func currentEpoch() async throws -> UInt64 {
-        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
-        if let known, !owes { return known }
+        let known = self.registry.withLock { $0.owesSignOut || $0.isEnding ? nil : $0.sessionEpoch }
+        if let known { return known }
         return try await self.lane.run { try await self.settledEpoch() }
     }
 
@@ -55,35 +56,115 @@ extension MuxRepository {
         await self.lane.run { await finishing(operation) }
     }
 
+    /// Asks the store for the session's number before the first value is taken in, if it can say so at once.
+    ///
+    /// A sign-out of another process is noticed by comparing numbers: without this one, values that were stored before
+    /// anything was read would pass for those of the session that is found later.
+    nonisolated func learnSession() {
+        // The others wait: a value must not be taken in before the number is known.
+        self.hasLearntSession.withLock { hasLearnt in
+            guard !hasLearnt else { return }
+            hasLearnt = true
+            guard let epoch = self.store.peekSessionEpoch() else { return }
+            self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
+        }
+    }
+
+    /// Whether `epoch`, which the store has just given, is that of this process's session.
+    ///
+    /// If it is a later one, another process has signed out, and the session ends here, too.
+    nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
+        let (isPresent, isLater) = self.registry.withLock { registry in
+            guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
+            let known = registry.sessionEpoch ?? epoch
+            registry.sessionEpoch = known
+            registry.isEnding = epoch > known
+            return (epoch == known, registry.isEnding)
+        }
+        if isLater { await self.inLane { self.endedElsewhere(in: epoch) } }
+        if isPresent { self.watchSession() }
+        return isPresent
+    }
+
+    /// Ends the session here, because the store is in session `epoch`; in the lane.
+    private nonisolated func endedElsewhere(in epoch: UInt64) {
+        // While this waited for its turn, a sign-out of this process may have come.
+        guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else {
+            return self.registry.withLock { $0.isEnding = false }
+        }
+        self.registry.withLock { $0.isEnding = true }
+        self.endInMemory { registry in
+            registry.sessionEpoch = epoch
+            registry.isEnding = false
+        }
+    }
+
+    /// Waits for sign-outs of other processes from now on, where the store can tell of them.
+    private nonisolated func watchSession() {
+        guard let watch = self.store.sessionWatch else { return }
+        self.sessionWatch.withLock { task in
+            guard task == nil else { return }
+            task = self.spawn(name: "mux.session") { [weak self] in
+                while let known = self?.registry.withLock({ $0.sessionEpoch }),
+                    let epoch = try? await watch(known), epoch > known
+                {
+                    _ = await self?.isPresent(epoch)
+                }
+            }
+        }
+    }
+
     /// The number of the present session, after a look at the disk; in the lane.
     ///
     /// Where another process has signed out, the session ends in this one, too.
     nonisolated func settledEpoch(raisedBySibling report: inout MuxSaveReport) async throws -> UInt64 {
-        let known = self.registry.withLock { $0.sessionEpoch }
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
-        guard let known, epoch > max(known, settled) else {
-            try await self.removeOwed(into: &report)
-            return settled
-        }
-        let farewell = Self.forget(self.participants)
-        // Before: who hears of it may come back at once.
-        self.registry.withLock { $0.sessionEpoch = epoch }
-        farewell()
-        return epoch
+        if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
+        return max(settled, epoch)
     }
 
-    /// Ends the session in memory: first all forget it, then those who wait hear of it, and find nothing of it anywhere.
+    /// Ends the session in memory; in the lane.
     ///
-    /// - Returns: What tells those who wait.
-    private static func forget(_ participants: [any SessionParticipant]) -> () -> Void {
-        // Tokens first, and all of them there and back: who asks in between may have obtained, for the next session, something
-        // that one had forgotten from another that had not.
-        let inOrder = participants.filter(\.handsOutTokens) + participants.filter { !$0.handsOutTokens }
-        let farewells = inOrder.map { $0.sessionEnded(isTold: false) }
-        let others = inOrder.reversed().map { $0.sessionEnded(isTold: true) }
-        // Fetches are called off before those hear of it who wait for a token inside them.
-        return { for farewell in farewells.reversed() + others { farewell() } }
+    /// First all participants forget it, then `publish` changes the registry, then the callers that wait are told: a caller
+    /// that hears of the end finds nothing of the session anywhere.
+    ///
+    /// Token providers come first, and all participants have a second turn in reverse: between the turns of two
+    /// participants, one that had forgotten may have fetched through one that had not yet. Participants that appear
+    /// meanwhile have their turn, too: nothing that was fetched before `publish` is kept.
+    ///
+    /// - Parameters:
+    ///   - spared: A participant that has nothing of the session, and goes on.
+    ///   - publish: Called under the registry's lock.
+    private nonisolated func endInMemory(sparing spared: ObjectIdentifier? = nil, _ publish: (inout Registry) -> Void) {
+        func inOrder(_ participants: [any SessionParticipant]) -> [any SessionParticipant] {
+            let concerned = participants.filter { $0.identity != spared }
+            return concerned.filter(\.handsOutTokens) + concerned.filter { !$0.handsOutTokens }
+        }
+        var farewells = inOrder(self.participants).map { $0.sessionEnded(isTold: false) }
+        let (again, order) = self.registry.withLock { ($0.participants.living(), $0.participants.lastOrder) }
+        let others = inOrder(again).reversed().map { $0.sessionEnded(isTold: true) }
+        let late = self.registry.withLock { registry in
+            publish(&registry)
+            registry.endedSessions &+= 1
+            return registry.participants.living(after: order)
+        }
+        // Fetches are cancelled before the callers inside them that wait for a token are told.
+        farewells = farewells.reversed() + others + inOrder(late).map { $0.sessionEnded(isTold: true) }
+        for farewell in farewells { farewell() }
+    }
+
+    /// Calls `body` for each participant, also for those that appear while it runs.
+    private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
+        var last: UInt64 = 0
+        while true {
+            let (participants, order) = self.registry.withLock { registry in
+                (registry.participants.living(after: last), registry.participants.lastOrder)
+            }
+            guard !participants.isEmpty else { return }
+            last = order
+            for participant in participants { await body(participant) }
+        }
     }
 
     /// Removes what an earlier sign-out could not remove; in the lane.
@@ -124,8 +205,14 @@ extension MuxRepository {
     /// In this order: runners note beside their tokens that these are void; the session epoch is raised, durably; memory is
     /// dropped; requests that wait throw ``MuxError/sessionEnded``, fetches are cancelled, callers of runners are signed out;
     /// everything in the repository's folder is removed, also of multiplexers that this process never touched; the tokens of
-    /// runners are removed. If the process dies in between, the next one reads nothing of the old session and finishes the
-    /// removal.
+    /// runners are removed; values that came while all this happened are dropped, too. If the process dies in between, the
+    /// next one reads nothing of the old session and finishes the removal.
+    ///
+    /// Multiplexers and runners that are made, requested or registered while it runs are signed out like the others. A
+    /// sign-in that begins after callers were told of the end belongs to the next session, and its tokens stay.
+    ///
+    /// Other processes that share the folder notice with their next look at the disk: the next request that memory does not
+    /// answer, or the next save. See <doc:SeveralProcesses>.
     ///
     /// - Returns: What could not be removed. Ignoring it is fine: this process does not read what is left, and the next save
     ///   tries again.
@@ -135,25 +222,21 @@ extension MuxRepository {
         await self.inLane {
             var report = MuxClearReport()
             var raised: UInt64?
-            let participants = self.participants
             self.registry.withLock { $0.owesSignOut = true }
             do {
                 let epoch = try Self.next(after: await self.store.sessionEpoch())
                 // First, because the system may empty the repository's folder, and the number with it. If it fails, the
                 // removal below will, and reports it.
-                for participant in participants { try? await participant.sessionWillEnd(before: epoch) }
+                await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
             } catch {
                 report.failures.append(error)
             }
-            Self.forget(participants)()
-            // Not before: until then nobody outside the lane may learn the new session's number.
-            if let raised {
-                self.registry.withLock { registry in
-                    registry.sessionEpoch = raised
-                    registry.owesSignOut = false
-                }
+            self.endInMemory { registry in
+                guard let raised else { return }
+                registry.sessionEpoch = raised
+                registry.owesSignOut = false
             }
             do {
                 try await self.store.removeEverything()
@@ -162,13 +245,14 @@ extension MuxRepository {
                 self.registry.withLock { $0.owesRemoval = true }
                 report.failures.append(error)
             }
-            for participant in participants {
+            await self.forEachParticipant { participant in
                 do {
                     try await participant.removeTraces()
                 } catch {
                     report.failures.append(error)
                 }
             }
+            for participant in self.participants { participant.signOutCompleted() }
             return report
         }
     }
@@ -183,21 +267,19 @@ extension MuxRepository {
         let result: Result<Void, any Error> = await self.inLane {
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }
-            let concerned = self.participants.filter { $0.identity != spared }
             let found: UInt64
             do {
                 found = try await self.store.sessionEpoch()
                 if found < epoch { try await self.store.raiseSessionEpoch(to: epoch) }
             } catch {
-                Self.forget(concerned)()
+                self.endInMemory(sparing: spared) { _ in }
                 return .failure(error)
             }
-            Self.forget(concerned)()
-            self.registry.withLock { registry in
+            self.endInMemory(sparing: spared) { registry in
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false
             }
-            // Where it was raised by somebody else, they remove what is left, and may have begun the next session.
+            // Where another process has raised it, that one removes what is left, and may have begun the next session.
             guard found < epoch else { return .success(()) }
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }

@@ -18,8 +18,36 @@ public import Foundation
 ///
 /// **On disk.** Everything lives in one folder, in files named by no key; a sign-out renames it away first.
 public actor MuxRepository {
-    /// The repository of an app with one account, in the caches folder.
-    public static let shared = MuxRepository()
+    /// The repository of an app with one account: in the caches folder, unless ``setUpShared(_:)`` said otherwise.
+    public static var shared: MuxRepository {
+        self.sharedRepository.withLock { shared in
+            let repository = shared ?? MuxRepository()
+            shared = repository
+            return repository
+        }
+    }
+
+    private static let sharedRepository = Guarded<MuxRepository?>(nil)
+
+    /// Has ``shared`` be `repository` from now on: once, and before it is first used.
+    ///
+    /// Call it where the program starts, such as in the initialiser of the app. Global multiplexers are made when they are
+    /// first used, so they come later.
+    ///
+    /// ```swift
+    /// try MuxRepository.setUpShared(
+    ///     MuxRepository(directory: folder, savePolicy: .enteringBackground, observer: LoggingObserver())
+    /// )
+    /// ```
+    ///
+    /// - Parameter repository: The repository, with the folder, limits, save policy and observer of the program.
+    /// - Throws: ``MuxError/sharedRepositoryInUse`` if it was set up or used before; nothing has changed then.
+    public static func setUpShared(_ repository: MuxRepository) throws(MuxError) {
+        try self.sharedRepository.withLock { (shared: inout MuxRepository?) throws(MuxError) in
+            guard shared == nil else { throw .sharedRepositoryInUse }
+            shared = repository
+        }
+    }
 
     @usableFromInline package nonisolated let time: TimeSource
     package nonisolated let wallTime: @Sendable () -> Date
@@ -33,14 +61,22 @@ public actor MuxRepository {
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxSavePolicy
     nonisolated let registry = Guarded(Registry())
+    /// Whether the session's number was asked for before the first value; the lock is held while it is read.
+    nonisolated let hasLearntSession = Guarded(false)
+    /// Waits for sign-outs of other processes, where the store can tell of them.
+    nonisolated let sessionWatch = Guarded<Task<Void, Never>?>(nil)
     private nonisolated let memoryWarnings = Guarded<MemoryWarnings?>(nil)
     private nonisolated let backgroundNotices = Guarded<BackgroundNotices?>(nil)
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
-        /// The session epoch, once it was read.
+        /// The epoch of this process's session, once it was read.
         var sessionEpoch: UInt64?
+        /// How many sessions have ended in this process.
+        var endedSessions: UInt64 = 0
+        /// Whether a session that another process has ended is about to end here: nothing is read from disk meanwhile.
+        var isEnding = false
         /// Whether a sign-out could not raise the epoch on disk: what is there belongs to a session that has ended.
         var owesSignOut = false
         /// Whether a save is about to happen by itself.
@@ -136,6 +172,8 @@ public actor MuxRepository {
         }
     }
 
+    deinit { self.sessionWatch.withLock { $0 }?.cancel() }
+
     /// Whether it saves by itself when the app enters the background.
     package nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
 
@@ -143,21 +181,22 @@ public actor MuxRepository {
 
     /// Lets `participant` take part in saves and sign-outs for as long as it lives.
     package nonisolated func attach(_ participant: any SessionParticipant) {
-        let met = self.registry.withLock { $0.participants.insert(participant) }
-        withExtendedLifetime(met) {}
-        guard let observer, let domain = participant.domain,
-            self.participants.contains(where: { $0 !== participant && $0.domain == domain })
-        else { return }
-        observer.observe(MuxEvent(.cacheKeyShared, cacheKey: domain))
+        let domain = participant.domain
+        if domain != nil { self.learnSession() }
+        let insertion = self.registry.withLock { $0.participants.insert(participant, domain: domain) }
+        if insertion.sharesDomain { self.observer?.observe(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
     }
 
     /// Keeps `owner` alive, and lets `participant` take part.
     nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
-        let met = self.registry.withLock { registry in
+        self.learnSession()
+        let (insertion, endedSessions) = self.registry.withLock { registry in
             registry.retained[ObjectIdentifier(participant)] = owner
-            return registry.participants.insert(participant)
+            return (registry.participants.insert(participant, domain: participant.domain), registry.endedSessions)
         }
-        withExtendedLifetime(met) {}
+        // What it has may be of a session that ended before it took part.
+        guard insertion.isNew, participant.endedSessionsAtCreation != endedSessions else { return }
+        participant.sessionEnded(isTold: false)()
     }
 
     /// Undoes ``retain(_:_:)``; the participant takes part as before while it lives.
@@ -166,8 +205,11 @@ public actor MuxRepository {
             if !staysAttached { registry.participants.remove(participant) }
             return registry.retained.removeValue(forKey: ObjectIdentifier(participant))
         }
-        _ = owner  // let go outside the lock: it may be the last reference
+        _ = owner  // released outside the lock: it may be the last reference
     }
+
+    /// How many sessions have ended in this process.
+    nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
 
     /// What everything counted that is registered or has a `cacheKey`, and is alive.
     public nonisolated var statistics: MuxStatistics {

@@ -12,6 +12,11 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// What the participant counted.
     var statistics: MuxStatistics { get }
 
+    /// How many sessions had ended in this process when the participant was made.
+    ///
+    /// `nil` if it took part from its creation, so that none can have ended without it.
+    var endedSessionsAtCreation: UInt64? { get }
+
     /// The session is about to end: notes beside what the participant keeps elsewhere that sessions before `epoch` are over.
     ///
     /// - Throws: What went wrong; the sign-out goes on, and removes what it can.
@@ -28,6 +33,12 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// - Throws: What went wrong; the sign-out reports it.
     func removeTraces() async throws
 
+    /// The sign-out is complete: forgets values that were fetched or stored while it ran.
+    ///
+    /// Callers that wait get what they asked for, and it is not kept. Tokens are not concerned: those that came since the
+    /// session ended are of the next one.
+    func signOutCompleted()
+
     /// Another participant cleared entries on disk which this one may have in memory: it lets go of them.
     func cleared(_ cleared: ClearedEntries)
 
@@ -43,6 +54,8 @@ extension SessionParticipant {
     package var identity: ObjectIdentifier { ObjectIdentifier(self) }
     package var handsOutTokens: Bool { false }
     package var statistics: MuxStatistics { MuxStatistics() }
+    package var endedSessionsAtCreation: UInt64? { nil }
+    package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}

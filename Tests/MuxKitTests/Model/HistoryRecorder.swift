@@ -21,8 +21,11 @@ final class HistoryRecorder: Sendable {
     func number() -> Int { self.tick() }
 
     /// Runs `operation`, and writes down what it says that it did; `nil` says that it did nothing.
+    ///
+    /// What has its effect more than once, at moments of its own, is written down so often.
     func record(
         _ keys: [Int],
+        times: Int = 1,
         _ operation: () async -> Linearizability.Action?
     ) async {
         let called = self.tick()
@@ -30,7 +33,8 @@ final class HistoryRecorder: Sendable {
         let returned = self.tick()
         self.state.withLock { state in
             for key in keys {
-                state.histories[key, default: []].append(.init(action: action, called: called, returned: returned))
+                let operation = Linearizability.Operation(action: action, called: called, returned: returned)
+                state.histories[key, default: []] += Array(repeating: operation, count: times)
             }
         }
     }

@@ -1,0 +1,209 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Sign-outs of other processes: two repositories on one folder stand for them where one process is enough to see it.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct SiblingSignOutTests {
+    private let scratch = Scratch()
+
+    /// The values of one process, which is signed in as a user.
+    private struct App: Sendable {
+        let repository: MuxRepository
+        let user: Guarded<String>
+        let fetches = Guarded(0)
+        let profile: Multiplexer<String>
+        let settings: Multiplexer<String>
+        let drafts: Multiplexer<String>
+
+        init(_ store: any MuxStore, user: String, observer: (any MuxObserver)? = nil) {
+            let (user, fetches) = (Guarded(user), self.fetches)
+            self.user = user
+            let repository = MuxRepository(store: store, durability: .relaxed, observer: observer)
+            self.repository = repository
+            let fetch: @Sendable () async throws -> String = {
+                fetches.withLock { $0 += 1 }
+                return user.withLock { $0 }
+            }
+            self.profile = Multiplexer(cacheKey: "Profile", repository: repository, onFetch: fetch)
+            self.settings = Multiplexer(cacheKey: "Settings", repository: repository, onFetch: fetch)
+            self.drafts = Multiplexer(repository: repository, onFetch: fetch).register()
+        }
+
+        func end() { self.drafts.unregister() }
+    }
+
+    /// A signs out, another user signs in, and A saves that user's values.
+    private func becomes(_ user: String, _ app: App) async throws {
+        await app.repository.clearAll()
+        app.user.withLock { $0 = user }
+        _ = try await app.profile.request()
+        _ = try await app.settings.request()
+        #expect(await app.repository.saveAll().saved == 2)
+    }
+
+    @Test func `CO-07 a request that looks at the disk ends a session that another process has ended`() async throws {
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
+        defer { for app in [a, b] { app.end() } }
+        #expect(try await b.profile.request() == "alice")
+        #expect(try await b.drafts.request() == "alice")
+        try await self.becomes("bob", a)
+
+        // Settings are on disk, as bob's: they are not to be had beside alice's profile.
+        await #expect(throws: MuxError.sessionEnded) { try await b.settings.request() }
+
+        #expect(b.profile.cachedValue == nil)
+        #expect(b.drafts.cachedValue == nil)
+        #expect(try await b.settings.request() == "bob")
+        #expect(try await b.profile.request() == "bob")
+        #expect(b.fetches.withLock { $0 } == 2, "both are on disk")
+    }
+
+    @Test(arguments: [true, false])
+    func `CO-07 no value of the next session is read beside those of the one before`(loads: Bool) async throws {
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
+        defer { for app in [a, b] { app.end() } }
+        #expect(try await b.profile.request() == "alice")
+        try await self.becomes("bob", a)
+
+        let read = loads ? await b.settings.loadCachedValue() : try? await b.settings.request(.cacheOnly)
+
+        #expect(read == nil)
+        #expect(b.profile.cachedValue == nil)
+    }
+
+    @Test func `CO-07 a request for what nobody has saved notices a sign-out, too`() async throws {
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
+        defer { for app in [a, b] { app.end() } }
+        #expect(try await b.profile.request() == "alice")
+        await a.repository.clearAll()
+
+        await #expect(throws: MuxError.sessionEnded) { try await b.settings.request() }
+
+        #expect(b.profile.cachedValue == nil)
+    }
+
+    @Test func `CO-07 a renewal of what is in memory notices a sign-out, too`() async throws {
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
+        defer { for app in [a, b] { app.end() } }
+        #expect(try await b.profile.request() == "alice")
+        #expect(try await b.drafts.request() == "alice")
+        try await self.becomes("bob", a)
+
+        await #expect(throws: MuxError.sessionEnded) { try await b.profile.refresh().request() }
+
+        #expect(b.drafts.cachedValue == nil)
+        #expect(try await b.profile.request() == "bob")
+    }
+
+    @Test func `CO-07 a store that watches its folder ends the session without a request`() async throws {
+        let events = EventTally()
+        let store = JournalStore(directory: self.scratch.root, watchesFolder: true)
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(store, user: "alice", observer: events))
+        defer { for app in [a, b] { app.end() } }
+        #expect(try await b.profile.request() == "alice")
+        #expect(try await b.drafts.request() == "alice")
+
+        await a.repository.clearAll()
+        await events.wait(for: .sessionEnded, count: 3)
+
+        #expect(b.profile.cachedValue == nil)
+        #expect(b.drafts.cachedValue == nil)
+        // And it goes on watching.
+        #expect(try await b.profile.request() == "alice")
+        await a.repository.clearAll()
+        await events.wait(for: .sessionEnded, count: 6)
+        #expect(b.profile.cachedValue == nil)
+    }
+
+    @Test(arguments: [true, false])
+    func `CO-08 a process that has read nothing yet takes part in a sign-out`(isFolderThere: Bool) async throws {
+        let a = App(self.scratch.store(), user: "alice")
+        defer { a.end() }
+        if isFolderThere { try await self.becomes("alice", a) }
+        let b = App(self.scratch.store(), user: "alice")
+        defer { b.end() }
+        b.profile.store("alice, by hand")
+        b.drafts.store("alice, a draft")
+
+        await a.repository.clearAll()
+        _ = await b.repository.saveAll()
+
+        #expect(b.profile.cachedValue == nil)
+        #expect(b.drafts.cachedValue == nil)
+        let fresh = App(self.scratch.store(), user: "nobody")
+        defer { fresh.end() }
+        #expect(await fresh.profile.loadCachedValue() == nil)
+    }
+
+    @Test func `CO-08 without a sign-out what was stored before anything was read is saved`() async throws {
+        let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
+        defer { for app in [a, b] { app.end() } }
+        b.profile.store("alice, by hand")
+        _ = try await a.settings.request()
+        #expect(await a.repository.saveAll().isComplete)
+
+        #expect(await b.repository.saveAll().saved == 1)
+
+        #expect(await a.profile.loadCachedValue() == "alice, by hand")
+    }
+}
+
+#if os(Linux) || os(macOS)
+/// The same with processes that are ones.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct ProcessSignOutTests {
+    @Test func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
+        let scratch = Scratch(isInspected: false)
+        let (hasValues, isSignedOut) = (Gate<Void>(), Gate<Void>())
+        let server = LoopbackServer { request in
+            try? await (request.path == "/ready" ? hasValues : isSignedOut).pass()
+            return LoopbackResponse()
+        }
+        let port = try server.start().port ?? 0
+        let app = MuxRepository(directory: scratch.root)
+        let profile = Multiplexer<String>(cacheKey: "Profile", repository: app) { "alice" }
+        _ = try await profile.request()
+        await app.saveAll()
+
+        async let other: Void = {
+            await #expect(processExitsWith: .success) { [path = scratch.folder.path as String, port = port as Int] in
+                let folder = Scratch(path)
+                let client = LoopbackClient(port: port)
+                let reader = MuxRepository(directory: folder.root)
+                let profile = Multiplexer<String>(cacheKey: "Profile", repository: reader) { "nobody" }
+                let settings = Multiplexer<String>(cacheKey: "Settings", repository: reader) { "nobody" }
+                try #require(try await profile.request() == "alice")
+                let writer = MuxRepository(directory: folder.root)
+                let draft = Multiplexer<String>(cacheKey: "Draft", repository: writer) { "nobody" }
+                let note = Multiplexer<String>(repository: writer) { "nobody" }.register()
+                draft.store("alice's draft")
+                note.store("alice's note")
+
+                _ = try await client.send("GET", "/ready")
+                _ = try await client.send("GET", "/signed-out")
+
+                await #expect(throws: MuxError.sessionEnded) { try await settings.request() }
+                try #require(profile.cachedValue == nil)
+                try #require(try await profile.request() == "bob")
+                _ = await writer.saveAll()
+                try #require(draft.cachedValue == nil)
+                try #require(note.cachedValue == nil)
+            }
+        }()
+        await hasValues.waitForCall(1)
+        await app.clearAll()
+        profile.store("bob")
+        #expect(await app.saveAll().saved == 1)
+        hasValues.open()
+        isSignedOut.openForGood(returning: ())
+        await other
+        await server.stop()
+
+        let fresh = MuxRepository(directory: scratch.root)
+        let draft = Multiplexer<String>(cacheKey: "Draft", repository: fresh) { "nobody" }
+        #expect(await draft.loadCachedValue() == nil)
+    }
+}
+#endif

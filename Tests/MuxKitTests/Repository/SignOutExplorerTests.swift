@@ -1,0 +1,203 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Something happens at every await of a sign-out: whatever it is, nothing of the session is served or saved afterwards.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct SignOutExplorerTests {
+    /// What happens at one step of a sign-out.
+    enum Interjection: CaseIterable, Sendable {
+        case makeAndRequest, makeAndStore, makeAndRequestMap, requestWhatIsThere, storeWhatIsThere
+        case registerWhatHasAValue, makeRegisteredAndRequest, requestThatEndsLater, save, requestThroughRunner
+    }
+
+    /// One user's session and what takes part in it.
+    private final class Session: Sendable {
+        let hook = StepHook()
+        let base = MemoryStore()
+        let repository: MuxRepository
+        let profile: Multiplexer<String>
+        let unregistered: Multiplexer<String>
+        let runner: OAuthDependentRunner<String, String>
+        let user = Guarded("alice")
+        let gate = Gate<Void>()
+        /// What was made on the way.
+        let made = Guarded<[Multiplexer<String>]>([])
+        let maps = Guarded<[MultiplexerMap<Int, String>]>([])
+        let tasks = Guarded<[Task<Void, Never>]>([])
+
+        init() async throws {
+            let user = self.user
+            let repository = MuxRepository(store: SteppedStore(base: self.base, hook: self.hook))
+            self.repository = repository
+            self.profile = Multiplexer(cacheKey: "Profile", repository: repository) { user.withLock { $0 } }
+            self.unregistered = Multiplexer(repository: repository) { user.withLock { $0 } }
+            self.runner = OAuthDependentRunner(
+                store: SteppedTokenStore(hook: self.hook),
+                repository: repository,
+                refreshAccess: { OAuthRenewal(access: $0) },
+                signIn: { OAuthSignIn(refresh: user.withLock { $0 }, access: user.withLock { $0 }) }
+            )
+            _ = try await self.profile.request()
+            _ = try await self.unregistered.request()
+            _ = try await self.runner.run { .output($0) }
+            await repository.saveAll()
+        }
+
+        private func make(_ name: String?, isGated: Bool = false) -> Multiplexer<String> {
+            let (user, gate) = (self.user, self.gate)
+            let fetch: @Sendable () async throws -> String = {
+                let value = user.withLock { $0 }
+                if isGated { try? await gate.pass(ignoringCancellation: true) }
+                return value
+            }
+            let multiplexer =
+                name.map { Multiplexer(cacheKey: $0, repository: self.repository, onFetch: fetch) }
+                ?? Multiplexer(repository: self.repository, onFetch: fetch).register()
+            self.made.withLock { $0.append(multiplexer) }
+            return multiplexer
+        }
+
+        private func later(_ work: @escaping @Sendable () async -> Void) {
+            let task = Task { await work() }
+            self.tasks.withLock { $0.append(task) }
+        }
+
+        func happens(_ what: Interjection) async {
+            switch what {
+            case .makeAndRequest: _ = try? await self.make("Made").request()
+            case .makeAndStore: self.make("Made").store(self.user.withLock { $0 })
+            case .makeAndRequestMap:
+                let user = self.user
+                let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: self.repository) { _ in
+                    user.withLock { $0 }
+                }
+                self.maps.withLock { $0.append(map) }
+                _ = try? await map.request(key: 1)
+            case .requestWhatIsThere: _ = try? await self.profile.request()
+            case .storeWhatIsThere: self.profile.store(self.user.withLock { $0 })
+            case .registerWhatHasAValue: self.unregistered.register()
+            case .makeRegisteredAndRequest: _ = try? await self.make(nil).request()
+            case .requestThatEndsLater:
+                let multiplexer = self.make("Later", isGated: true)
+                self.later { _ = try? await multiplexer.request() }
+                await self.gate.waitForCall(1)
+            case .save: self.later { [repository] in await repository.saveAll() }
+            case .requestThroughRunner:
+                let runner = self.runner
+                let multiplexer = Multiplexer(cacheKey: "Through", repository: self.repository) {
+                    try await runner.run { .output($0) }
+                }
+                self.made.withLock { $0.append(multiplexer) }
+                self.later { _ = try? await multiplexer.request() }
+            }
+        }
+
+        /// What of alice's is served or saved now.
+        func traces() async throws -> [String] {
+            var traces: [String] = []
+            self.gate.openForGood(returning: ())
+            for task in self.tasks.withLock({ $0 }) { await task.value }
+            await self.repository.saveAll()
+            let all = self.made.withLock { $0 } + [self.profile]
+            for (number, multiplexer) in all.enumerated() {
+                if multiplexer.cachedValue == "alice" { traces.append("\(number) has it") }
+                if await multiplexer.loadCachedValue() == "alice" { traces.append("\(number) reads it") }
+                if try await multiplexer.request() == "alice" { traces.append("\(number) serves it") }
+            }
+            for map in self.maps.withLock({ $0 }) where try await map.request(key: 1) == "alice" {
+                traces.append("a map serves it")
+            }
+            if try await self.runner.run({ .output($0) }) == "alice" { traces.append("the runner has her token") }
+            await self.repository.saveAll()
+            for name in ["Made", "Later", "Profile", "Through"] {
+                let entry = await self.base.load(MuxStoreKey(domain: name))
+                if entry?.payload == Data("\"alice\"".utf8) { traces.append("\(name) is saved") }
+            }
+            return traces
+        }
+    }
+
+    @Test(arguments: Interjection.allCases)
+    func `CO-06 what happens between two steps of a sign-out is signed out, too`(_ what: Interjection) async throws {
+        var step = 0
+        var steps = 1
+        while step < steps {
+            step += 1
+            let session = try await Session()
+            session.hook.arm { [step] number in
+                // Nothing that is called on the way is a step.
+                guard number == step else { return }
+                await session.happens(what)
+            }
+
+            await session.repository.clearAll()
+            steps = max(steps, session.hook.count)
+            session.hook.disarm()
+            session.user.withLock { $0 = "bob" }
+
+            #expect(try await session.traces() == [], "at step \(step) of \(steps)")
+            session.unregistered.unregister()
+            for multiplexer in session.made.withLock({ $0 }) { multiplexer.unregister() }
+        }
+        #expect(steps >= 8)
+    }
+
+    @Test func `CO-06 what is registered after a sign-out has forgotten what it had before`() async throws {
+        let world = World()
+        let user = Guarded("alice")
+        let name = Multiplexer<String>(repository: world.repository) { user.withLock { $0 } }
+        #expect(try await name.request() == "alice")
+        await world.repository.clearAll()
+        user.withLock { $0 = "bob" }
+
+        name.register()
+
+        #expect(name.cachedValue == nil)
+        #expect(try await name.request() == "bob")
+        #expect(name.register().cachedValue == "bob", "a second registration changes nothing")
+        name.unregister()
+    }
+
+    @Test func `CO-06 lazy globals that are first used during sign-outs are signed out`() async throws {
+        let scratch = Scratch(isInspected: false)
+        let hook = StepHook()
+        let store = SteppedStore(base: scratch.store(), hook: hook)
+        let repository = MuxRepository(store: store, durability: .relaxed)
+        var (made, served, saved) = (0, 0, 0)
+        for round in 0..<400 {
+            // As other threads do that show a screen for the first time.
+            let screens = (0..<2).map { thread in
+                Task {
+                    var globals: [Multiplexer<Int>] = []
+                    for number in 0..<2 {
+                        let name = "\(round) \(thread) \(number)"
+                        let global = Multiplexer<Int>(cacheKey: name, repository: repository) { round }
+                        globals.append(global)
+                        _ = try? await global.request()
+                    }
+                    return globals
+                }
+            }
+            // All of them have ended before the sign-out does.
+            hook.arm { step in
+                guard step == 6 else { return }
+                for screen in screens { _ = await screen.value }
+            }
+
+            await repository.clearAll()
+            hook.disarm()
+
+            for screen in screens {
+                let globals = await screen.value
+                made += globals.count
+                served += globals.count { $0.cachedValue != nil }
+            }
+            saved += await repository.saveAll().saved
+        }
+        #expect(made == 1_600)
+        #expect(served == 0)
+        #expect(saved == 0)
+    }
+}
