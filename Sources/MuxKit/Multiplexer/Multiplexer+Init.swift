@@ -116,17 +116,26 @@ extension Multiplexer where Value: Codable {
     ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
     ///   - dependency: Hands out the dependency, and renews it when it is refused.
     ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs: that of `dependency`.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for that of `dependency`,
+    ///     or the shared one where it has none. With another one than the dependency's, requests fail with
+    ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
     ///   - onFetch: Fetches the value.
     public init<Runner: DependencyRunner>(
         cacheKey: String,
         dependency: Runner,
         policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
+        repository: MuxRepository? = nil,
         onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
     ) {
-        self.init(cacheKey: cacheKey, policy: policy, repository: repository) {
-            try await dependency.run { .output(try await onFetch($0)) }
+        let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
+        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        self.init(
+            policy: policy,
+            repository: choice.repository,
+            persistence: choice.isMismatch ? nil : persistence
+        ) { _ in
+            try choice.check(cacheKey)
+            return Fetched(try await dependency.run { .output(try await onFetch($0)) })
         }
     }
 }

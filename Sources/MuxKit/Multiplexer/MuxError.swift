@@ -22,6 +22,15 @@ public import Foundation
     /// The store has no number left for another session.
     case tooManySessions
 
+    /// The multiplexer and the dependency that its fetch needs belong to different repositories.
+    ///
+    /// A sign-out of one would leave what the other has: values would outlive the session of their token. Give both the same
+    /// ``MuxRepository``, or name none where the multiplexer is made.
+    case repositoryMismatch
+
+    /// ``MuxRepository/shared`` was set up or used before.
+    case sharedRepositoryInUse
+
     /// The key is not equal to itself, as a floating-point not-a-number is, so nothing could be found under it.
     case unusableKey
 }
@@ -36,6 +45,9 @@ extension MuxError: LocalizedError {
         case .notCached: "There is no value in the cache."
         case .notFound: "There is no value for this key."
         case .tooManySessions: "The store has no number left for another session."
+        case .repositoryMismatch:
+            "The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach both."
+        case .sharedRepositoryInUse: "The shared repository was set up or used before."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
         }
     }

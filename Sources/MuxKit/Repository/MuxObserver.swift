@@ -30,6 +30,9 @@ public struct MuxEvent: Sendable, Equatable {
         case sessionEnded
         /// Two living multiplexers have one `cacheKey`: they share entries on disk, and the later save wins.
         case cacheKeyShared
+        /// A multiplexer belongs to another repository than the dependency that its fetch needs: its requests fail with
+        /// ``MuxError/repositoryMismatch``.
+        case repositoryMismatch
         /// A call of a runner waits for the update of a dependency.
         case dependencyAwaited
         /// A download waits for its turn.

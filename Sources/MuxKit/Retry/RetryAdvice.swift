@@ -58,7 +58,9 @@ extension MuxError: RetryableError {
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut: .transient
-        case .sessionEnded, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey: .permanent
+        case .sessionEnded, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
+            .repositoryMismatch, .sharedRepositoryInUse:
+            .permanent
         }
     }
 }

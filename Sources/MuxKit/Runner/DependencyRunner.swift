@@ -6,6 +6,11 @@ public protocol DependencyRunner<Dependency>: Sendable {
     /// What tasks need.
     associatedtype Dependency: Sendable
 
+    /// The repository whose session the dependency belongs to; `nil` if it belongs to none.
+    ///
+    /// Multiplexers that fetch with the runner belong to it, unless told otherwise.
+    var sessionRepository: MuxRepository? { get }
+
     /// Runs `task` with the dependency; again, with a new one, if the task reports that it is bad.
     ///
     /// - Parameter task: Does the work. A thrown ``BadDependencyError`` is a report, too.
@@ -14,4 +19,9 @@ public protocol DependencyRunner<Dependency>: Sendable {
     nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output
+}
+
+extension DependencyRunner {
+    /// The dependency belongs to no session.
+    public var sessionRepository: MuxRepository? { nil }
 }

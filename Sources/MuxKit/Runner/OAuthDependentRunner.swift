@@ -38,6 +38,9 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     @usableFromInline nonisolated let session: OAuthSession<AccessToken, RefreshToken>
     private nonisolated let repository: MuxRepository
 
+    /// The repository whose session the tokens belong to.
+    public nonisolated var sessionRepository: MuxRepository? { self.repository }
+
     /// Makes a runner.
     ///
     /// Nothing is read, and nobody is signed in, before the first call.

@@ -20,28 +20,75 @@ extension HTTPClient {
     /// - Parameters:
     ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
     ///   - policy: What the server does not say, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
+    ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for the repository of the
+    ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
+    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     ///   - request: What to ask; made anew for each fetch.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: String,
         policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
+        repository: MuxRepository? = nil,
         _ request: @escaping @autoclosure @Sendable () -> Request
     ) -> Multiplexer<Request.Output> where Request.Output: Codable {
+        self.multiplexer(policy, repository, cacheKey, request) { choice, changedAt, fetch in
+            Multiplexer(
+                cacheKey: choice.isMismatch ? nil : self.domain(cacheKey),
+                policy: Self.tolerant(policy),
+                repository: choice.repository,
+                changedAt: changedAt,
+                onFetch: fetch
+            )
+        }
+    }
+
+    /// Makes a multiplexer that fetches one resource and keeps it in memory, by the server's own rules.
+    ///
+    /// What holds for ``multiplexer(cacheKey:policy:repository:_:)`` holds here, too, but nothing is encoded, and nothing is
+    /// on disk.
+    ///
+    /// - Parameters:
+    ///   - policy: What the server does not say, and what happens around a fetch.
+    ///   - repository: Where the multiplexer registers; `nil`, the default, for the repository of the authenticator.
+    ///   - request: What to ask; made anew for each fetch.
+    /// - Returns: The multiplexer.
+    public func multiplexer<Request: HTTPRequest>(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository? = nil,
+        _ request: @escaping @autoclosure @Sendable () -> Request
+    ) -> Multiplexer<Request.Output> {
+        self.multiplexer(policy, repository, nil, request) { choice, _, fetch in
+            Multiplexer(policy: Self.tolerant(policy), repository: choice.repository, onFetch: fetch)
+        }
+    }
+
+    private func multiplexer<Request: HTTPRequest>(
+        _ policy: MuxPolicy,
+        _ repository: MuxRepository?,
+        _ cacheKey: String?,
+        _ request: @escaping @Sendable () -> Request,
+        make: (
+            RepositoryChoice,
+            _ changedAt: @escaping @Sendable () -> Moment?,
+            _ fetch:
+                @escaping @Sendable @concurrent (FetchedBefore<Request.Output>?) async throws -> Fetched<
+                    Request.Output
+                >
+        ) -> Multiplexer<Request.Output>
+    ) -> Multiplexer<Request.Output> {
+        let choice = self.repository(given: repository)
         let fetch = HTTPFetch(client: self, heuristicLimit: policy.timeToLive)
-        let index = HTTPResourceIndex<Bool>(self.traffic, time: repository.time)
+        let index = HTTPResourceIndex<Bool>(self.traffic, time: choice.repository.time)
         let note: @Sendable (Request) -> HTTPResourceName? = { request in
             let name = self.name(of: request)
             if let name { index.note(true, name) }
             return name
         }
-        let multiplexer = Multiplexer<Request.Output>(
-            cacheKey: self.domain(cacheKey),
-            policy: Self.tolerant(policy),
-            repository: repository,
-            changedAt: { note(request()).flatMap { index.changedAt($0) } },
-            onFetch: { before in
+        let multiplexer = make(
+            choice,
+            { note(request()).flatMap { index.changedAt($0) } },
+            { before in
+                try choice.check(cacheKey)
                 let request = request()
                 _ = note(request)
                 return try await fetch(request, before)
@@ -67,28 +114,75 @@ extension HTTPClient {
     /// - Parameters:
     ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
     ///   - policy: What the server does not say, and what happens around a fetch.
-    ///   - repository: Where the map takes part in saves and sign-outs.
+    ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for the repository of the
+    ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
+    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     ///   - request: What to ask for a key.
     /// - Returns: The map.
     public func multiplexerMap<Key: MuxKey, Request: HTTPRequest>(
         cacheKey: String,
         policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
+        repository: MuxRepository? = nil,
         _ request: @escaping @Sendable (Key) -> Request
     ) -> MultiplexerMap<Key, Request.Output> where Request.Output: Codable {
+        self.multiplexerMap(policy, repository, cacheKey, request) { choice, changedAt, fetch in
+            MultiplexerMap(
+                cacheKey: choice.isMismatch ? nil : self.domain(cacheKey),
+                policy: Self.tolerant(policy),
+                repository: choice.repository,
+                changedAt: changedAt,
+                onFetch: fetch
+            )
+        }
+    }
+
+    /// Makes a map of multiplexers that fetch resources and keep them in memory, by the server's own rules.
+    ///
+    /// What holds for ``multiplexerMap(cacheKey:policy:repository:_:)`` holds here, too, but nothing is encoded, and nothing is
+    /// on disk.
+    ///
+    /// - Parameters:
+    ///   - policy: What the server does not say, and what happens around a fetch.
+    ///   - repository: Where the map registers; `nil`, the default, for the repository of the authenticator.
+    ///   - request: What to ask for a key.
+    /// - Returns: The map.
+    public func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
+        policy: MuxPolicy = .init(),
+        repository: MuxRepository? = nil,
+        _ request: @escaping @Sendable (Key) -> Request
+    ) -> MultiplexerMap<Key, Request.Output> {
+        self.multiplexerMap(policy, repository, nil, request) { choice, _, fetch in
+            MultiplexerMap(policy: Self.tolerant(policy), repository: choice.repository, onFetch: fetch)
+        }
+    }
+
+    private func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
+        _ policy: MuxPolicy,
+        _ repository: MuxRepository?,
+        _ cacheKey: String?,
+        _ request: @escaping @Sendable (Key) -> Request,
+        make: (
+            RepositoryChoice,
+            _ changedAt: @escaping @Sendable (Key) -> Moment?,
+            _ fetch:
+                @escaping @Sendable @concurrent (Key, FetchedBefore<Request.Output>?) async throws -> Fetched<
+                    Request.Output
+                >
+        ) -> MultiplexerMap<Key, Request.Output>
+    ) -> MultiplexerMap<Key, Request.Output> {
+        let choice = self.repository(given: repository)
         let fetch = HTTPFetch(client: self, heuristicLimit: policy.timeToLive)
-        let index = HTTPResourceIndex<Key>(self.traffic, time: repository.time)
+        let index = HTTPResourceIndex<Key>(self.traffic, time: choice.repository.time)
         let note: @Sendable (Key, Request) -> HTTPResourceName? = { key, request in
             let name = self.name(of: request)
             if let name { index.note(key, name) }
             return name
         }
-        let map = MultiplexerMap<Key, Request.Output>(
-            cacheKey: self.domain(cacheKey),
-            policy: Self.tolerant(policy),
-            repository: repository,
-            changedAt: { key in note(key, request(key)).flatMap { index.changedAt($0) } },
-            onFetch: { key, before in
+        let map = make(
+            choice,
+            { key in note(key, request(key)).flatMap { index.changedAt($0) } },
+            { key, before in
+                try choice.check(cacheKey)
                 let request = request(key)
                 _ = note(key, request)
                 return try await fetch(request, before)
@@ -99,6 +193,12 @@ extension HTTPClient {
             isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
         )
         return map
+    }
+
+    /// The repository that was given, or else the one of the authenticator, if that is a runner with one.
+    private func repository(given repository: MuxRepository?) -> RepositoryChoice {
+        let runner = self.authenticator as? any DependencyRunner
+        return RepositoryChoice(given: repository, ofDependency: runner?.sessionRepository)
     }
 
     private func name(of request: some HTTPRequest) -> HTTPResourceName? {

@@ -26,7 +26,7 @@ public struct HTTPClient: Sendable {
     /// What carries the requests, and learns from what it carries.
     let traffic: HTTPTraffic
     let time: TimeSource
-    private let authenticator: (any HTTPAuthenticator)?
+    let authenticator: (any HTTPAuthenticator)?
 
     /// Makes a client.
     ///

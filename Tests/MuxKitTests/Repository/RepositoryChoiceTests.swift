@@ -1,0 +1,133 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Values belong to the session of their dependency.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct RepositoryChoiceTests {
+    private func runner(_ repository: MuxRepository) -> OAuthDependentRunner<String, String> {
+        OAuthDependentRunner(
+            repository: repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: { OAuthSignIn(refresh: "alice", access: "alice") }
+        )
+    }
+
+    @Test func `CO-09 a sign-out reaches what was fetched with the runner's token`() async throws {
+        let world = World()
+        let runner = self.runner(world.repository)
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner) { $0 }
+        let names = MultiplexerMap<Int, String>(cacheKey: "Names", dependency: runner) { "\($0) \($1)" }
+        #expect(try await name.request() == "alice")
+        #expect(try await names.request(key: 1) == "1 alice")
+        #expect(await world.repository.saveAll().saved == 2)
+
+        await runner.signOut()
+
+        #expect(name.cachedValue == nil)
+        #expect(names.cachedValue(key: 1) == nil)
+        #expect(await names.loadCachedValue(key: 1) == nil)
+    }
+
+    @Test func `CO-09 another repository than the runner's is an error at the first request and an event`() async throws
+    {
+        let (world, other) = (World(), World())
+        let runner = self.runner(world.repository)
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: other.repository) { $0 }
+        let names = MultiplexerMap<Int, String>(
+            cacheKey: "Names",
+            dependency: runner,
+            repository: other.repository
+        ) { "\($0) \($1)" }
+
+        for _ in 0..<2 {
+            await #expect(throws: MuxError.repositoryMismatch) { try await name.request() }
+            await #expect(throws: MuxError.repositoryMismatch) { try await names.request(key: 1) }
+        }
+
+        #expect(world.events.count(of: .repositoryMismatch) == 2, "once each")
+        #expect(other.events.count(of: .repositoryMismatch) == 2)
+        #expect(await other.repository.saveAll().saved == 0)
+    }
+
+    @Test func `CO-09 the runner's own repository can be named`() async throws {
+        let world = World()
+        let runner = self.runner(world.repository)
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: world.repository) { $0 }
+
+        #expect(try await name.request() == "alice")
+        #expect(world.events.count(of: .repositoryMismatch) == 0)
+    }
+
+    @Test func `CO-09 a runner without a session goes with any repository`() async throws {
+        let world = World()
+        let runner = DependentRunner("token")
+        let name = Multiplexer<String>(cacheKey: "Name", dependency: runner, repository: world.repository) { $0 }
+        #expect(try await name.request() == "token")
+    }
+
+    /// Counts how often it is encoded.
+    private struct Counted: Codable, Sendable {
+        static let encodings = Guarded(0)
+
+        init() {}
+        init(from decoder: any Decoder) throws {}
+        func encode(to encoder: any Encoder) throws {
+            Self.encodings.withLock { $0 += 1 }
+            var container = encoder.singleValueContainer()
+            try container.encode(1)
+        }
+    }
+
+    @Test func `CO-46 without a store nothing is kept and nothing is encoded`() async throws {
+        let repository = MuxRepository(store: .none)
+        let value = Multiplexer<Counted>(cacheKey: "Value", repository: repository) { Counted() }
+        let map = MultiplexerMap<Int, Counted>(
+            cacheKey: "Map",
+            policy: .init(maximumCount: 100),
+            repository: repository
+        ) { _ in Counted() }
+        _ = try await value.request()
+        for key in 0..<1_000 { _ = try await map.request(key: key) }
+
+        let report = await repository.saveAll()
+
+        #expect(report.isComplete)
+        #expect(report.saved == 0)
+        #expect(map.statistics.evictions == 900)
+        #expect(Counted.encodings.withLock { $0 } == 0)
+        #expect(await repository.clearAll().isComplete)
+        #expect(value.cachedValue == nil, "a sign-out reaches it nevertheless")
+    }
+
+    /// Counts how often it is asked for its name.
+    private final class Named: SessionParticipant {
+        static let questions = Guarded(0)
+        private let name: String
+
+        init(_ name: String) { self.name = name }
+
+        var domain: String? {
+            Self.questions.withLock { $0 += 1 }
+            return self.name
+        }
+
+        func sessionEnded(isTold: Bool) -> @Sendable () -> Void { {} }
+    }
+
+    @Test func `CO-17 making many multiplexers with an observer looks at each a few times`() {
+        let world = World()
+        let count = 4_000
+        let all = (0..<count).map { Named("Name \($0)") }
+        for named in all { world.repository.attach(named) }
+        #expect(world.events.count(of: .cacheKeyShared) == 0)
+
+        let again = Named("Name 7")
+        world.repository.attach(again)
+
+        #expect(world.events.count(of: .cacheKeyShared) == 1)
+        #expect(Named.questions.withLock { $0 } < 4 * count)
+        withExtendedLifetime((all, again)) {}
+    }
+}
