@@ -19,6 +19,12 @@ struct ReadmeSamples {
         _ = me
     }
 
+    func setUp(_ folder: URL) throws {
+        try MuxRepository.setUpShared(
+            MuxRepository(directory: folder, savePolicy: .enteringBackground, observer: LoggingObserver())
+        )
+    }
+
     func tokens() async throws {
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session"),

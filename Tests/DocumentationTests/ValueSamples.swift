@@ -33,7 +33,8 @@ func processes() {
         refreshAccess: { refresh in try await api.refresh(refresh) },
         signIn: { try await ui.askForPassword() }
     )
-    _ = oauth
+    let watchful = MuxRepository(store: JournalStore(directory: sharedFolder, watchesFolder: true))
+    _ = (oauth, watchful)
 }
 
 func logging() {
