@@ -55,6 +55,16 @@ func requestTriedAgain() {
     _ = client
 }
 
+struct SocketClosed: Error {}
+
+extension SocketClosed: ConnectivityError {}
+
+struct UntrustedServer: Error {}
+
+extension UntrustedServer: ConnectivityError {
+    var isConnectivityFailure: Bool { false }
+}
+
 extension HTTPClient {
     func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }
 }

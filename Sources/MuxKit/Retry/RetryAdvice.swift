@@ -3,7 +3,7 @@ import Foundation
 /// An error that knows what another attempt is worth.
 ///
 /// An error that does not say is worth one, unless it is of a kind that no attempt mends: a cancellation, a value that cannot
-/// be encoded or decoded, a ``BadDependencyError`` that blames the dependency.
+/// be encoded or decoded, a ``BadDependencyError`` that blames the dependency, a ``ConnectivityError`` that is none.
 public protocol RetryableError: Error {
     /// What another attempt is worth.
     var retryAdvice: RetryAdvice { get }
@@ -40,16 +40,20 @@ public struct RetryAdvice: Sendable, Hashable {
     public static let permanent = RetryAdvice(isTransient: false)
 
     /// What `error` says, or what its kind says in its place; `nil` stands for a result that is to be fetched again.
-    static func of(_ error: (any Error)?) -> RetryAdvice {
+    package static func of(_ error: (any Error)?) -> RetryAdvice {
         guard let error else { return .transient }
         if let error = error as? any RetryableError { return error.retryAdvice }
         if error is CancellationError || error is DecodingError || error is EncodingError || error.saysBadDependency {
             return .permanent
         }
         if SilenceableError.isSilenceable(error) { return .transient }
-        let code = (error as NSError)
-        guard code.domain == "NSURLErrorDomain" else { return .transient }
-        return code.code == -1 ? .transient : .permanent  // Linux reports a body that broke off as -1, "unknown"
+        if error is any ConnectivityError { return .permanent }
+        let code = error as NSError
+        switch code.domain {
+        // Linux reports a body that broke off as -1, "unknown".
+        case "NSURLErrorDomain": return code.code == -1 ? .transient : .permanent
+        default: return .transient
+        }
     }
 }
 

@@ -154,7 +154,7 @@ public struct HTTPClient: Sendable {
                 }
             }
         } catch {
-            throw Self.isCancellation(error) ? CancellationError() : HTTPError.authentication(error)
+            throw HTTPError.isCancellation(error) ? CancellationError() : HTTPError.authentication(error)
         }
         return try result.get()
     }
@@ -186,19 +186,6 @@ public struct HTTPClient: Sendable {
     }
 
     private func send(_ call: HTTPCall) async throws -> HTTPResponse {
-        do {
-            return HTTPResponse(request: call, reply: try await self.traffic.send(call))
-        } catch let error as HTTPError {
-            throw error
-        } catch {
-            throw Self.isCancellation(error) ? CancellationError() : HTTPError.transport(.unreachable(error))
-        }
-    }
-
-    /// Whether `error` is a cancellation, which the URL loading system calls by a number.
-    private static func isCancellation(_ error: any Error) -> Bool {
-        if error is CancellationError { return true }
-        let error = error as NSError
-        return error.domain == "NSURLErrorDomain" && error.code == -999
+        HTTPResponse(request: call, reply: try await self.traffic.exchange(call))
     }
 }

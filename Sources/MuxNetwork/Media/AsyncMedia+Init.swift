@@ -32,7 +32,7 @@ extension AsyncMedia {
             repository: repository,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
-            _ = try await transport.stream(call, into: sink)
+            _ = try await transport.exchange(call, into: sink)
         }
     }
 
@@ -83,7 +83,7 @@ extension AsyncMedia {
                 authorize(&authorized, value)
                 let added = authorized.headers.filter { call.headers[$0.key] != $0.value }
                 authorized.credentialHeaders.formUnion(added.keys)
-                return .output(try await transport.stream(authorized, into: sink))
+                return .output(try await transport.exchange(authorized, into: sink))
             }
         }
     }

@@ -104,7 +104,7 @@ public struct OAuthTokenEndpoint: Sendable {
         let sentAt = self.wallTime()
         let reply: HTTPReply
         do {
-            reply = try await self.transport.send(call)
+            reply = try await self.transport.exchange(call)
         } catch let error as CancellationError {
             throw error
         } catch {

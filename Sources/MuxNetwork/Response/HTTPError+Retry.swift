@@ -14,14 +14,14 @@ extension HTTPError: RetryableError {
 }
 
 extension HTTPTransportError: RetryableError {
-    /// Transient where the exchange did not come to its end.
+    /// Transient where the exchange did not come to its end; what ``unreachable(_:)`` wraps speaks for itself.
     ///
     /// The error does not know the request: whether it may be sent again is for its sender to say.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .truncated: .transient
         case .serverBusy(let time): RetryAdvice(isTransient: true, retryAfter: time)
-        case .unreachable(let error): RetryAdvice(isTransient: SilenceableError.isSilenceable(error))
+        case .unreachable(let error): .of(error)
         case .notHTTP, .bodyTooLarge, .redirectRefused: .permanent
         }
     }

@@ -5,6 +5,8 @@ public import MuxKit
 @nonexhaustive
 public enum HTTPTransportError: Error, Sendable {
     /// The server was not reached, or the exchange broke off.
+    ///
+    /// Whatever else a transport throws becomes one of these: see ``HTTPTransport``.
     case unreachable(any Error)
 
     /// There was no complete answer within this time.
@@ -28,10 +30,14 @@ public enum HTTPTransportError: Error, Sendable {
 
 extension HTTPTransportError: ConnectivityError {
     /// Whether the server was not reached, or did not answer in time.
+    ///
+    /// An error that ``unreachable(_:)`` wraps has the last word if it is a `ConnectivityError`, or one of the system. Any other
+    /// counts as one of connectivity if another attempt may help, since it ended an exchange.
     public var isConnectivityFailure: Bool {
         switch self {
         case .timedOut, .serverBusy: true
-        case .unreachable(let error): SilenceableError.isSilenceable(error)
+        case .unreachable(let error as any ConnectivityError): error.isConnectivityFailure
+        case .unreachable(let error): RetryAdvice.of(error).isTransient
         case .notHTTP, .truncated, .bodyTooLarge, .redirectRefused: false
         }
     }

@@ -1,4 +1,5 @@
 public import Foundation
+public import MuxKit
 
 /// A ``ScriptedFetch`` was called more often than its script has outcomes.
 public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
@@ -10,4 +11,9 @@ public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
 
     /// A text for the test's log.
     public var errorDescription: String? { "The script has no outcome for call \(self.call)." }
+}
+
+extension ScriptEnded: ConnectivityError {
+    /// `false`: a test that asks more often than its script says is to fail, and is not helped by an older value or a retry.
+    public var isConnectivityFailure: Bool { false }
 }

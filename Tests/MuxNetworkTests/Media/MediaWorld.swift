@@ -62,7 +62,7 @@ final class MediaWorld: Sendable {
             repository: self.repository,
             fileSystem: fileSystem
         ) { call, sink in
-            _ = try await transport.stream(call, into: sink)
+            _ = try await transport.exchange(call, into: sink)
         }
     }
 
