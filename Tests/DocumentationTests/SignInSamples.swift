@@ -11,6 +11,7 @@ func signingIn(_ tokenURL: URL, _ authorizationURL: URL) async throws {
     @Sendable func signIn() async throws -> OAuthTokens {
         let authorization = OAuthAuthorization(
             endpoint: authorizationURL,
+            issuer: "https://sign-in.example.com",
             client: app,
             redirectURI: "https://my-app.example.com/signed-in",
             scopes: ["profile"]

@@ -22,26 +22,39 @@ public struct OAuthAuthorization: Sendable {
     /// What the redirection has to bring back, so that nobody can slip in another (RFC 6749, section 10.12).
     public let state: String
 
-    /// Describes a request; `nil` if `endpoint` has no scheme, or a fragment (section 3.1).
+    /// The server that the redirection has to name in `iss` (RFC 9207); `nil` if the server does not name itself.
+    public let issuer: String?
+
+    /// Describes a request; `nil` if an address is not safe.
+    ///
+    /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection may also have a scheme
+    /// of the app's own; one that a browser runs or reads by itself, such as `javascript`, is refused.
     ///
     /// - Parameters:
-    ///   - endpoint: The authorization endpoint, which may have a query of its own.
+    ///   - endpoint: The authorization endpoint. It may have a query of its own, of which the request replaces the parameters
+    ///     that it names itself, such as `client_id`.
+    ///   - issuer: The server's identifier, exactly as it names itself (`issuer` in its metadata, RFC 8414). Every redirection
+    ///     then has to bring it, so that a code of another server never gets to this one's token endpoint (RFC 9207, section 2.4;
+    ///     RFC 9700, section 4.4). An app that knows more than one server needs it; `nil`, the default, for a server that
+    ///     does not send `iss`.
     ///   - client: The app as the server knows it.
     ///   - redirectURI: An address that the server knows as the app's.
     ///   - scopes: What the app asks for; none for what the server chooses.
     ///   - parameters: Anything else, such as `prompt`.
     public init?(
         endpoint: URL,
+        issuer: String? = nil,
         client: OAuthClient,
         redirectURI: String,
         scopes: [String] = [],
         parameters: [String: String] = [:]
     ) {
-        self.init(endpoint, client, redirectURI, scopes, parameters, PKCE(), state: PKCE().verifier)
+        self.init(endpoint, issuer, client, redirectURI, scopes, parameters, PKCE(), state: PKCE().verifier)
     }
 
     package init?(
         _ endpoint: URL,
+        _ issuer: String?,
         _ client: OAuthClient,
         _ redirectURI: String,
         _ scopes: [String],
@@ -49,16 +62,17 @@ public struct OAuthAuthorization: Sendable {
         _ pkce: PKCE,
         state: String
     ) {
-        guard endpoint.scheme != nil, endpoint.fragment() == nil else { return nil }
+        guard OAuthAddress.isSafeEndpoint(endpoint), OAuthAddress.isSafeRedirection(redirectURI) else { return nil }
         var all = [("response_type", "code"), ("client_id", client.id), ("redirect_uri", redirectURI)]
         if !scopes.isEmpty { all.append(("scope", scopes.joined(separator: " "))) }
         all += [("state", state), ("code_challenge", pkce.challenge), ("code_challenge_method", PKCE.method)]
         let own = Set(all.map(\.0))
         all += parameters.filter { !own.contains($0.key) }.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         let query = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
-        let base = endpoint.absoluteString
-        guard let url = URL(string: base + (base.contains("?") ? "&" : "?") + query) else { return nil }
+        let base = OAuthAddress.removing(Set(all.map(\.0)), from: endpoint)?.absoluteString
+        guard let base, let url = URL(string: base + (base.contains("?") ? "&" : "?") + query) else { return nil }
         self.url = url
+        self.issuer = issuer
         self.redirectURI = redirectURI
         self.pkce = pkce
         self.state = state
@@ -69,7 +83,7 @@ public struct OAuthAuthorization: Sendable {
     /// - Parameter callback: The whole address that the person was sent back to.
     /// - Returns: The code, good for one use.
     /// - Throws: ``OAuthError/refused(_:)`` if the person or the server said no, ``OAuthError/foreignRedirect`` if the
-    ///   redirection does not belong to this authorization.
+    ///   redirection does not belong to this authorization, or comes from another server than ``issuer``.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
         guard self.isHome(callback) else { throw .foreignRedirect }
@@ -80,6 +94,10 @@ public struct OAuthAuthorization: Sendable {
             guard fields.updateValue(value, forKey: name) == nil else { throw .foreignRedirect }
         }
         guard fields["state"] == self.state else { throw .foreignRedirect }
+        // RFC 9207, section 2.4: before anything else is believed, errors included, and byte for byte.
+        if let issuer {
+            guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else { throw .foreignRedirect }
+        }
         if let text = fields["error"] {
             guard let code = OAuthErrorCode(rawValue: text) else { throw .foreignRedirect }
             throw .refused(OAuthRefusal(code, explanation: fields["error_description"], uri: fields["error_uri"]))

@@ -11,7 +11,8 @@ public enum OAuthError: Error, Sendable {
     /// The server said no, and why.
     case refused(OAuthRefusal)
 
-    /// The server cannot answer now: status 429 or 5xx. Worth another try, not before `retryAfter` if that is known.
+    /// The server cannot answer now: status 408, 429 or 5xx, or the code `temporarily_unavailable` or `server_error` with any
+    /// status. Worth another try, not before `retryAfter` if that is known.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
     /// The answer is neither tokens nor an error as the standard has them.
@@ -20,14 +21,15 @@ public enum OAuthError: Error, Sendable {
     /// The server was not reached, or the exchange broke off.
     case transport(any Error)
 
-    /// The address is no `https` URL, and is not on this machine, or has a fragment (RFC 6749, section 3.2); nothing was
-    /// sent.
+    /// The address is no `https` URL, and is no `http` URL on this machine, or has a fragment (RFC 6749, section 3.2);
+    /// nothing was sent.
     case insecureEndpoint
 
     /// The client's name, its secret or a parameter cannot be sent; nothing was sent.
     case invalidParameter(name: String)
 
-    /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12).
+    /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12), or comes from another
+    /// server (RFC 9207, section 2.4).
     case foreignRedirect
 
     /// There are no tokens to renew the access token with: the sign-in brought no refresh token.
@@ -94,7 +96,20 @@ extension OAuthError: ConnectivityError {
         switch self {
         case .unavailable: true
         case .transport(let error): SilenceableError.isSilenceable(error)
+        case .refused(let refusal): refusal.code.isPassing
         default: false
+        }
+    }
+}
+
+extension OAuthError: RetryableError {
+    /// Transient where the server cannot answer now; what the transport met speaks for itself; nothing else passes.
+    public var retryAdvice: RetryAdvice {
+        switch self {
+        case .unavailable(_, let retryAfter): RetryAdvice(isTransient: true, retryAfter: retryAfter)
+        case .transport(let error): .of(error)
+        case .refused(let refusal): refusal.code.isPassing ? .transient : .permanent
+        case .malformed, .insecureEndpoint, .invalidParameter, .foreignRedirect, .noRefreshToken: .permanent
         }
     }
 }
@@ -107,7 +122,8 @@ extension OAuthError: LocalizedError, CustomStringConvertible, CustomDebugString
         case .unavailable(let status, _): "The sign-in server cannot answer now (status \(status.code))."
         case .malformed(let status, _): "The sign-in server's answer makes no sense (status \(status.code))."
         case .transport: "The sign-in server could not be reached."
-        case .insecureEndpoint: "The address of the sign-in server is not safe."
+        case .insecureEndpoint:
+            "The address of the sign-in server is not safe: it has to begin with https, and to have no fragment."
         case .invalidParameter(let name): "The sign-in's \(name) cannot be sent."
         case .foreignRedirect: "The answer does not belong to this sign-in."
         case .noRefreshToken: "The sign-in server gave no refresh token."

@@ -35,6 +35,9 @@ public struct OAuthErrorCode: RawRepresentable, Sendable, Hashable, CustomString
     /// The server is busy.
     public static let temporarilyUnavailable = Self(known: "temporarily_unavailable")
 
+    /// Whether the trouble passes by itself, whatever status the code comes with: RFC 6749, section 4.1.2.1.
+    package var isPassing: Bool { self == .serverError || self == .temporarilyUnavailable }
+
     /// The code.
     public var description: String { self.rawValue }
 }

@@ -15,14 +15,20 @@ package enum OAuthReply {
     /// - Throws: ``OAuthError``, but for those that come before an answer.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
+        if self.saysThatItPasses(reply) { throw .unavailable(status, retryAfter: reply.retryAfter(now: now)) }
         switch reply.status {
         case 200...299: return try self.tokens(self.fields(reply), status, sentAt: sentAt)
-        case 429, 500...599:
-            // Whatever it says beside: an error page of a proxy must not end a session.
-            throw .unavailable(status, retryAfter: reply.retryAfter(now: now))
         case 400...499: throw .refused(try self.refusal(self.fields(reply), status))
         default: throw .malformed(status, .status)
         }
+    }
+
+    /// Whether the server cannot answer now: by its status, whatever it says beside, for an error page of a proxy must not end a
+    /// session; or by the error that it names, whatever its status.
+    private static func saysThatItPasses(_ reply: HTTPReply) -> Bool {
+        if [408, 429].contains(reply.status) || (500...599).contains(reply.status) { return true }
+        guard case .text(let name)? = (try? self.fields(reply))?["error"] else { return false }
+        return OAuthErrorCode(rawValue: name)?.isPassing ?? false
     }
 
     // MARK: - RFC 6749, section 5.1

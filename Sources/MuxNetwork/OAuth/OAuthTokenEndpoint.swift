@@ -22,13 +22,16 @@ public struct OAuthTokenEndpoint: Sendable {
     /// The app as the server knows it.
     public let client: OAuthClient
 
+    /// Whether tokens may go there.
+    private let isSafe: Bool
     private let transport: any HTTPTransport
     private let wallTime: @Sendable () -> Date
 
     /// Describes an endpoint; nothing is sent.
     ///
     /// - Parameters:
-    ///   - url: The address: of `https`, or of `http` on this machine itself.
+    ///   - url: The address: of `https`, or of `http` on this machine itself. One of any other kind is refused: every call
+    ///     throws ``OAuthError/insecureEndpoint``, and nothing is sent.
     ///   - client: The app as the server knows it.
     ///   - transport: What sends the requests.
     public init(url: URL, client: OAuthClient, transport: any HTTPTransport = URLSessionTransport()) {
@@ -43,6 +46,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ) {
         self.url = url
         self.client = client
+        self.isSafe = OAuthAddress.isSafeEndpoint(url)
         self.transport = transport
         self.wallTime = wallTime
     }
@@ -116,7 +120,7 @@ public struct OAuthTokenEndpoint: Sendable {
     // MARK: - The request
 
     private func call(_ parameters: [(String, String)]) throws(OAuthError) -> HTTPCall {
-        guard Self.isSafe(self.url) else { throw .insecureEndpoint }
+        guard self.isSafe else { throw .insecureEndpoint }
         let all = parameters + self.client.parameters
         var names: Set<String> = []
         for (name, _) in all where !names.insert(name).inserted { throw .invalidParameter(name: name) }
@@ -129,13 +133,8 @@ public struct OAuthTokenEndpoint: Sendable {
             headers["Authorization"] = credentials.headerValue
         }
         let body = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
-        return HTTPCall(method: "POST", url: self.url, headers: headers, body: Data(body.utf8))
-    }
-
-    /// Whether tokens may go there: RFC 6749, section 3.2.
-    private static func isSafe(_ url: URL) -> Bool {
-        guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
-        return origin.isSecure || origin.isLoopback
+        guard let url = OAuthAddress.removing(names, from: self.url) else { throw .insecureEndpoint }
+        return HTTPCall(method: "POST", url: url, headers: headers, body: Data(body.utf8))
     }
 }
 
