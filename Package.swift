@@ -11,6 +11,15 @@ let settings: [SwiftSetting] = [
     .treatWarning("ExplicitSendable", as: .error),
 ]
 
+// What an app's privacy report says of a library is a bundle, which only Apple's tools read; elsewhere it would cost one for nothing.
+#if os(macOS)
+let privacyManifest: [Resource] = [.copy("PrivacyInfo.xcprivacy")]
+let unread: [String] = []
+#else
+let privacyManifest: [Resource] = []
+let unread = ["PrivacyInfo.xcprivacy"]
+#endif
+
 let package = Package(
     name: "MuxKit",
     platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
@@ -20,9 +29,26 @@ let package = Package(
         .library(name: "MuxTesting", targets: ["MuxTesting"]),
     ],
     targets: [
-        .target(name: "MuxKit", swiftSettings: settings + [.strictMemorySafety()]),
-        .target(name: "MuxNetwork", dependencies: ["MuxKit"], swiftSettings: settings),
-        .target(name: "MuxTesting", dependencies: ["MuxKit", "MuxNetwork"], swiftSettings: settings),
+        .target(
+            name: "MuxKit",
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings + [.strictMemorySafety()]
+        ),
+        .target(
+            name: "MuxNetwork",
+            dependencies: ["MuxKit"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
+        .target(
+            name: "MuxTesting",
+            dependencies: ["MuxKit", "MuxNetwork"],
+            exclude: unread,
+            resources: privacyManifest,
+            swiftSettings: settings
+        ),
         .executableTarget(
             name: "demo",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
