@@ -42,6 +42,8 @@ package protocol FileSystem: Sendable {
     func makeFolder(_ path: String) throws(MuxStoreError) -> Bool
 
     /// Keeps the folder out of backups and behind the device's lock, on systems that know these.
+    ///
+    /// File systems may know neither, such as those of other makers: callers go on without, and ask before the first write.
     func mark(_ path: String) throws(MuxStoreError)
 
     /// Waits until no other process, and no other open file of this one, holds the lock of `file`.

@@ -78,7 +78,7 @@ extension Journal {
         var epoch = self.lastEpoch
         if isLost { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
         let content = SessionFile(epoch: epoch, store: .random(in: .min ... .max))
-        try self.fileSystem.mark(self.layout.root)
+        try? self.fileSystem.mark(self.layout.root)
         try self.sessionFile.write(content.encoded)
         guard let file = try self.sessionFile.open()?.file else {
             throw .fileSystem(.open, code: POSIXFileSystem.noSuchFile)

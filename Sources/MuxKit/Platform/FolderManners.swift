@@ -4,19 +4,25 @@ import Foundation
 enum FolderManners {
     /// Keeps the folder out of backups and protects what is made in it until the device was first unlocked.
     ///
-    /// - Returns: Whether that worked; systems without these notions always agree.
+    /// One does not depend on the other: a file system may know backups and no protection.
+    ///
+    /// - Returns: Whether both worked; systems without these notions always agree.
     static func mark(_ path: String) -> Bool {
         #if canImport(Darwin)
         var url = URL(filePath: path, directoryHint: .isDirectory)
         var values = URLResourceValues()
         values.isExcludedFromBackup = true
-        guard (try? url.setResourceValues(values)) != nil else { return false }
-        #if !os(macOS)
+        let isExcluded = (try? url.setResourceValues(values)) != nil
+        #if os(macOS)
+        return isExcluded
+        #else
         let protection = [FileAttributeKey.protectionKey: FileProtectionType.completeUntilFirstUserAuthentication]
-        guard (try? FileManager.default.setAttributes(protection, ofItemAtPath: path)) != nil else { return false }
+        let isProtected = (try? FileManager.default.setAttributes(protection, ofItemAtPath: path)) != nil
+        return isExcluded && isProtected
         #endif
-        #endif
+        #else
         return true
+        #endif
     }
 
     /// Lets nobody but the owner into the folder.

@@ -10,6 +10,9 @@ import Security
 /// Several processes share the tokens through an access group; give the runner a ``FileLease`` in a folder of their app group
 /// then.
 ///
+/// The keychain is asked on a thread of its own, for it may take its time. What its answers mean is decided by
+/// `KeychainAnswer`, which is tested on any platform.
+///
 /// Written from the documentation of keychain services; not compiled where this package is developed:
 /// https://developer.apple.com/documentation/security/storing-keys-in-the-keychain
 public struct KeychainTokenStore: TokenStore {
@@ -18,8 +21,8 @@ public struct KeychainTokenStore: TokenStore {
         /// An `OSStatus`, such as `errSecInteractionNotAllowed` on a locked device.
         public let status: Int32
 
-        /// The number, and no more.
-        public var errorDescription: String? { "The keychain answered with status \(self.status)." }
+        /// The number, and what would help if that is known.
+        public var errorDescription: String? { KeychainAnswer.words(for: self.status) }
     }
 
     private let name: String
@@ -50,37 +53,56 @@ public struct KeychainTokenStore: TokenStore {
     ///
     /// - Throws: ``Failure`` if there may be one and it cannot be read now.
     public func load() async throws -> Data? {
-        var query = self.query
-        query[kSecReturnData] = true
-        let request = query as CFDictionary
-        var item: CFTypeRef?
-        let status = unsafe SecItemCopyMatching(request, &item)
-        if status == errSecItemNotFound { return nil }
-        guard status == errSecSuccess, let data = item as? Data else { throw Failure(status: status) }
-        return data
+        try await Self.offPool {
+            var query = self.query
+            query[kSecReturnData] = true
+            var item: CFTypeRef?
+            let status = unsafe SecItemCopyMatching(query as CFDictionary, &item)
+            if status == KeychainAnswer.itemNotFound { return nil }
+            guard status == KeychainAnswer.success, let data = item as? Data else { throw Failure(status: status) }
+            return data
+        }
     }
 
     /// Replaces the item's data.
     ///
     /// - Throws: ``Failure``; the old data are still there then.
     public func save(_ data: Data) async throws {
-        let values: [CFString: Any] = [
-            kSecValueData: data,
-            kSecAttrAccessible: kSecAttrAccessibleAfterFirstUnlockThisDeviceOnly,
-        ]
-        var status = SecItemUpdate(self.query as CFDictionary, values as CFDictionary)
-        if status == errSecItemNotFound {
-            status = unsafe SecItemAdd(self.query.merging(values) { $1 } as CFDictionary, nil)
+        try await Self.offPool {
+            let values: [CFString: Any] = [
+                kSecValueData: data,
+                kSecAttrAccessible: kSecAttrAccessibleAfterFirstUnlockThisDeviceOnly,
+            ]
+            var replacement = KeychainAnswer.Replacement()
+            var action = KeychainAnswer.Replacement.first
+            while true {
+                switch action {
+                case .update:
+                    action = replacement.answered(SecItemUpdate(self.query as CFDictionary, values as CFDictionary))
+                case .add:
+                    let item = self.query.merging(values) { $1 }
+                    action = replacement.answered(SecItemAdd(item as CFDictionary, nil))
+                case .done: return
+                case .fail(let status): throw Failure(status: status)
+                }
+            }
         }
-        guard status == errSecSuccess else { throw Failure(status: status) }
     }
 
     /// Removes the item; that there is none is as good.
     ///
     /// - Throws: ``Failure``.
     public func delete() async throws {
-        let status = SecItemDelete(self.query as CFDictionary)
-        guard status == errSecSuccess || status == errSecItemNotFound else { throw Failure(status: status) }
+        try await Self.offPool {
+            let status = SecItemDelete(self.query as CFDictionary)
+            guard [KeychainAnswer.success, KeychainAnswer.itemNotFound].contains(status) else {
+                throw Failure(status: status)
+            }
+        }
+    }
+
+    private static func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
+        try await OffPool.run { Result { try work() } }.get()
     }
 }
 #endif

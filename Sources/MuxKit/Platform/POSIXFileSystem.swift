@@ -165,9 +165,17 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func freeSpace(at path: String) throws(MuxStoreError) -> Int64 {
+        #if canImport(Darwin)
+        // The counts of statvfs(3) have 32 bits there, which is 16 TB in blocks of 4 KB; those of statfs(2) have 64.
+        var info = statfs()
+        try self.call(.freeSpace, on: path) { unsafe statfs(path, &info) }
+        let size = UInt64(info.f_bsize)
+        #else
         var info = statvfs()
         try self.call(.freeSpace, on: path) { unsafe statvfs(path, &info) }
-        let (bytes, overflow) = UInt64(info.f_bavail).multipliedReportingOverflow(by: UInt64(info.f_frsize))
+        let size = UInt64(info.f_frsize)
+        #endif
+        let (bytes, overflow) = UInt64(info.f_bavail).multipliedReportingOverflow(by: size)
         return overflow ? .max : Int64(clamping: bytes)
     }
 

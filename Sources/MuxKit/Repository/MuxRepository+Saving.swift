@@ -26,10 +26,10 @@ extension MuxRepository {
         }
     }
 
-    /// The app enters the background: saves now, for it may never come back.
-    nonisolated func enteredBackground() {
+    /// The app enters the background, or ends: saves now, for it may never come back.
+    nonisolated func enteredBackground(isLast: Bool) {
         let spawn = self.spawn
-        BackgroundNotices.finishing { [weak self] ended in
+        BackgroundNotices.finishing(isLast: isLast) { [weak self] ended in
             spawn(name: "mux.save") { [weak self] in
                 await self?.saveAll()
                 ended()

@@ -168,7 +168,9 @@ public actor MuxRepository {
         self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
         guard savePolicy != .explicit else { return }
         self.backgroundNotices.withLock { notices in
-            notices = BackgroundNotices(backgroundNotifications) { [weak self] in self?.enteredBackground() }
+            notices = BackgroundNotices(backgroundNotifications) { [weak self] isLast in
+                self?.enteredBackground(isLast: isLast)
+            }
         }
     }
 

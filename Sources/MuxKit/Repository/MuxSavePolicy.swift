@@ -7,7 +7,8 @@ public enum MuxSavePolicy: Sendable, Hashable {
 
     /// When it is told to, and on Apple platforms when the app enters the background, or a Mac app is left or quit.
     ///
-    /// The system is asked for the time that it takes. Elsewhere there is no background, and this is ``explicit``.
+    /// The system is asked for the time that it takes; an app that is quit is held up for it, for four seconds at most.
+    /// Elsewhere there is no background, and this is ``explicit``.
     case enteringBackground
 
     /// By itself, so long after a value was fetched or stored; what comes meanwhile is saved with it.

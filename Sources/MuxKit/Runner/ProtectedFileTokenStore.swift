@@ -66,9 +66,9 @@ public actor ProtectedFileTokenStore: TokenStore {
     public func save(_ data: Data) throws {
         try self.lock.hold { () throws(MuxStoreError) in
             self.tidyAlone()
+            try? self.fileSystem.mark(self.folder)
             try self.file.write(data, durability: .full)
         }
-        _ = FolderManners.mark(self.folder)
     }
 
     /// Removes the file, durably.

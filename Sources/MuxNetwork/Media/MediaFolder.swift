@@ -73,6 +73,8 @@ final class MediaFolder: Sendable {
         try self.whole { disk in
             guard check() else { throw Fenced() }
             guard disk.opening != opening else { return }
+            try self.fileSystem.makeFolders(self.root)
+            try? self.fileSystem.mark(self.root)
             let file = DurableFile("session", in: self.root, fileSystem: self.fileSystem)
             let session = try file.read().flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {
@@ -80,7 +82,6 @@ final class MediaFolder: Sendable {
                 try file.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
             }
             try self.fileSystem.makeFolders(self.path)
-            try self.fileSystem.mark(self.root)
             self.removeLeftoverNotes()
             disk.used = try self.entries().reduce(0) { $0 + $1.size }
             disk.opening = opening

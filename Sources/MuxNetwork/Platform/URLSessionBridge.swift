@@ -252,19 +252,25 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         didReceive challenge: URLAuthenticationChallenge,
         completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
     ) {
-        #if !canImport(FoundationNetworking)
-        guard challenge.protectionSpace.authenticationMethod != NSURLAuthenticationMethodServerTrust else {
-            return completionHandler(.performDefaultHandling, nil)
-        }
+        #if canImport(FoundationNetworking)
+        // swift-corelibs-foundation#5456: a 401 with Basic never completes before 6.3.2, unless it is cancelled.
+        let goesOn = false
+        #else
+        let goesOn = true
         #endif
-        // swift-corelibs-foundation#5456: a 401 with Basic never completes before 6.3.2, unless it is turned down.
-        let refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
-        _ = self.report(task.taskIdentifier) { exchange in
-            exchange.challenged(refusal)
-            return nil
+        let method = challenge.protectionSpace.authenticationMethod
+        switch HTTPChallengeAnswer(to: method, goesOnAfterRejection: goesOn) {
+        case .performDefaultHandling: completionHandler(.performDefaultHandling, nil)
+        case .rejectProtectionSpace: completionHandler(.rejectProtectionSpace, nil)
+        case .cancelAuthenticationChallenge:
+            let refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
+            _ = self.report(task.taskIdentifier) { exchange in
+                exchange.challenged(refusal)
+                return nil
+            }
+            // On Linux this waits for the session, which may wait for the delegate's queue.
+            self.cancellations.async { completionHandler(.cancelAuthenticationChallenge, nil) }
         }
-        // On Linux this waits for the session, which may wait for the delegate's queue.
-        self.cancellations.async { completionHandler(.cancelAuthenticationChallenge, nil) }
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {

@@ -114,7 +114,10 @@ struct SavePolicyTests {
         let name = Notification.Name("MuxKitTests.background.\(UUID())")
         let calls = Guarded(0)
         do {
-            let notices = BackgroundNotices([name]) { _ = calls.next() }
+            let notices = BackgroundNotices([name]) { isLast in
+                #expect(!isLast)
+                _ = calls.next()
+            }
             NotificationCenter.default.post(name: name, object: nil)
             withExtendedLifetime(notices) {}
         }

@@ -1,0 +1,42 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Where values and tokens are kept is left out of backups and protected, as far as the file system knows how.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct FolderMarkTests {
+    /// A file system that can mark nothing.
+    private static func unable() -> RecordingFileSystem {
+        RecordingFileSystem { _, call in call.operation == .mark ? .refuse(POSIXFileSystem.ioError) : nil }
+    }
+
+    /// Whether the folder was marked before anything was written.
+    private static func isMarkedFirst(_ fileSystem: RecordingFileSystem) -> Bool {
+        let operations = fileSystem.calls.map(\.operation)
+        guard let mark = operations.firstIndex(of: .mark), let write = operations.firstIndex(of: .write) else {
+            return false
+        }
+        return mark < write
+    }
+
+    @Test func `CO-32 a folder of values that cannot be marked is used all the same`() async throws {
+        let (scratch, fileSystem) = (Scratch(), Self.unable())
+
+        try await scratch.store(fileSystem).save([sample("a")], durability: .relaxed)
+
+        #expect(try await scratch.store().load(name("a")) == sample("a"))
+        #expect(Self.isMarkedFirst(fileSystem))
+    }
+
+    @Test func `CO-32 a folder of tokens is marked before the first write if it can be`() async throws {
+        let scratch = Scratch()
+        let fileSystem = Self.unable()
+        let store = ProtectedFileTokenStore(named: "session", directory: scratch.folder, fileSystem: fileSystem)
+
+        try await store.save(Data("one".utf8))
+
+        #expect(try await store.load() == Data("one".utf8))
+        #expect(Self.isMarkedFirst(fileSystem))
+    }
+}

@@ -1,0 +1,97 @@
+import Dispatch
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What keeps an app from being suspended or ended while it saves: the part that needs no Apple platform.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct BackgroundSaveTests {
+    @Test func `CO-32 an activity waits for the work until its time is over`() {
+        for hasExpired in [false, true] {
+            var activity = ExpiringActivity()
+            #expect(activity.called(hasExpired: hasExpired) == (hasExpired ? .work : .workAndWait))
+            for again in [true, true, false] { #expect(activity.called(hasExpired: again) == .stopWaiting) }
+        }
+    }
+
+    @Test func `CO-32 an activity whose time is over before it begins does the work all the same`() {
+        let (works, ends) = (Guarded(0), Guarded<[@Sendable () -> Void]>([]))
+
+        BackgroundNotices.finishing(isLast: false) { block in
+            block(true)
+            block(true)
+        } _: { ended in
+            _ = works.next()
+            ends.withLock { $0.append(ended) }
+        }
+
+        #expect(works.withLock { $0 } == 1)
+        for end in ends.withLock({ $0 }) { end() }
+    }
+
+    @Test func `CO-32 an activity lets the app be suspended when its time is over and not before the work has ended`()
+        async
+    {
+        // The work ends, or else the time: each lets the first call of the block return.
+        for timeIsOver in [false, true] {
+            let (begun, returned) = (Tally(), Tally())
+            let block = Guarded<(@Sendable (Bool) -> Void)?>(nil)
+            let end = Guarded<(@Sendable () -> Void)?>(nil)
+            BackgroundNotices.finishing(isLast: false) { given in
+                block.withLock { $0 = given }
+                DispatchQueue.global().async {
+                    given(false)
+                    returned.add()
+                }
+            } _: { ended in
+                end.withLock { $0 = ended }
+                begun.add()
+            }
+            await begun.reached(1)
+
+            if timeIsOver { block.withLock { $0 }?(true) } else { end.withLock { $0 }?() }
+
+            await returned.reached(1)
+        }
+    }
+
+    @Test func `CO-32 the end of an app waits for the work and no longer than the limit`() async {
+        let isDone = await OffPool.run { () -> Bool in
+            let isDone = Guarded(false)
+            BackgroundNotices.finishing(isLast: true) { ended in
+                DispatchQueue.global().async {
+                    isDone.withLock { $0 = true }
+                    ended()
+                }
+            }
+            return isDone.withLock { $0 }
+        }
+        #expect(isDone)
+
+        // Returns although the work never ends.
+        await OffPool.run { BackgroundNotices.finishing(isLast: true, limit: .milliseconds(1)) { _ in } }
+    }
+
+    @Test func `CO-32 values are on disk when an app that is quit may go on`() async throws {
+        let name = try #require(BackgroundNotices.lastNames.first)
+        let store = MemoryStore()
+        let repository = MuxRepository(
+            store: store,
+            durability: .relaxed,
+            savePolicy: .enteringBackground,
+            observer: nil,
+            time: TimeSource(VirtualClock()),
+            wallTime: { Date() },
+            random: { 0.5 },
+            spawn: Spawn(),
+            backgroundNotifications: [name]
+        )
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+        _ = try await number.request()
+
+        await OffPool.run { NotificationCenter.default.post(name: name, object: nil) }
+
+        #expect(await store.load(.init(domain: "Number")) != nil)
+    }
+}

@@ -1,0 +1,64 @@
+import MuxKit
+import Testing
+
+/// What the keychain's statuses mean: the part that needs no keychain.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct KeychainAnswerTests {
+    private typealias Replacement = KeychainAnswer.Replacement
+
+    /// What comes of a series of answers, and how many of them it takes.
+    private static func outcome(_ answers: [Int32]) -> (calls: [Replacement.Action], end: Replacement.Action?) {
+        var replacement = Replacement()
+        var calls = [Replacement.first]
+        for answer in answers {
+            switch replacement.answered(answer) {
+            case .update: calls.append(.update)
+            case .add: calls.append(.add)
+            case let end: return (calls, end)
+            }
+        }
+        return (calls, nil)
+    }
+
+    @Test func `CO-32 an item is updated or added or updated after a race`() {
+        let (success, absent, duplicate) =
+            (KeychainAnswer.success, KeychainAnswer.itemNotFound, KeychainAnswer.duplicateItem)
+        let cases: [([Int32], [Replacement.Action])] = [
+            ([success], [.update]),
+            ([absent, success], [.update, .add]),
+            ([absent, duplicate, success], [.update, .add, .update]),
+            ([absent, duplicate, absent, success], [.update, .add, .update, .add]),
+        ]
+        for (answers, calls) in cases {
+            let outcome = Self.outcome(answers)
+            #expect(outcome.calls == calls && outcome.end == .done, "\(answers)")
+        }
+    }
+
+    @Test func `CO-32 a race that never ends is an error`() {
+        let answers = (0..<100).map { $0 % 2 == 0 ? KeychainAnswer.itemNotFound : KeychainAnswer.duplicateItem }
+
+        let outcome = Self.outcome(answers)
+
+        #expect(outcome.calls.count < 10 && outcome.end == .fail(KeychainAnswer.duplicateItem))
+    }
+
+    @Test(arguments: [KeychainAnswer.interactionNotAllowed, KeychainAnswer.missingEntitlement, -50, 1, .min])
+    func `CO-32 any other status is an error and says its number`(status: Int32) {
+        #expect(Self.outcome([status]).end == .fail(status))
+        #expect(Self.outcome([KeychainAnswer.itemNotFound, status]).end == .fail(status))
+        #expect(KeychainAnswer.words(for: status).contains("\(status)"))
+    }
+
+    @Test func `CO-32 an app without the entitlement is told what to do`() {
+        let words = KeychainAnswer.words(for: -34_018)
+        for part in ["-34018", "keychain access group", ".protectedFile(named:)"] { #expect(words.contains(part)) }
+    }
+
+    @Test func `CO-32 the standard store is the protected file where there is a folder that lasts`() {
+        #if !os(tvOS)
+        let store: any TokenStore = .standard(named: "session")
+        #expect(store is ProtectedFileTokenStore)
+        #endif
+    }
+}

@@ -1,0 +1,59 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+#if canImport(FoundationNetworking)
+import FoundationNetworking
+#endif
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct ChallengeTests {
+    @Test(arguments: [
+        NSURLAuthenticationMethodDefault, NSURLAuthenticationMethodHTTPBasic, NSURLAuthenticationMethodHTTPDigest,
+        NSURLAuthenticationMethodHTMLForm, NSURLAuthenticationMethodNegotiate, NSURLAuthenticationMethodNTLM,
+    ])
+    func `CO-32 a challenge for a password is rejected and the refusal keeps its body`(method: String) {
+        #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
+        #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: false) == .cancelAuthenticationChallenge)
+    }
+
+    @Test(arguments: [
+        "NSURLAuthenticationMethodClientCertificate", "NSURLAuthenticationMethodServerTrust",
+        "NSURLAuthenticationMethodOAuth", "",
+    ])
+    func `CO-32 a server that asks for a certificate or shows one is the system's to answer`(method: String) {
+        for goesOn in [true, false] {
+            #expect(HTTPChallengeAnswer(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling)
+        }
+    }
+
+    @Test(arguments: ["Basic realm=\"r\"", "Digest realm=\"r\", nonce=\"n\"", "Bearer", "Negotiate", "NTLM"])
+    func `CO-32 a refusal is an answer whatever it asks for`(challenge: String) async throws {
+        let server = LoopbackServer { _ in
+            LoopbackResponse(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
+        }
+        let url = try server.start()
+
+        let reply = try await URLSessionTransport().send(HTTPCall(url: url))
+
+        #expect(reply.status == 401 && reply.header("WWW-Authenticate") == challenge)
+        await server.stop()
+    }
+
+    @Test func `CO-32 a folder of media is marked before the first write if it can be`() async throws {
+        let fileSystem = RecordingFileSystem { _, call in
+            call.operation == .mark ? .refuse(POSIXFileSystem.ioError) : nil
+        }
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let file = try await world.media(fileSystem: fileSystem).request(url: world.url)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            let operations = fileSystem.calls.map(\.operation)
+            let mark = try #require(operations.firstIndex(of: .mark))
+            #expect(try mark < #require(operations.firstIndex(of: .write)))
+        }
+    }
+}
