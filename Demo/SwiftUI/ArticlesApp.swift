@@ -1,4 +1,5 @@
 #if canImport(SwiftUI)
+import Foundation
 import ImageIO
 import MuxKit
 import MuxNetwork
@@ -59,9 +60,9 @@ struct ArticleList: View {
     /// The form is there for as long as a request waits for a sign-in; swiping it away declines.
     private var isAsking: Binding<Bool> {
         let prompt = self.model.prompt
-        return Binding {
+        return Binding { @MainActor in
             prompt.isAsking
-        } set: { isPresented in
+        } set: { @MainActor isPresented in
             if !isPresented { prompt.decline() }
         }
     }

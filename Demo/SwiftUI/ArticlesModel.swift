@@ -3,24 +3,25 @@ import MuxKit
 import MuxNetwork
 import Observation
 
-// The sample's app without its views. It knows no view framework, so that it is compiled and tested on Linux, too.
+// The sample's app without its views. It knows no view framework, so that it is compiled and tested on Linux, too. What is fetched and
+// kept is `nonisolated`, for a new app's types belong to the main actor by default, and values are decoded elsewhere.
 
 /// Something to read, as the sample's server describes it.
-struct Article: Codable, Sendable, Identifiable {
+nonisolated struct Article: Codable, Sendable, Identifiable {
     var id: Int
     var title: String
     var image: URL?
 }
 
 /// The requests of the sample: two of them, in the words of its server.
-struct ArticlesAPI: Sendable {
-    private struct GetArticles: HTTPRequest {
+nonisolated struct ArticlesAPI: Sendable {
+    private nonisolated struct GetArticles: HTTPRequest {
         var endPoint: HTTPEndPoint
         var method: HTTPMethod { .get }
         typealias Output = [Article]
     }
 
-    private struct PostForTokens: HTTPRequest {
+    private nonisolated struct PostForTokens: HTTPRequest {
         var endPoint: HTTPEndPoint
         var fields: HTTPQuery
         var method: HTTPMethod { .post }
@@ -29,7 +30,7 @@ struct ArticlesAPI: Sendable {
         typealias ServerError = Problem
     }
 
-    private struct Tokens: Decodable, Sendable {
+    private nonisolated struct Tokens: Decodable, Sendable {
         enum CodingKeys: String, CodingKey {
             case access = "access_token"
             case refresh = "refresh_token"
@@ -39,7 +40,7 @@ struct ArticlesAPI: Sendable {
         var refresh: String
     }
 
-    private struct Problem: Decodable, Sendable {
+    private nonisolated struct Problem: Decodable, Sendable {
         var error: String
     }
 
@@ -75,13 +76,13 @@ struct ArticlesAPI: Sendable {
 @MainActor @Observable
 final class SignInPrompt {
     /// What the person is asked for.
-    struct Credentials: Sendable {
+    nonisolated struct Credentials: Sendable {
         var name: String
         var password: String
     }
 
     /// The person did not want to.
-    struct Declined: Error {}
+    nonisolated struct Declined: Error {}
 
     private var waiting: CheckedContinuation<Credentials, any Error>?
 

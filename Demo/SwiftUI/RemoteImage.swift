@@ -1,5 +1,6 @@
 #if canImport(SwiftUI)
-import MuxNetwork
+public import Foundation
+public import MuxNetwork
 public import SwiftUI
 
 /// Shows the image at a URL: at once if it is in memory, else a placeholder until it is there or has failed.
@@ -54,7 +55,4 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
         return self.media.phase(of: self.url)
     }
 }
-
-@available(*, unavailable)
-extension RemoteImage: Sendable {}
 #endif

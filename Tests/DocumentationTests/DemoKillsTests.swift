@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import Testing
 
@@ -37,3 +38,4 @@ struct DemoKillsTests {
         #expect(places.components(separatedBy: "\"population\"").count > 1_000, "real places")
     }
 }
+#endif

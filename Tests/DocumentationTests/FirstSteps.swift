@@ -62,6 +62,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
     await MuxRepository.shared.clearAll()
 }
 
+#if os(macOS) || os(Linux)
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct FirstStepsTests {
     @Test func `P-03 the program of the first steps prints what the article says`() async throws {
@@ -78,6 +79,7 @@ struct FirstStepsTests {
         }
     }
 }
+#endif
 
 func gettingStartedValues() async throws {
     struct Forecast: Codable, Sendable { var degrees: Double }

@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import Testing
@@ -38,3 +39,4 @@ struct SharedRepositoryTests {
         }
     }
 }
+#endif

@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxTesting
@@ -126,3 +127,4 @@ struct CrashTests {
         }
     }
 }
+#endif

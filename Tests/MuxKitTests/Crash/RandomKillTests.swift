@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxTesting
@@ -116,3 +117,4 @@ struct RandomKillTests {
         print("Q-05: \(rounds * 2) processes killed at random")
     }
 }
+#endif

@@ -55,6 +55,7 @@ struct JournalSiblingTests {
         #expect(try await one.load(name("fourth")) == sample("fourth", 4))
     }
 
+    #if os(macOS) || os(Linux)
     @Test func `DK-10 two processes that save at once lose nothing`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
@@ -79,6 +80,7 @@ struct JournalSiblingTests {
         }
         #expect(await store.statistics() == MuxStoreStatistics())
     }
+    #endif
 
     @Test func `RP-04 a late save of an earlier session leaves no trace on disk`() async throws {
         let scratch = Scratch()

@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxTesting
@@ -93,3 +94,4 @@ struct ManyProcessesTests {
         #expect(try await fresh.brokenInvariants().isEmpty)
     }
 }
+#endif

@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxTesting
@@ -183,3 +184,4 @@ struct RotationCrashTests {
         #expect(try await oauth.call(runner) == "alice")
     }
 }
+#endif

@@ -353,6 +353,7 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 1)
     }
 
+    #if os(macOS) || os(Linux)
     // MARK: - Processes
 
     private static let children = 8
@@ -454,4 +455,5 @@ struct SiblingTests {
 
         #expect(try await call.value == "alice")
     }
+    #endif
 }

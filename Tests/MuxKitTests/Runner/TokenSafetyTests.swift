@@ -33,6 +33,7 @@ struct TokenSafetyTests {
         #expect(try await ProtectedFileTokenStore(named: "Session", directory: self.folder.url).load() == nil)
     }
 
+    #if os(macOS) || os(Linux)
     @Test func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
         defer { self.folder.remove() }
         let path = self.folder.url.path
@@ -54,6 +55,7 @@ struct TokenSafetyTests {
 
         #expect(!self.folder.contents().keys.contains { $0.hasSuffix(".tmp") })
     }
+    #endif
 
     @Test func `D09 a file that cannot be read now is an error of its own and nobody signs in`() async throws {
         defer { self.folder.remove() }

@@ -15,9 +15,12 @@ enum SourceLines {
     /// All Swift files under `Tests`.
     static let tests = Self.lines(under: "Tests")
 
+    /// The folder of the package.
+    static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent()
+
     private static func lines(under folder: String) -> [Line] {
-        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().appending(component: folder)
+        let root = self.root.appending(component: folder)
         let files = FileManager.default.enumerator(atPath: root.path)?.compactMap { $0 as? String } ?? []
         return files.filter { $0.hasSuffix(".swift") }.sorted().flatMap { file in
             let text = (try? String(contentsOf: root.appending(path: file), encoding: .utf8)) ?? ""

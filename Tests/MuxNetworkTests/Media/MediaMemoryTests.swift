@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxNetwork
@@ -37,3 +38,4 @@ struct MediaMemoryTests {
         }
     }
 }
+#endif

@@ -1,3 +1,4 @@
+#if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
 import MuxNetwork
@@ -134,3 +135,4 @@ struct MediaRelaunchTests {
         }
     }
 }
+#endif

@@ -1,0 +1,211 @@
+import Foundation
+import Testing
+
+/// What no compiler says here, for it has no Apple platform: rules of the sources, the workflow and the manifests.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct AppleSourceTests {
+    private static func text(_ path: String) throws -> String {
+        try String(contentsOf: SourceLines.root.appending(path: path), encoding: .utf8)
+    }
+
+    /// The lines of each file, with the conditions of the `#if` blocks around each.
+    private static func conditions(of lines: [SourceLines.Line]) -> [(line: SourceLines.Line, conditions: [String])] {
+        var (file, stack) = ("", [String]())
+        return lines.map { line in
+            if line.file != file { (file, stack) = (line.file, []) }
+            let code = line.code.trimmingCharacters(in: .whitespaces)
+            if code.hasPrefix("#if ") {
+                stack.append(String(code.dropFirst(4)))
+            } else if code.hasPrefix("#else"), !stack.isEmpty {
+                stack[stack.count - 1] = code
+            } else if code == "#endif" {
+                _ = stack.popLast()
+            }
+            return (line, stack)
+        }
+    }
+
+    // MARK: - It builds
+
+    @Test func `CO-31 exit tests and other processes stand where the platform has them`() {
+        let platforms: Set = ["os(macOS) || os(Linux)", "os(Linux)"]
+        let found = Self.conditions(of: SourceLines.tests + SourceLines.sources).filter { line, conditions in
+            ["processExitsWith", "Process()"].contains { line.code.contains($0) }
+                && platforms.isDisjoint(with: conditions)
+        }
+        #expect(found.map(\.line.place) == [], "write #if os(macOS) || os(Linux)")
+    }
+
+    @Test func `CO-31 no semaphore is waited for in an asynchronous function or closure`() {
+        var found: [String] = []
+        for (_, lines) in Dictionary(grouping: SourceLines.tests + SourceLines.sources, by: \.file) {
+            let names = Set(lines.flatMap { Self.semaphores($0.code) })
+            for (index, line) in lines.enumerated() {
+                let isWait = names.contains { name in
+                    line.code.contains("\(name).wait()") || line.code.contains("\(name).wait(timeout:")
+                }
+                if isWait, Self.isAsynchronous(lines, index) { found.append(line.place) }
+            }
+        }
+        #expect(found.sorted() == [], "Apple's wait() may not be called there: use a synchronous local function")
+    }
+
+    /// The names that a line gives to semaphores.
+    private static func semaphores(_ code: String) -> [String] {
+        guard code.contains("DispatchSemaphore("), let names = code.firstMatch(of: #/let \(?([A-Za-z, ]+)\)? = /#)
+        else {
+            return []
+        }
+        return names.1.split(separator: ",").map { $0.trimmingCharacters(in: .whitespaces) }
+    }
+
+    /// Whether the innermost function or closure around a line is asynchronous, as far as its spelling says.
+    private static func isAsynchronous(_ lines: [SourceLines.Line], _ index: Int) -> Bool {
+        func indentation(_ code: String) -> Int { code.prefix { $0 == " " }.count }
+        let asynchronous = ["processExitsWith", "Task {", "addTask {", "run { (", ") async throws in", ") async in"]
+        // A closure in the line itself.
+        let before = lines[index].code.components(separatedBy: ".wait(")[0]
+        if before.contains("{"), !before.contains("guard "), !before.contains("if ") {
+            return asynchronous.contains { before.contains($0) }
+        }
+        var depth = indentation(lines[index].code)
+        for line in lines[..<index].reversed() where !line.code.allSatisfy({ $0 == " " }) {
+            guard indentation(line.code) < depth else { continue }
+            depth = indentation(line.code)
+            let code = line.code
+            if code.contains("func ") || code.contains(" init(") { return code.contains(" async") }
+            if asynchronous.contains(where: { code.contains($0) }) { return true }
+            let isControl = [
+                "if ", "guard ", "while ", "for ", "switch ", "case ", "default:", "repeat ", "} else", "do {",
+            ]
+            .contains { code.trimmingCharacters(in: .whitespaces).hasPrefix($0) }
+            if !isControl, code.hasSuffix("{") || code.hasSuffix(" in") { return false }
+        }
+        return false
+    }
+
+    @Test func `CO-31 nothing is called unsafe that the compiler takes for safe`() {
+        let found = SourceLines.sources.filter { line in
+            ["unsafe SecItemAdd", "unsafe SecItemUpdate", "unsafe SecItemDelete"].contains { line.code.contains($0) }
+        }
+        #expect(found.map(\.place) == [], "no argument of these is a pointer")
+    }
+
+    @Test func `CO-31 the workflow builds every library for iOS`() throws {
+        let libraries = try Self.text("Package.swift").matches(of: /\.library\(name: "([A-Za-z]+)"/).map {
+            String($0.1)
+        }
+        let job = try Self.text(".github/workflows/ci.yml").components(separatedBy: "\n  ios:").last ?? ""
+        #expect(libraries.count >= 3)
+        for library in libraries {
+            #expect(
+                job.contains("xcodebuild build -scheme \(library) -destination 'generic/platform=iOS'"),
+                "\(library)"
+            )
+        }
+    }
+
+    @Test func `CO-31 the SwiftUI sample compiles in an app whose types belong to the main actor`() throws {
+        let model = try Self.text("Demo/SwiftUI/ArticlesModel.swift")
+        for line in model.split(separator: "\n") where line.contains("struct ") && !line.contains("//") {
+            #expect(line.contains("nonisolated struct"), "\(line)")
+        }
+        let app = try Self.text("Demo/SwiftUI/ArticlesApp.swift")
+        #expect(app.contains("Binding { @MainActor in") && app.contains("} set: { @MainActor isPresented in"))
+        let view = try Self.text("Demo/SwiftUI/RemoteImage.swift")
+        for module in ["Foundation", "MuxNetwork", "SwiftUI"] { #expect(view.contains("public import \(module)\n")) }
+    }
+
+    // MARK: - It ships
+
+    /// A category of calls for which the App Store asks for a reason.
+    private struct Category {
+        let name: String
+        /// The reason that applies to us.
+        let reason: String
+        let calls: Regex<Substring>
+    }
+
+    /// From https://developer.apple.com/documentation/bundleresources/describing-use-of-required-reason-api.
+    private static func categories() -> [Category] {
+        [
+            Category(
+                name: "NSPrivacyAccessedAPICategoryFileTimestamp",
+                reason: "C617.1",
+                calls:
+                    #/\b(?:f?stat|lstat|fstatat|f?getattrlist|getattrlistat|getattrlistbulk)\(|[mM]odificationDate\b|creationDate\b/#
+            ),
+            Category(
+                name: "NSPrivacyAccessedAPICategoryDiskSpace",
+                reason: "E174.1",
+                calls: #/\bf?statv?fs\(|volume(?:Available|Total)Capacity|\bsystem(?:Free)?Size\b/#
+            ),
+            Category(
+                name: "NSPrivacyAccessedAPICategorySystemBootTime",
+                reason: "35F9.1",
+                calls: /\bsystemUptime\b|\bmach_absolute_time\(/
+            ),
+            Category(
+                name: "NSPrivacyAccessedAPICategoryUserDefaults",
+                reason: "CA92.1",
+                calls: /\bUserDefaults\b|\bNSUserDefaults\b/
+            ),
+            Category(
+                name: "NSPrivacyAccessedAPICategoryActiveKeyboards",
+                reason: "54BD.1",
+                calls: /\bactiveInputModes\b/
+            ),
+        ]
+    }
+
+    @Test(arguments: ["MuxKit", "MuxNetwork", "MuxTesting"])
+    func `CO-33 the privacy manifest of a library names what its sources call and no more`(library: String) throws {
+        let url = SourceLines.root.appending(path: "Sources/\(library)/PrivacyInfo.xcprivacy")
+        let list = try PropertyListSerialization.propertyList(from: Data(contentsOf: url), format: nil)
+        let manifest = try #require(list as? [String: Any])
+        let declared = try #require(manifest["NSPrivacyAccessedAPITypes"] as? [[String: Any]])
+        let reasons = declared.reduce(into: [String: [String]]()) { reasons, type in
+            let name = type["NSPrivacyAccessedAPIType"] as? String ?? ""
+            reasons[name] = type["NSPrivacyAccessedAPITypeReasons"] as? [String]
+        }
+
+        let lines = SourceLines.sources.filter { $0.file.hasPrefix("\(library)/") }
+        #expect(lines.count > 1_000)
+        let expected = Self.categories().filter { category in lines.contains { $0.code.contains(category.calls) } }
+
+        #expect(reasons == Dictionary(uniqueKeysWithValues: expected.map { ($0.name, [$0.reason]) }))
+        #expect(manifest["NSPrivacyTracking"] as? Bool == false)
+        #expect((manifest["NSPrivacyTrackingDomains"] as? [String])?.isEmpty == true)
+        #expect((manifest["NSPrivacyCollectedDataTypes"] as? [[String: Any]])?.isEmpty == true)
+        if library == "MuxKit" {
+            let names = ["NSPrivacyAccessedAPICategoryDiskSpace", "NSPrivacyAccessedAPICategoryFileTimestamp"]
+            #expect(reasons.keys.sorted() == names)
+        }
+    }
+
+    @Test func `CO-33 the privacy manifest is a resource where it is read and costs nothing elsewhere`() throws {
+        let package = try Self.text("Package.swift")
+        for library in ["MuxKit", "MuxNetwork", "MuxTesting"] {
+            let target = package.components(separatedBy: ".target(\n            name: \"\(library)\",").dropFirst()
+                .first
+            let settings = target?.components(separatedBy: "\n        ),").first ?? ""
+            #expect(
+                settings.contains("resources: privacyManifest") && settings.contains("exclude: unread"),
+                "\(library)"
+            )
+        }
+        #if os(Linux)
+        let products = Bundle.main.bundleURL
+        let bundles = try FileManager.default.contentsOfDirectory(atPath: products.path).filter { name in
+            ["MuxKit_MuxKit", "MuxKit_MuxNetwork.", "MuxKit_MuxTesting."].contains { name.hasPrefix($0) }
+        }
+        #expect(bundles.filter { !$0.hasPrefix("MuxKit_MuxKitTests") } == [], "a bundle was built")
+        #endif
+    }
+
+    @Test func `CO-33 an app that talks to this machine is told what to declare`() throws {
+        for page in ["MuxNetwork/MuxNetwork.docc/Requests.md", "MuxTesting/MuxTesting.docc/MuxTesting.md"] {
+            #expect(try Self.text("Sources/\(page)").contains("NSAllowsLocalNetworking"), "\(page)")
+        }
+    }
+}
