@@ -1,0 +1,27 @@
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+import MuxKit
+import MuxNetwork
+
+// A client's own types of the same names: they are taken, without a word.
+
+struct Dependency { var name = "mine" }
+struct MultiRequester { var name = "mine" }
+enum SilencableError: Error { case offline }
+enum HTTPStatusCode: Int { case ok = 200 }
+struct HTTPHeaderKey { var name = "mine" }
+
+enum Verb { case GET, POST }
+
+extension Task where Success == Never, Failure == Never {
+    static func retry(attempts: Int, _ operation: () async throws -> Int) async throws -> Int { try await operation() }
+    static func retry<Output>(operation: () async throws -> Output) async throws -> Output { try await operation() }
+}
+
+func mine() async throws -> [String] {
+    let code: HTTPStatusCode = .ok
+    let verb: Verb = .GET
+    let number = try await Task.retry(attempts: 3) { 3 }
+    let another = try await Task.retry { 3 }
+    _ = (code, verb, number, another)
+    return [Dependency().name, MultiRequester().name, HTTPHeaderKey().name]
+}
