@@ -1,0 +1,59 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+// Whatever is generic over a closure, called with closures of every origin: what compiles has to run, too.
+
+final class Notebook {
+    var lines: [String] = []
+}
+
+@available(*, unavailable)
+extension Notebook: Sendable {}
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct ClosureTests {
+    @Test func `CO-36 an array of closures runs`() async throws {
+        let work: [@Sendable () async throws -> Int] = [{ 1 }, { 2 }, { try await Backend.a() }]
+        #expect(try await Zip(work).run() == [1, 2, 1])
+        #expect(try await Zip(work, atOnce: 1).run() == [1, 2, 1])
+        #expect(try await Zip((1...3).map { number in { number } }).run() == [1, 2, 3])
+        #expect(try await Zip([Backend.a, Backend.a]).run() == [1, 1])
+    }
+
+    @Test func `CO-36 a closure in a constant runs wherever one can be passed`() async throws {
+        let number: @Sendable () async throws -> Int = { 1 }
+        let text: @Sendable () async throws -> String = { "b" }
+        let pair = try await zip(number, text)
+        #expect(pair == (1, "b"))
+        let both = try await zip(repeating: number, text)
+        #expect(both == (1, "b"))
+
+        let attempt: @Sendable (RetryAttempt) async throws -> Int = { $0.index }
+        #expect(try await retry(.immediate(maxAttempts: 2), operation: attempt) == 0)
+        #expect(try await retry(trying: [1, 2]) { $0 } == 1)
+
+        let update: @Sendable (Int?) async throws -> UpdateResult<Int> = { .updatedDependency(($0 ?? 0) + 1) }
+        let use: @Sendable (Int) async throws -> RunResult<Int> = { .output($0) }
+        #expect(try await DependentRunner(update: update).run(use) == 1)
+        #expect(try await DependentRunner<Int>().run(use, update: update) == 1)
+        #expect(try await Task.inject(dependency: DependentRunner<Int>(), use, refresh: update) == 1)
+
+        let body: @Sendable (SeededExecutor) async throws -> Void = { _ in }
+        #expect(try await SeededExecutor.explore(2, body) == 2)
+    }
+
+    @Test func `CO-36 closures that are called in place may use what is not Sendable`() async throws {
+        let notebook = Notebook()
+        _ = try await retry(.immediate(maxAttempts: 1)) { _ in notebook.lines.append("retry") }
+        let runner = DependentRunner<Int>()
+        _ = try await runner.run { number in
+            notebook.lines.append("run")
+            return .output(number)
+        } update: { _ in
+            notebook.lines.append("update")
+            return .updatedDependency(1)
+        }
+        #expect(notebook.lines == ["retry", "update", "run"])
+    }
+}

@@ -1,0 +1,206 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+// Every form in which a function becomes a fetch or an update, as a global and as a local constant.
+
+let remote = Remote()
+let desk = Desk()
+
+let globalStatic = Multiplexer(onFetch: Backend.fetchMyProfile)
+let globalFree = Multiplexer<Profile>(onFetch: fetchFreely)
+let globalInstance = Multiplexer(onFetch: remote.profile)
+let globalActor = Multiplexer(onFetch: desk.profile)
+let globalClosure = Multiplexer { try await Backend.fetchMyProfile() }
+let globalForNow = Multiplexer(onFetch: Backend.profileForNow)
+let globalForNowClosure = Multiplexer { Fetched(try await Backend.fetchMyProfile()) }
+let globalAgain = Multiplexer(onFetch: Backend.profileAgain)
+let globalKept = Multiplexer(cacheKey: "kept", onFetch: Backend.fetchMyProfile)
+let globalKeptForNow = Multiplexer(cacheKey: "kept for now", onFetch: Backend.profileForNow)
+let globalKeptAgain = Multiplexer(cacheKey: "kept again", onFetch: Backend.profileAgain)
+
+let globalMap = MultiplexerMap(onFetch: Backend.fetchUserProfile)
+let globalMapFree = MultiplexerMap<String, User>(onFetch: fetchFreely)
+let globalMapInstance = MultiplexerMap(onFetch: remote.user)
+let globalMapActor = MultiplexerMap(onFetch: desk.user)
+let globalMapClosure = MultiplexerMap { (id: String) in try await Backend.fetchUserProfile(id: id) }
+let globalMapForNow = MultiplexerMap(onFetch: Backend.userForNow)
+let globalMapAgain = MultiplexerMap(onFetch: Backend.userAgain)
+let globalMapMany = MultiplexerMap(onFetchMany: Backend.fetchUserProfiles)
+let globalMapKept = MultiplexerMap(cacheKey: "map", onFetch: Backend.fetchUserProfile)
+let globalMapKeptForNow = MultiplexerMap(cacheKey: "map for now", onFetch: Backend.userForNow)
+let globalMapKeptAgain = MultiplexerMap(cacheKey: "map again", onFetch: Backend.userAgain)
+let globalMapKeptMany = MultiplexerMap(cacheKey: "map many", onFetchMany: Backend.fetchUserProfiles)
+
+let globalRunner = DependentRunner(update: Up.make)
+let globalRunnerFree = DependentRunner(update: makeFreely)
+let globalRunnerInstance = DependentRunner(update: remote.make)
+let globalRunnerActor = DependentRunner(update: desk.make)
+let globalRunnerClosure = DependentRunner<String> { refused in try await Up.make(refused) }
+let globalSession = DependentRunner(dependingOn: globalRunner, update: Up.session)
+let globalOAuth = OAuthDependentRunner(refreshAccess: Up.refresh, signIn: Up.signIn)
+let globalMe = Multiplexer(cacheKey: "me", dependency: globalOAuth, onFetch: Backend.fetchMe)
+let globalUsers = MultiplexerMap(cacheKey: "users", dependency: globalOAuth, onFetch: Backend.fetchUser)
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct OneLinerTests {
+    private let screen: Screen
+
+    init() async { self.screen = await Screen() }
+
+    private func names(_ multiplexers: [Multiplexer<Profile>]) async throws -> [String] {
+        var names: [String] = []
+        for multiplexer in multiplexers { names.append(try await multiplexer.request().name) }
+        return names
+    }
+
+    private func names(_ maps: [MultiplexerMap<String, User>]) async throws -> [String] {
+        var names: [String] = []
+        for map in maps { names.append(try await map.request(key: "k").name) }
+        return names
+    }
+
+    private func values(_ runners: [DependentRunner<String>]) async throws -> [String] {
+        var values: [String] = []
+        for runner in runners { values.append(try await runner.run { .output($0) }) }
+        return values
+    }
+
+    @Test func `CO-01 global multiplexers take functions of every kind`() async throws {
+        #expect(
+            try await names([
+                globalStatic, globalFree, globalInstance, globalActor, globalClosure, globalForNow, globalForNowClosure,
+                globalAgain, globalKept, globalKeptForNow, globalKeptAgain, globalMe,
+            ]) == [
+                "static", "free", "instance", "actor", "static", "for now", "static",
+                "again", "static", "for now", "again", "with access",
+            ]
+        )
+    }
+
+    @Test func `CO-01 global maps take functions of every kind`() async throws {
+        #expect(
+            try await names([
+                globalMap, globalMapFree, globalMapInstance, globalMapActor, globalMapClosure, globalMapForNow,
+                globalMapAgain, globalMapMany, globalMapKept, globalMapKeptForNow, globalMapKeptAgain,
+                globalMapKeptMany, globalUsers,
+            ]) == [
+                "static k", "free k", "instance k", "actor k", "static k", "for now k",
+                "again k", "many k", "static k", "for now k", "again k",
+                "many k", "k with access",
+            ]
+        )
+    }
+
+    @Test func `CO-01 global runners take functions of every kind`() async throws {
+        #expect(
+            try await values([
+                globalRunner, globalRunnerFree, globalRunnerInstance, globalRunnerActor, globalRunnerClosure,
+                globalSession,
+            ]) == ["token", "free", "instance", "actor", "token", "token's session"]
+        )
+        #expect(try await globalOAuth.run { .output($0) } == "access")
+    }
+
+    @Test func `CO-01 local multiplexers take functions of every kind`() async throws {
+        @Sendable func nested() async throws -> Profile { Profile(name: "nested") }
+        @Sendable func nestedUser(id: String) async throws -> User { User(name: "nested \(id)") }
+        let stored: @Sendable () async throws -> Profile = { Profile(name: "stored") }
+        let screen = self.screen
+
+        let multiplexers = [
+            Multiplexer(onFetch: Backend.fetchMyProfile), Multiplexer<Profile>(onFetch: fetchFreely),
+            Multiplexer(onFetch: Remote().profile), Multiplexer(onFetch: Desk().profile),
+            Multiplexer(onFetch: screen.profile), Multiplexer { await screen.profileAtOnce() },
+            Multiplexer(onFetch: nested), Multiplexer(onFetch: stored),
+            Multiplexer(cacheKey: "local", onFetch: screen.profile),
+        ]
+        #expect(
+            try await names(multiplexers)
+                == ["static", "free", "instance", "actor", "main", "main", "nested", "stored", "main"]
+        )
+        let maps = [
+            MultiplexerMap(onFetch: Backend.fetchUserProfile), MultiplexerMap<String, User>(onFetch: fetchFreely),
+            MultiplexerMap(onFetch: Remote().user), MultiplexerMap(onFetch: Desk().user),
+            MultiplexerMap(onFetch: screen.user), MultiplexerMap(onFetch: nestedUser),
+            MultiplexerMap(cacheKey: "local map", onFetch: screen.user),
+        ]
+        #expect(
+            try await names(maps)
+                == ["static k", "free k", "instance k", "actor k", "main k", "nested k", "main k"]
+        )
+        let runners = [
+            DependentRunner(update: Up.make), DependentRunner(update: makeFreely),
+            DependentRunner(update: Remote().make), DependentRunner(update: Desk().make),
+            DependentRunner(update: screen.make),
+        ]
+        #expect(try await values(runners) == ["token", "free", "instance", "actor", "main"])
+    }
+
+    @Test func `CO-01 everything else that takes a function takes the name of one`() async throws {
+        let zipped = try await zip(Backend.a, Backend.b)
+        #expect(zipped == (1, "b"))
+        let three = try await zip(Backend.a, Backend.b, Backend.c)
+        #expect(three == (1, "b", true))
+        let repeated = try await zip(repeating: Backend.a, Backend.b)
+        #expect(repeated == (1, "b"))
+        let operation = RetryingOperation<String>.running(work: Backend.attempt)
+        await withCheckedContinuation { continuation in
+            operation.completionBlock = { continuation.resume() }
+            operation.start()
+        }
+
+        let fetch = ScriptedFetch<Int>(thereafter: .computed(Backend.number))
+        #expect(try await Multiplexer(onFetch: fetch.callAsFunction).request() == 1)
+        _ = LoopbackServer(handler: Backend.handle)
+        _ = ScriptedTransport(Backend.answer)
+        _ = MuxPolicy(isSilenceable: Backend.isOffline, remembersFailure: Backend.remembers)
+        try await MuxStoreConformance.run(Backend.store)
+    }
+
+    @Test func `CO-01 a client makes multiplexers of requests`() async throws {
+        let client = HTTPClient()
+        let profile = client.multiplexer(cacheKey: "client", GetProfile())
+        let users = client.multiplexerMap(cacheKey: "client map") { (id: String) in GetUserNamed(id: id) }
+        let more = client.multiplexerMap(cacheKey: "client map more", GetUserNamed.init)
+        #expect(profile.cachedValue == nil && users.cachedValue(key: "a") == nil && more.cachedValue(key: "a") == nil)
+    }
+
+    @Test func `CO-03 a closure that only throws is not ambiguous`() async throws {
+        let multiplexers = [
+            Multiplexer<Int> { throw Offline() },
+            Multiplexer<Int> { _ in throw Offline() },
+            Multiplexer<Int>(cacheKey: "throws") { throw Offline() },
+            Multiplexer<Int>(cacheKey: "throws, too") { _ in throw Offline() },
+            Multiplexer<Int>(cacheKey: "throws with a token", dependency: globalOAuth) { _ in throw Offline() },
+        ]
+        for multiplexer in multiplexers {
+            await #expect(throws: Offline.self) { try await multiplexer.request() }
+        }
+        let maps = [
+            MultiplexerMap<String, Int> { _ in throw Offline() },
+            MultiplexerMap<String, Int> { _, _ in throw Offline() },
+            MultiplexerMap<String, Int>(onFetchMany: { _ in throw Offline() }),
+            MultiplexerMap<String, Int>(cacheKey: "throws") { _ in throw Offline() },
+            MultiplexerMap<String, Int>(cacheKey: "throws, too") { _, _ in throw Offline() },
+            MultiplexerMap<String, Int>(cacheKey: "throws with a token", dependency: globalOAuth) { _, _ in
+                throw Offline()
+            },
+        ]
+        for map in maps {
+            await #expect(throws: Offline.self) { try await map.request(key: "k") }
+        }
+        await #expect(throws: RetryError.self) {
+            try await retry(.immediate(maxAttempts: 1)) { _ in throw Offline() } as Int
+        }
+    }
+}
+
+struct GetUserNamed: HTTPRequest {
+    var id: String
+    var endPoint: HTTPEndPoint { .init(scheme: .https, host: "api.domain.com", path: "/users/\(self.id)") }
+    var method: HTTPMethod { .get }
+    typealias Output = User
+}
