@@ -5,7 +5,7 @@ extension FlightEngine {
     func launch(_ flight: FlightID, of key: Key) {
         let (running, work) = self.board.withLock { ($0.running[flight], $0.work) }
         guard let running, let work else { return }
-        let node = self.node(key)
+        let node = self.node(key, flight)
         let name = self.options.name
         let task = self.spawn(name: name, priority: running.priority, for: node) { await work(key, flight) }
         // A caller may have joined, or all may have left, before there was a task to tell.
@@ -36,16 +36,35 @@ extension FlightEngine {
     /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
-        self.board.withLock { board in
+        let (isToBegin, stuck) = self.board.withLock { board -> (Bool, [Waiter]) in
             let wasFenced = board.machines[key]?.flight != flight
             guard board.withMachine(of: key, { $0.worksNow(flight) }) else {
                 board.running[flight] = nil
-                return false
+                return (false, self.waitersMoved(from: flight, of: key, in: &board))
             }
             begins(&board.state, wasFenced)
-            return true
+            return (true, [])
         }
+        self.tellStuck(stuck)
+        return isToBegin
     }
+
+    /// Those who waited for `flight` wait for the current flight of `key` now.
+    ///
+    /// - Returns: Those who would wait for ever, taken out, to be told so.
+    @usableFromInline
+    func waitersMoved(from flight: FlightID, of key: Key, in board: inout Board) -> [Waiter] {
+        guard !FlightGraph.isEmpty, let machine = board.machines[key], let next = machine.currentFlight else {
+            return []
+        }
+        let waiting = Set(machine.currentTickets)
+        let stuck = FlightGraph.moved(waiting, from: self.node(key, flight), to: self.node(key, next))
+        guard !stuck.isEmpty else { return [] }
+        return board.withMachine(of: key) { $0.taken(stuck, from: next) }
+    }
+
+    @usableFromInline
+    func tellStuck(_ waiters: [Waiter]) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
 
     /// What there is for those who wait for a flight before its work begins.
     package struct EarlyAnswers {
@@ -77,6 +96,8 @@ extension FlightEngine {
                 $0.answeredEarly(flight, answered, isOver: early.isOver)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
+            // Not when they notice it: until then they do not wait for what the flight may ask for next.
+            for ticket in answered { FlightGraph.end(FlightGraph.WaitID(self, ticket)) }
             return (Array(zip(waiters, outputs)), isOver ? board.running.removeValue(forKey: flight) : nil)
         }
         ended?.linger?.cancel()
@@ -115,23 +136,25 @@ extension FlightEngine {
         settle: (inout State, Bool) -> Result<Output, any Error>
     ) {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, linger) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?) in
+        let (step, linger, stuck) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?, [Waiter]) in
             let running = board.running.removeValue(forKey: flight)
             let next = self.nextID()
             let action = board.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
-            let step: LandingStep =
-                switch action {
-                case .ignore: .nothing
-                case .commit(let waiters): .wake(waiters, settle(&board.state, true))
-                case .answer(let waiters): .wake(waiters, settle(&board.state, false))
-                case .restart(let next): .restart(next)
-                }
-            if case .restart = step, let running {
-                board.begins(next, of: key, running.priority, until: deadline)
+            var step = LandingStep.nothing
+            var stuck: [Waiter] = []
+            switch action {
+            case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &board)
+            case .commit(let waiters): step = .wake(waiters, settle(&board.state, true))
+            case .answer(let waiters): step = .wake(waiters, settle(&board.state, false))
+            case .restart(let next):
+                step = .restart(next)
+                stuck = self.waitersMoved(from: flight, of: key, in: &board)
+                if let running { board.begins(next, of: key, running.priority, until: deadline) }
             }
-            return (step, running?.linger)
+            return (step, running?.linger, stuck)
         }
         linger?.cancel()
+        self.tellStuck(stuck)
         switch step {
         case .nothing: break
         case .wake(let waiters, let result): Self.wake(waiters, with: result)

@@ -45,6 +45,7 @@ extension FlightEngine {
         let (action, result) = self.board.withLock {
             board -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
             guard let output = instead(&board.state, now) else { return (.ignore, nil) }
+            FlightGraph.end(FlightGraph.WaitID(self, ticket))
             return (board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
         }
         guard let result else { return }
@@ -97,17 +98,21 @@ extension FlightEngine {
     }
 
     private func deadlinesPassed(at now: Moment) {
-        let (waiters, flights) = self.board.withLock { board in
+        let (waiters, stuck, flights) = self.board.withLock { board in
             var waiters: [Waiter] = []
+            var stuck: [Waiter] = []
             var flights: [FlightID] = []
             for (flight, key) in board.deadlines.takeDue(at: now) {
+                let circle = FlightGraph.ticketsInCircle(with: self.node(key, flight))
+                if !circle.isEmpty { stuck += board.withMachine(of: key) { $0.taken(circle, from: flight) } }
                 guard let late = board.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
                 self.options.whenTimedOut?(&board.state, now)
                 waiters += late
                 flights.append(flight)
             }
-            return (waiters, flights)
+            return (waiters, stuck, flights)
         }
+        self.tellStuck(stuck)
         Self.wake(waiters, with: .failure(self.options.timedOut))
         self.cancel(flights)
     }

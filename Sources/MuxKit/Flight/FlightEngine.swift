@@ -58,7 +58,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         package var timedOut: any Error
         /// What becomes of the owner's state when a flight took too long; called under the lock.
         package var whenTimedOut: (@Sendable (inout State, Moment) -> Void)?
-        /// What a caller gets whose wait would never end, because it works for what it would wait for.
+        /// What a caller gets whose wait would never end, because it works for what it would wait for; see ``FlightGraph``.
         @usableFromInline package var wouldDeadlock: any Error
 
         package init(
@@ -166,9 +166,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// Says what does the work of flights that callers do not do themselves; to be called before anybody arrives.
     package func flies(with work: @escaping Work) { self.board.withLock { $0.work = work } }
 
-    /// Names the flights of `key` among those of all engines.
+    /// Names a flight of `key` among those of all engines.
     @inlinable
-    package func node(_ key: Key) -> FlightNode { FlightNode(self, key) }
+    package func node(_ key: Key, _ flight: FlightID) -> FlightNode { FlightNode(self, flight, key) }
 
     /// Looks at or changes the owner's state, without touching flights.
     @inlinable
@@ -246,7 +246,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         joined: (inout State, Bool) -> Void,
         arrived: () -> Void = {}
     ) -> Waiter.LooseEnds? {
-        var wait: (FlightNode, FlightNode)?
+        var wait: FlightGraph.WaitID?
         let deadline = self.options.deadline.map(now.advanced)
         let arrival = self.arrival(
             of: waiter,
@@ -305,12 +305,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         at key: Key,
         leads: Bool,
         until deadline: Moment?,
-        _ wait: inout (FlightNode, FlightNode)?,
+        _ wait: inout FlightGraph.WaitID?,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void
     ) -> Arrival {
         let priority = Task.currentPriority
-        let caller = FlightNode.ofTask
+        let caller = FlightContext.ofTask
         return self.board.withLock { board -> Arrival in
             var patience: (Duration, Instead)?
             switch decide(&board.state) {
@@ -331,11 +331,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return .resume(.success(.lead(ticket)))
             }
             if let caller {
-                let awaited = self.node(key)
-                guard FlightGraph.begin(caller, waitsFor: awaited) else {
+                let flight = board.machines[key]?.flight
+                let id = FlightGraph.WaitID(self, ticket)
+                let awaited = self.node(key, flight ?? ticket)
+                guard FlightGraph.begin(id, of: caller, for: awaited, isNew: flight == nil) else {
                     return .resume(.failure(self.options.wouldDeadlock))
                 }
-                wait = (caller, awaited)
+                wait = id
             }
             switch board.withMachine(of: key, { $0.arrives(waiter, ticket: ticket) }) {
             case .start(let flight):
@@ -364,7 +366,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .some: .linger
             }
         let action = self.board.withLock { board in
-            board.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
+            FlightGraph.end(FlightGraph.WaitID(self, ticket))
+            return board.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
         }
         switch action {
         case .ignore:

@@ -1,67 +1,71 @@
-/// Names what a flight is about, across all engines: one node of the graph of who waits for whom.
+/// Names one flight among those of all engines.
 @usableFromInline
 package struct FlightNode: Sendable, Hashable {
-    /// The flight that the present task works for.
-    @TaskLocal package static var current: FlightNode?
-
-    /// The flight that the present task works for.
-    @usableFromInline static var ofTask: FlightNode? { Self.current }
-
     @usableFromInline let engine: ObjectIdentifier
+    @usableFromInline let flight: FlightID
+    /// What the flight is about; not part of its identity, for after a fence there may be two of one key.
     @usableFromInline let key: any Hashable & Sendable
 
     @inlinable
-    package init(_ engine: AnyObject, _ key: some Hashable & Sendable) {
+    package init(_ engine: AnyObject, _ flight: FlightID, _ key: some Hashable & Sendable) {
         self.engine = ObjectIdentifier(engine)
+        self.flight = flight
         self.key = key
     }
 
     @usableFromInline
-    package static func == (a: FlightNode, b: FlightNode) -> Bool {
-        a.engine == b.engine && AnyHashable(a.key) == AnyHashable(b.key)
-    }
+    package static func == (a: FlightNode, b: FlightNode) -> Bool { a.engine == b.engine && a.flight == b.flight }
 
     @usableFromInline
     package func hash(into hasher: inout Hasher) {
         hasher.combine(self.engine)
-        hasher.combine(AnyHashable(self.key))
+        hasher.combine(self.flight)
+    }
+
+    /// Whether both flights are about the same key of the same engine.
+    func isAboutTheSame(as other: FlightNode) -> Bool {
+        self.engine == other.engine && AnyHashable(self.key) == AnyHashable(other.key)
     }
 }
 
-/// Who waits for whom, among flights whose work asks for other flights.
-///
-/// A circle in it would be a deadlock. Only calls from within a flight's work are noted, so others pay nothing.
+/// For which flight a task works.
 @usableFromInline
-package enum FlightGraph: Sendable {
-    private static let waits = Guarded<[FlightNode: [FlightNode: Int]]>([:])
+@safe package struct FlightContext: Sendable {
+    /// The flight that the present task works for, or that started it; `nil` for none.
+    @TaskLocal package static var current: FlightContext?
 
-    /// Notes that the work of one flight waits for another.
+    /// As ``current``, for inlined code.
+    @usableFromInline static var ofTask: FlightContext? { Self.current }
+
+    let node: FlightNode
+    /// What the work of the flight prefers to run on.
+    private let executor: UnownedTaskExecutor?
+
+    /// Says of the present task that it does the work of a flight.
+    init(_ node: FlightNode) {
+        self.node = node
+        unsafe self.executor = Self.presentExecutor
+    }
+
+    /// Whether the flight cannot end before the present task has: it is the flight's own, or a child of it.
     ///
-    /// - Returns: `false`, and nothing is noted, if the other one waits for it already.
-    @usableFromInline
-    static func begin(_ waiting: FlightNode, waitsFor other: FlightNode) -> Bool {
-        self.waits.withLock { waits in
-            var seen: Set<FlightNode> = []
-            var open = [other]
-            while let node = open.popLast() {
-                if node == waiting { return false }
-                guard seen.insert(node).inserted else { continue }
-                open += waits[node].map { Array($0.keys) } ?? []
-            }
-            waits[waiting, default: [:]][other, default: 0] += 1
-            return true
-        }
+    /// A `Task {}` sees the task-locals of where it was made, but does not inherit the preference for an executor, as children
+    /// do (SE-0417). Whether the flight waits for such a task cannot be told.
+    var isAwaited: Bool {
+        guard let present = unsafe Self.presentExecutor, let own = unsafe self.executor else { return false }
+        return unsafe present == own
     }
 
-    /// Notes that the wait is over.
-    static func end(_ waiting: FlightNode, waitsFor other: FlightNode) {
-        self.waits.withLock { waits in
-            guard let count = waits[waiting]?[other] else { return }
-            waits[waiting]?[other] = count > 1 ? count - 1 : nil
-            if waits[waiting]?.isEmpty ?? false { waits[waiting] = nil }
-        }
+    private static var presentExecutor: UnownedTaskExecutor? {
+        unsafe withUnsafeCurrentTask { unsafe $0?.unownedTaskExecutor }
     }
+}
 
-    /// How many flights wait for others: none at rest.
-    package static var waitingCount: Int { self.waits.withLock { $0.count } }
+/// Where flights do their work: the pool on which all tasks run, under a name of its own.
+///
+/// By that name a task knows whether it is part of a flight, see ``FlightContext/isAwaited``.
+final class FlightExecutor: TaskExecutor {
+    static let shared = FlightExecutor()
+
+    func enqueue(_ job: consuming ExecutorJob) { globalConcurrentExecutor.enqueue(job) }
 }

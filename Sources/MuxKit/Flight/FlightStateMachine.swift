@@ -214,6 +214,13 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return false
     }
 
+    /// Takes out those of a flight who wait under `tickets`; the flight goes on.
+    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> [Waiter] {
+        if self.current?.id == id { return tickets.compactMap { self.current?.waiters.leave($0) } }
+        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return [] }
+        return tickets.compactMap { self.detached[index].waiters.leave($0) }
+    }
+
     // MARK: - Ending
 
     /// What to do with the outcome of a flight.

@@ -48,13 +48,13 @@ package struct FlightWaiter: Sendable {
     /// What ends with a wait; rare.
     @usableFromInline
     package final class LooseEnds: Sendable {
-        /// Which flight works for the caller, and which it waits for.
-        let wait: (FlightNode, FlightNode)?
+        /// What was noted of the wait, for the caller works for a flight.
+        let wait: FlightGraph.WaitID?
         /// What ends the caller's patience.
         let timer: Task<Void, Never>?
 
         @usableFromInline
-        init(wait: (FlightNode, FlightNode)?, timer: Task<Void, Never>?) {
+        init(wait: FlightGraph.WaitID?, timer: Task<Void, Never>?) {
             self.wait = wait
             self.timer = timer
         }
@@ -62,7 +62,7 @@ package struct FlightWaiter: Sendable {
         @usableFromInline
         func tie() {
             self.timer?.cancel()
-            if let wait { FlightGraph.end(wait.0, waitsFor: wait.1) }
+            if let wait { FlightGraph.end(wait) }
         }
     }
 }

@@ -20,6 +20,8 @@ extension Spawn {
         for node: FlightNode,
         _ work: @escaping @Sendable () async -> Void
     ) -> Task<Void, Never> {
-        self(name: name, priority: priority) { await FlightNode.$current.withValue(node) { await work() } }
+        self(name: name, priority: priority, otherwiseOn: FlightExecutor.shared) {
+            await FlightContext.$current.withValue(FlightContext(node)) { await work() }
+        }
     }
 }

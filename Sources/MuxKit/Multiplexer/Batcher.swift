@@ -61,13 +61,12 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     ///
     /// - Throws: ``MuxError/notFound`` if the batch brings none for it, what the fetch threw, or `CancellationError`.
     func value(of key: Key) async throws -> Value {
-        let caller = FlightNode.current
+        let caller = FlightContext.current
         let place = Guarded<Place?>(nil)
-        var awaited: FlightNode?
-        defer { if let caller, let awaited { FlightGraph.end(caller, waitsFor: awaited) } }
+        defer { if let here = place.withLock({ $0 }) { FlightGraph.end(FlightGraph.WaitID(self, here.number)) } }
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { (continuation: Waiter) in
-                let (here, arrival) = self.arrive(key, continuation, caller, &awaited)
+                let (here, arrival) = self.arrive(key, continuation, caller)
                 place.withLock { $0 = here }
                 switch arrival {
                 case .startTimer: self.startTimer(of: here.batch)
@@ -84,8 +83,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private func arrive(
         _ key: Key,
         _ waiter: Waiter,
-        _ caller: FlightNode?,
-        _ awaited: inout FlightNode?
+        _ caller: FlightContext?
     ) -> (Place, Arrival) {
         let priority = Task.currentPriority
         return self.state.withLock { state in
@@ -98,8 +96,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             batch.priority = max(batch.priority, priority)
             state.batches[id] = batch
             // A batch that gathers waits for nobody, so this cannot close a circle.
-            let node = FlightNode(self, id)
-            if let caller, FlightGraph.begin(caller, waitsFor: node) { awaited = node }
+            let wait = FlightGraph.WaitID(self, number)
+            if let caller { _ = FlightGraph.begin(wait, of: caller, for: FlightNode(self, id, id), isNew: false) }
             let isFull = batch.waiters.count >= max(self.batching.maximumSize, 1)
             return (Place(batch: id, number: number), isFull ? .begin : isFirst ? .startTimer : .wait)
         }
@@ -142,10 +140,10 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         var asked: Set<Key> = []
         let keys = closed.waiters.sorted { $0.key < $1.key }.map(\.value.key).filter { asked.insert($0).inserted }
         let fetch = self.fetch
-        let node = FlightNode(self, batch)
-        let task = self.spawn(name: "mux.batch", priority: closed.priority) { [weak self] in
+        let node = FlightNode(self, batch, batch)
+        let task = self.spawn(name: "mux.batch", priority: closed.priority, for: node) { [weak self] in
             do {
-                let values = try await FlightNode.$current.withValue(node) { try await fetch(keys) }
+                let values = try await fetch(keys)
                 self?.end(batch) { key in values[key].map(Result.success) ?? .failure(MuxError.notFound) }
             } catch {
                 self?.end(batch) { _ in .failure(error) }

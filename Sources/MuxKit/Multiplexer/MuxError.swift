@@ -11,6 +11,10 @@ public import Foundation
     case timedOut(after: Duration)
 
     /// The request came from within a fetch that it would have to wait for, directly or through others.
+    ///
+    /// A request of the fetch's own task, or of a child of it (`async let`, a task group), gets this at once. Of a `Task {}` that
+    /// a fetch starts it cannot be told whether the fetch awaits it: its request waits, and gets this if the fetch has still not
+    /// ended after ``MuxPolicy/fetchTimeout``.
     case wouldDeadlock
 
     /// Neither memory nor disk has a value, and the request asked for no more; see ``RequestOptions/cacheOnly``.

@@ -177,10 +177,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var parentEpoch: UInt64 = 0
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
-            let node = self.engine.node(.sole)
-            let caller = FlightNode.current
-            let isNoted = caller.map { FlightGraph.begin($0, waitsFor: node) } ?? false
-            defer { if isNoted, let caller { FlightGraph.end(caller, waitsFor: node) } }
+            let node = self.engine.node(.sole, flight)
+            let wait = FlightGraph.WaitID(self.engine, flight)
+            if let caller = FlightContext.current { _ = FlightGraph.begin(wait, of: caller, for: node, isNew: false) }
+            defer { FlightGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
                 let epoch = self.parentEpoch

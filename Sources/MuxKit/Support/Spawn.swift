@@ -14,13 +14,17 @@ package struct Spawn: Sendable {
     }
 
     /// Starts `operation` in a task that inherits the task-locals of the caller, and its priority unless one is given.
+    ///
+    /// Where nothing decides where tasks run, it runs on `usual`, or on the concurrent pool if that is `nil`.
     @discardableResult
     package func callAsFunction(
         name: String,
         priority: TaskPriority? = nil,
+        otherwiseOn usual: (any TaskExecutor)? = nil,
         _ operation: @escaping @Sendable @concurrent () async -> Void
     ) -> Task<Void, Never> {
-        Task(name: name, executorPreference: self.executor ?? Self.schedule, priority: priority, operation: operation)
+        let executor = self.executor ?? Self.schedule ?? usual
+        return Task(name: name, executorPreference: executor, priority: priority, operation: operation)
     }
 }
 
@@ -47,16 +51,17 @@ package func shieldedFromCancellation<Success: Sendable>(
 ) async throws -> Success {
     // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
     let schedule = isolation == nil ? Spawn.schedule : nil
+    let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in
         schedule?.awaitArrival()
         let task = Task {
             _ = isolation
-            return try await withTaskExecutorPreference(schedule) {
+            return try await withTaskExecutorPreference(executor) {
                 _ = isolation
                 // An optimised build stays on the thread that it is on unless it has to wait.
                 if let schedule { await withCheckedContinuation { turn in schedule.later { turn.resume() } } }
                 defer { schedule?.awaitArrival() }
-                return try await FlightNode.$current.withValue(flight ?? FlightNode.current) {
+                return try await FlightContext.$current.withValue(flight.map(FlightContext.init) ?? .current) {
                     _ = isolation
                     return try await operation()
                 }
