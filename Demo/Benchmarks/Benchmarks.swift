@@ -23,6 +23,7 @@ struct Benchmarks {
         BenchmarkGroup("memory", "What a map takes in memory", MemoryGroup.rows),
         BenchmarkGroup("eviction", "Hit ratio, 10,000 of 1,000,000 keys", EvictionGroup.rows),
         BenchmarkGroup("save", "Saving 10,000 entries of 1 KB, safe from a power cut", SaveGroup.rows),
+        BenchmarkGroup("million", "What is done to a map of 1,000,000, and the hits beside it", MillionGroup.rows),
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
         BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),

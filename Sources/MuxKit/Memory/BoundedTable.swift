@@ -57,6 +57,14 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package var isOverBound: Bool { !self.fits(0, 0) }
 
+    /// Whether there are several times as many elements as the bound permits, or at several times the cost.
+    @usableFromInline
+    package var isFarOverBound: Bool {
+        let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
+        if !overflow, self.count > count + 1_024 { return true }
+        return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
+    }
+
     /// How many elements the arrays have room for.
     package var room: Int { self.order.capacity }
 
@@ -168,13 +176,33 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @discardableResult
     package mutating func remove(_ key: Key) -> Element? { self.remove(at: self.place(of: key)) }
 
-    /// Removes all elements that `isUnwanted` names.
-    package mutating func removeAll(where isUnwanted: (Key, Element) -> Bool) {
-        // From the end: the one that takes a freed place was asked about already.
-        for number in self.keys.indices.reversed()
-        where isUnwanted(self.keys[number], self.elements[number]) {
+    /// Removes, of at most `count` elements, those that `isUnwanted` names.
+    ///
+    /// From the end: the one that takes a freed place was asked about already.
+    ///
+    /// - Returns: Where to go on, as `place` of the next call; `nil` at the end. What comes in between is left out.
+    package mutating func removeAll(
+        before place: Int?,
+        atMost count: Int,
+        where isUnwanted: (Key, Element) -> Bool
+    ) -> Int? {
+        let end = min(place ?? self.count, self.count)
+        let start = max(0, end - count)
+        for number in (start..<end).reversed() where isUnwanted(self.keys[number], self.elements[number]) {
             self.remove(number)
         }
+        return start > 0 ? start : nil
+    }
+
+    /// At most `count` of the keys.
+    ///
+    /// From the end, so that none is missed whose place changes because another one goes.
+    ///
+    /// - Returns: The keys, and where to go on, as `place` of the next call; `nil` at the end.
+    package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
+        let end = min(place ?? self.count, self.count)
+        let start = max(0, end - count)
+        return (Array(self.keys[start..<end]), start > 0 ? start : nil)
     }
 
     /// Removes all elements, and forgets all evictions.

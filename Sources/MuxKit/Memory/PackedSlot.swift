@@ -12,6 +12,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         @usableFromInline let trouble: Slot<Value>.Trouble?
         /// The time to live, if 64 bits of nanoseconds cannot say it.
         @usableFromInline let timeToLive: Duration?
+        /// When the entry came, if it was renewed and has kept its revision.
+        @usableFromInline let sequence: UInt64?
 
         @usableFromInline
         init(
@@ -19,18 +21,20 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             renewalAge: Duration?,
             stale: StaleLimits,
             trouble: Slot<Value>.Trouble?,
-            timeToLive: Duration?
+            timeToLive: Duration?,
+            sequence: UInt64?
         ) {
             self.validator = validator
             self.renewalAge = renewalAge
             self.stale = stale
             self.trouble = trouble
             self.timeToLive = timeToLive
+            self.sequence = sequence
         }
     }
 
     @inlinable
-    static var flagBits: UInt64 { 5 }
+    static var flagBits: UInt64 { 6 }
     @inlinable
     static var dirty: UInt64 { 1 }
     @inlinable static var refreshed: UInt64 { 2 }
@@ -38,11 +42,12 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     static var persistent: UInt64 { 8 }
     @inlinable static var renewsAhead: UInt64 { 16 }
+    @inlinable static var expendable: UInt64 { 32 }
 
     @usableFromInline package let value: Value
     @usableFromInline let fetchedAt: Moment
     @usableFromInline let timeToLive: Int64
-    /// The revision, and five flags: a table that makes a change per nanosecond wraps in 18 years.
+    /// The revision, and six flags: a table that makes a change per nanosecond wraps in 9 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let rarities: Rarities?
 
@@ -62,9 +67,10 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             | (slot.isRemovalPending ? Self.removalPending : 0)
             | (entry.isPersistent ? Self.persistent : 0)
             | (entry.renewalAge != nil ? Self.renewsAhead : 0)
+            | (entry.isExpendable ? Self.expendable : 0)
         let isPlain =
             entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits() && slot.trouble == nil
-            && isExact
+            && isExact && entry.sequence == entry.revision
         self.rarities =
             isPlain
             ? nil
@@ -73,25 +79,41 @@ package struct PackedSlot<Value: Sendable>: Sendable {
                 renewalAge: entry.renewalAge,
                 stale: entry.stale,
                 trouble: slot.trouble,
-                timeToLive: isExact ? nil : entry.timeToLive
+                timeToLive: isExact ? nil : entry.timeToLive,
+                sequence: entry.sequence == entry.revision ? nil : entry.sequence
             )
     }
+
+    /// When the entry came, see ``Slot/Entry/sequence``.
+    @inlinable
+    var sequence: UInt64 { self.rarities?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
     /// Whether the entry is fresh for a request without options, and not to be renewed ahead of time.
     ///
     /// Says no in the rare cases that only ``Freshness`` can tell.
+    ///
+    /// - Parameters:
+    ///   - now: The time.
+    ///   - refresh: The number of the last refresh of everything.
+    /// - Returns: Whether it is.
     @inlinable
-    func isHit(at now: Moment) -> Bool {
+    func isHit(at now: Moment, since refresh: UInt64 = 0) -> Bool {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
+        // The revision says it of all but those that were renewed.
+        guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
         return max(age, 0) < self.timeToLive && !overflow
     }
 
-    /// Whether the slot may not be evicted: the disk has yet to hear of it.
+    /// Whether the slot may not be evicted: the disk has yet to hear of it, and has not refused to.
     @inlinable
-    package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.removalPending) != 0 }
+    package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.expendable) == Self.dirty }
 
-    /// Whether a fetch has to come before the entry is fresh again.
+    /// Whether the disk does not have the entry yet.
+    @inlinable
+    package var isDirty: Bool { self.revisionAndFlags & Self.dirty != 0 }
+
+    /// Whether the slot was refreshed by itself.
     @inlinable
     package var isRefreshed: Bool { self.revisionAndFlags & Self.refreshed != 0 }
 
@@ -109,20 +131,23 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             stale: self.rarities?.stale ?? StaleLimits(),
             validator: self.rarities?.validator,
             revision: self.revisionAndFlags >> Self.flagBits,
-            isDirty: self.revisionAndFlags & Self.dirty != 0,
-            isPersistent: self.revisionAndFlags & Self.persistent != 0
+            sequence: self.sequence,
+            isDirty: self.isDirty,
+            isPersistent: self.revisionAndFlags & Self.persistent != 0,
+            isExpendable: self.revisionAndFlags & Self.expendable != 0
         )
     }
 }
 
 extension Slot {
-    /// The slot that was packed.
+    /// The slot that was packed, after the refresh of everything with that number.
     @inlinable
-    package init(_ packed: PackedSlot<Value>) {
+    package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
+        let trouble = packed.trouble
         self.init(
             entry: packed.entry,
-            isRefreshed: packed.isRefreshed,
-            trouble: packed.trouble,
+            isRefreshed: packed.isRefreshed || packed.sequence < refresh,
+            trouble: trouble.map { $0.sequence < refresh } ?? false ? nil : trouble,
             isRemovalPending: packed.isRemovalPending
         )
     }

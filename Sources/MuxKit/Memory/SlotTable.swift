@@ -6,11 +6,19 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline package typealias Key = ExactKey<RawKey>
 
     @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
-    @usableFromInline var marks: [Key: Slot<Value>] = [:]
-    @usableFromInline var refreshMarkCount = 0
+    /// Absent entries that the disk may take for fresh though they were refreshed.
+    @usableFromInline var refreshes: Set<Key> = []
+    /// Absent entries that the disk may still have though they were cleared.
+    @usableFromInline var removals: Set<Key> = []
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.Trouble>
+    /// The keys of all slots that a save has something to do for, and perhaps of some others.
+    ///
+    /// A table, for its keys can be gone through in portions while they change.
+    @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
+    /// The number of the last refresh of everything: what came before it is stale.
+    @usableFromInline var lastRefresh: UInt64 = 0
     @usableFromInline let costLimit: MuxCostLimit?
-    private let isPersistent: Bool
+    @usableFromInline let isPersistent: Bool
 
     /// An empty table.
     ///
@@ -30,7 +38,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package var entryCount: Int { self.table.count }
 
     /// How many absent entries are marked.
-    package var markCount: Int { self.marks.count }
+    package var markCount: Int { self.refreshes.count + self.removals.subtracting(self.refreshes).count }
 
     /// How many failures are remembered of keys that have no entry.
     package var failureCount: Int { self.failures.count }
@@ -38,9 +46,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @inlinable
     package mutating func hit(_ key: Key, at now: Moment) -> Value? {
         // In place: a copy of the slot, or of an array, would be counted in and out again.
-        guard let number = self.table.place(of: key).hit?.number, self.table.elements[number].isHit(at: now) else {
-            return nil
-        }
+        guard let number = self.table.place(of: key).hit?.number,
+            self.table.elements[number].isHit(at: now, since: self.lastRefresh)
+        else { return nil }
         self.table.order.touched(number)
         return self.table.elements[number].value
     }
@@ -58,14 +66,17 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @inlinable
     func slot(of key: Key, at place: BoundedTable<Key, PackedSlot<Value>>.Place) -> Slot<Value>? {
-        if let packed = self.table.element(at: place) { return Slot(packed) }
-        let mark = self.marks.isEmpty ? nil : self.marks[key]
-        guard self.failures.count > 0, let failure = self.failures.peek(key) else { return mark }
+        if let packed = self.table.element(at: place) { return Slot(packed, since: self.lastRefresh) }
+        let isRefreshed = !self.refreshes.isEmpty && self.refreshes.contains(key)
+        let isRemovalPending = !self.removals.isEmpty && self.removals.contains(key)
+        let failure = self.failures.count > 0 ? self.failures.peek(key) : nil
+        guard isRefreshed || isRemovalPending || failure != nil else { return nil }
         return Slot(
             entry: nil,
-            isRefreshed: mark?.isRefreshed ?? false,
+            isRefreshed: isRefreshed,
             trouble: failure,
-            isRemovalPending: mark?.isRemovalPending ?? false
+            isRemovalPending: isRemovalPending,
+            isRefreshOwed: isRefreshed
         )
     }
 
@@ -80,9 +91,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         var slot = former ?? Slot()
         let result = body(&slot)
         // Marks first: an eviction that follows may leave one of its own, on this key too.
-        let isMark = slot.entry == nil && (slot.isRefreshed || slot.isRemovalPending)
-        if isMark || !self.marks.isEmpty { self.setMark(isMark ? slot.mark : nil, of: key) }
-        let failure = slot.entry == nil ? slot.trouble : nil
+        let isAbsent = slot.entry == nil
+        let isRemovalPending = isAbsent && slot.isRemovalPending
+        self.setMarks(isRefreshed: isAbsent && slot.isRefreshed, isRemovalPending: isRemovalPending, of: key)
+        if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key) }
+        let failure = isAbsent ? slot.trouble : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
             self.table.remove(at: place)
@@ -93,15 +106,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let keep = { (key: Key, packed: PackedSlot<Value>) in lost.append((key, packed)) }
         self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
         for (key, packed) in lost {
-            self.leaveMark(of: packed, on: key)
-            evicted(key, Slot(packed))
+            self.leaveMarks(of: packed, on: key)
+            evicted(key, Slot(packed, since: self.lastRefresh))
         }
         return result
-    }
-
-    @usableFromInline
-    package var keys: [Key] {
-        Array(self.table.keys) + self.marks.keys + self.failures.keys.filter { self.marks[$0] == nil }
     }
 
     @usableFromInline
@@ -116,43 +124,81 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     }
 
     @inlinable
-    package var hasTooManyMarks: Bool {
-        self.table.maximumCount.map { self.refreshMarkCount > max($0, 64) } ?? false
-    }
-
-    @inlinable
     package var isOverBound: Bool { self.table.isOverBound }
 
+    @inlinable
+    package var isFarOverBound: Bool { self.table.isFarOverBound }
+
+    // MARK: - Going through all
+
+    @inlinable
+    package static var hasManyKeys: Bool { true }
+
     @usableFromInline
-    package mutating func removeMarks() {
-        self.marks = self.marks.filter(\.value.isRemovalPending)
-        self.refreshMarkCount = self.marks.values.count(where: \.isRefreshed)
+    package mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void) {
+        self.lastRefresh = number
+        removed(self.removeMarks())
+        guard self.failures.count > 0 else { return }
+        removed(self.failures)
+        self.failures = BoundedTable(maximumCount: self.table.maximumCount)
     }
 
     @usableFromInline
-    package mutating func removeClean() -> [Value] {
-        var values: [Value] = []
-        var lost: [(Key, PackedSlot<Value>)] = []
-        self.table.removeAll { key, packed in
-            guard !packed.isPinned else { return false }
-            values.append(packed.value)
-            if packed.isRefreshed { lost.append((key, packed)) }
+    package func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
+        self.unsaved.keys(before: place, atMost: count)
+    }
+
+    @usableFromInline
+    package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
+        // Places of failures are negative, and come last.
+        if let place, place < 0 {
+            let (keys, next) = self.failures.keys(before: ~place, atMost: count)
+            return (keys, next.map { ~$0 })
+        }
+        let (keys, next) = self.table.keys(before: place, atMost: count)
+        return (keys, next ?? (self.failures.count > 0 ? ~self.failures.count : nil))
+    }
+
+    @usableFromInline
+    package mutating func removeClean(keeping count: Int) -> SlotTable? {
+        guard self.unsaved.count <= count else { return nil }
+        let former = self
+        self.table = BoundedTable(maximumCount: former.table.maximumCount, maximumCost: former.table.maximumCost)
+        for key in former.unsaved.keys {
+            guard let packed = former.table.peek(key), packed.isDirty || packed.isRemovalPending else { continue }
+            let cost = self.costLimit?.cost(of: packed.value) ?? 0
+            // What cannot be evicted stays in any case; the others fitted before.
+            self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
+        }
+        return former
+    }
+
+    @usableFromInline
+    package mutating func removeClean(
+        before place: Int?,
+        atMost count: Int,
+        removed: (Key, Slot<Value>) -> Void
+    ) -> Int? {
+        self.table.removeAll(before: place, atMost: count) { key, packed in
+            guard !packed.isDirty, !packed.isRemovalPending else { return false }
+            removed(key, Slot(packed))
             return true
         }
-        for (key, packed) in lost { self.leaveMark(of: packed, on: key) }
-        return values
     }
 
     /// What is wrong, if anything.
     package func violation() -> String? {
         if let violation = self.table.violation() { return violation }
         if let violation = self.failures.violation() { return violation }
+        if let violation = self.unsaved.violation() { return violation }
         if self.failures.keys.contains(where: { self.table.peek($0) != nil }) { return "a failure beside an entry" }
-        if self.marks.values.contains(where: { $0.entry != nil || $0.trouble != nil || $0.isVacant }) {
-            return "a mark that is none"
+        let marks = self.refreshes.union(self.removals)
+        if !self.isPersistent, !marks.isEmpty { return "a mark of what no disk has" }
+        if marks.contains(where: { self.table.peek($0) != nil }) { return "a mark beside an entry" }
+        let unsaved = self.table.keys.filter { self.slot(of: $0)?.isUnsaved ?? false } + marks
+        if self.isPersistent, unsaved.contains(where: { self.unsaved.peek($0) == nil }) {
+            return "a save would not hear of everything"
         }
-        if self.marks.values.count(where: \.isRefreshed) != self.refreshMarkCount { return "marks are miscounted" }
-        if self.marks.keys.contains(where: { self.table.peek($0) != nil }) { return "a mark beside an entry" }
         return nil
     }
 
@@ -176,30 +222,39 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
     }
 
-    // MARK: - Marks
-
-    /// What is on disk of an entry that left memory is still to be stale when it is read.
-    @usableFromInline
-    mutating func leaveMark(of packed: PackedSlot<Value>, on key: Key) {
-        guard self.isPersistent, packed.isRefreshed else { return }
-        var mark = Slot<Value>()
-        mark.refreshed()
-        self.setMark(mark, of: key)
-    }
+    // MARK: - What the disk has yet to hear of
 
     @usableFromInline
-    mutating func setMark(_ mark: Slot<Value>?, of key: Key) {
+    mutating func setUnsaved(_ isUnsaved: Bool, _ key: Key) {
         // Where there is no disk, an absent entry cannot come back, and there is nothing to remember.
-        let mark = self.isPersistent ? mark : nil
-        let former = mark.map { self.marks.updateValue($0, forKey: key) } ?? self.marks.removeValue(forKey: key)
-        self.refreshMarkCount += (mark?.isRefreshed ?? false ? 1 : 0) - (former?.isRefreshed ?? false ? 1 : 0)
+        if isUnsaved, self.isPersistent { self.unsaved.insert((), of: key) } else { self.unsaved.remove(key) }
     }
-}
 
-extension Slot {
-    /// What is to be remembered of a slot without an entry, besides a failure.
-    @usableFromInline var mark: Slot {
-        Slot(entry: nil, isRefreshed: self.isRefreshed, trouble: nil, isRemovalPending: self.isRemovalPending)
+    @inlinable
+    mutating func setMarks(isRefreshed: Bool, isRemovalPending: Bool, of key: Key) {
+        guard self.isPersistent else { return }
+        if isRefreshed { self.refreshes.insert(key) } else if !self.refreshes.isEmpty { self.refreshes.remove(key) }
+        if isRemovalPending { self.removals.insert(key) } else if !self.removals.isEmpty { self.removals.remove(key) }
+    }
+
+    /// What the disk has of an entry that left memory unsaved is out of date, and what was cleared there is still cleared.
+    @usableFromInline
+    mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key) {
+        self.setMarks(isRefreshed: packed.isDirty, isRemovalPending: packed.isRemovalPending, of: key)
+        self.setUnsaved(packed.isDirty || packed.isRemovalPending, key)
+    }
+
+    @inlinable
+    package var hasTooManyMarks: Bool {
+        self.refreshes.count > max(min(self.table.maximumCount ?? .max, 65_536), 64)
+    }
+
+    @usableFromInline
+    package mutating func removeMarks() -> any Sendable {
+        let former = self.refreshes
+        // Those of their keys that a save need not hear of any more are found out when it asks.
+        self.refreshes = []
+        return former
     }
 }
 

@@ -3,27 +3,52 @@ import Foundation
 extension MultiplexerCore {
     // MARK: - Loading
 
+    /// What is known of an entry before the disk is asked for it.
+    @usableFromInline
+    struct DiskLook: Sendable {
+        /// Whether the entry was refreshed, and the disk may not know it yet.
+        let isRefreshed: Bool
+        /// See ``State/clears`` and ``State/session``.
+        let clears: UInt64
+        let session: UInt64
+    }
+
+    /// What the disk has.
+    @usableFromInline
+    struct Loaded: Sendable {
+        var entry: Slot<Value>.Entry
+        /// The time of day at which it was fetched.
+        let fetchedAt: Date
+        /// Whether the disk knows that it was refreshed.
+        let isRefreshed: Bool
+    }
+
     /// Whether the disk may be asked for `key`: memory has no entry, and nothing that was cleared can be found there.
-    func mayRead(_ key: Key) -> Bool {
+    @usableFromInline
+    func look(for key: Key) -> DiskLook? {
         self.engine.withState { state in
-            guard !state.isDomainRemovalPending else { return false }
-            guard let slot = state.slots.slot(of: key) else { return true }
-            return slot.entry == nil && !slot.isRemovalPending
+            let slot = state.slots.slot(of: key)
+            guard !state.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
+                return nil
+            }
+            return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
         }
     }
 
     /// Reads the entry of `key` from disk, without touching memory.
     ///
     /// - Returns: The entry; `nil` if there is none that can be used.
-    func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Slot<Value>.Entry? {
+    @usableFromInline
+    func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Loaded? {
         let start = self.repository.time.now
-        func failed() -> Slot<Value>.Entry? {
+        func failed() -> Loaded? {
             self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
             return nil
         }
         let stored: MuxStoredEntry
         do {
             guard let found = try await self.repository.load(persistence.name(of: key)) else { return nil }
+            try await self.readRefresh(persistence)
             stored = found
         } catch {
             return failed()
@@ -61,17 +86,28 @@ extension MultiplexerCore {
             entry.stale.whileRevalidate = .zero
             entry.isDirty = true
         }
-        return entry
+        return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
+    }
+
+    /// Asks the disk for the last refresh of everything, before the first entry from there is used.
+    private func readRefresh(_ persistence: Persistence<Key, Value>) async throws {
+        guard Slots.hasManyKeys else { return }
+        let session = self.engine.withState { $0.diskRefresh.isRead ? nil : $0.session }
+        guard let session else { return }
+        let found = try await self.repository.load(persistence.refreshName)
+        self.engine.withState { if $0.session == session { $0.diskRefresh.read(found) } }
     }
 
     /// Takes over an entry from disk, where memory knows nothing newer.
     ///
     /// - Returns: The slot, which the table may not have had room for; `nil` if the disk is not to be believed.
-    func adopt(_ entry: Slot<Value>.Entry, of key: Key, in state: inout State) -> Slot<Value>? {
+    func adopt(_ loaded: Loaded, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.isDomainRemovalPending else { return nil }
-        var entry = entry
-        entry.revision = state.nextRevision()
-        let isFromBefore = state.isFromBeforeRefresh(entry)
+        var entry = loaded.entry
+        entry.sequence = state.nextRevision()
+        entry.revision = entry.sequence
+        // A refresh may have been written to disk since it was asked, and be forgotten here.
+        let isFromBefore = look.isRefreshed || state.isFromBeforeRefresh(loaded)
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
             return slot
@@ -82,20 +118,22 @@ extension MultiplexerCore {
     func loadCachedEntry(_ key: Key) async -> MuxEntry<Value>? {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
-        guard let persistence, self.mayRead(key) else { return nil }
-        let session = self.engine.withState { $0.session }
+        guard let persistence, let look = self.look(for: key) else { return nil }
         let loaded = await self.load(key, persistence)
         let now = self.repository.time.now
-        return self.engine.withState { state in
-            var slot = state.slots.slot(of: key) ?? Slot()
-            // What came meanwhile is newer.
-            guard slot.entry == nil, let loaded, state.session == session, !state.isDomainRemovalPending else {
-                return slot.snapshot(at: now, source: .memory)
+        let (entry, isAdopted) = self.engine.withState { state -> (MuxEntry<Value>?, Bool) in
+            let slot = state.slots.slot(of: key)
+            // What came meanwhile is newer, and what was cleared meanwhile may be this.
+            guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
+                return (slot?.snapshot(at: now, source: .memory), false)
             }
-            // Not put into memory: only a flight, which a fence can stop, does that.
-            slot.loaded(loaded, fromBeforeRefresh: state.isFromBeforeRefresh(loaded))
-            return slot.snapshot(at: now, source: .disk)
+            return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
+        if isAdopted {
+            self.watchers.changed(key)
+            self.letGoOfEvicted()
+        }
+        return entry
     }
 
     // MARK: - Clearing
@@ -104,19 +142,26 @@ extension MultiplexerCore {
     func clear(_ key: Key) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
-            _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
-            self.watchers.changed(key)
-            self.letGoOfEvicted()
+            self.forget(key, alsoOnDisk: false)
             return MuxClearReport()
         }
         let name = self.persistence?.name(of: key)
         return await self.repository.inLane {
             if let name { self.repository.tellOthers(.entries(domain: name.domain, keys: [name.key]), but: self) }
-            _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: true) } }
-            self.watchers.changed(key)
-            self.letGoOfEvicted()
+            self.forget(key, alsoOnDisk: true)
             return await self.remove([key])
         }
+    }
+
+    /// Forgets the entry of `key` in memory.
+    private func forget(_ key: Key, alsoOnDisk: Bool) {
+        let former = self.engine.fence(key) { state in
+            state.clears &+= 1
+            return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
+        }
+        withExtendedLifetime(former) {}
+        self.watchers.changed(key)
+        self.letGoOfEvicted()
     }
 
     /// Tells the disk to forget the entries of `keys`; in the lane.
@@ -124,11 +169,10 @@ extension MultiplexerCore {
         guard let persistence else { return MuxClearReport() }
         do {
             try await self.repository.remove(keys.map(persistence.name(of:)))
-            self.engine.withState { state in
-                for key in keys { state.withSlot(of: key) { $0.removedFromDisk() } }
-                state.newerOnDisk.subtract(keys)
+            self.inPortions(keys) { state, key in
+                state.withSlot(of: key) { $0.removedFromDisk() }
+                state.newerOnDisk.remove(key)
             }
-            self.letGoOfEvicted()
             return MuxClearReport()
         } catch {
             return MuxClearReport(failures: [error])
@@ -146,6 +190,7 @@ extension MultiplexerCore {
             if let domain = self.persistence?.domain { self.repository.tellOthers(.domain(domain), but: self) }
             _ = self.engine.fenceAll { state in
                 state.isDomainRemovalPending = true
+                state.clears &+= 1
                 return state.slots.removeAll()
             }
             self.watchers.changedAll()
@@ -158,26 +203,24 @@ extension MultiplexerCore {
         guard let persistence else { return MuxClearReport() }
         do {
             try await self.repository.removeAll(domain: persistence.domain)
-            self.engine.withState { state in
-                guard state.isDomainRemovalPending else { return }
-                state.isDomainRemovalPending = false
-                state.refreshedOnDisk = nil
-                state.newerOnDisk = []
-                // What was saved since the first try has gone with the rest.
-                for key in state.slots.keys { state.withSlot(of: key) { $0.lostOnDisk() } }
+            // What was saved since the first try has gone with the rest.
+            let saved = self.engine.withState { state in
+                defer { state.savedDuringRemoval = [] }
+                return state.savedDuringRemoval
             }
-            self.letGoOfEvicted()
+            self.inPortions(Array(saved)) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+            let former = self.engine.withState { state in
+                state.isDomainRemovalPending = false
+                state.diskRefresh.removed()
+                defer { state.newerOnDisk = [] }
+                return state.newerOnDisk
+            }
+            withExtendedLifetime(former) {}
             return MuxClearReport()
         } catch {
             return MuxClearReport(failures: [error])
         }
     }
-}
-
-/// What the disk still has although it was cleared.
-private enum OwedRemoval<Key: Sendable>: Sendable {
-    case everything
-    case keys([Key])
 }
 
 extension MultiplexerCore: SessionParticipant {
@@ -189,11 +232,15 @@ extension MultiplexerCore: SessionParticipant {
 
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
+            let former = (state.newerOnDisk, state.unseenOnDisk, state.savedDuringRemoval)
             state.session &+= 1
-            state.refreshedOnDisk = nil
+            state.diskRefresh = DiskRefresh()
             state.isDomainRemovalPending = false
             state.newerOnDisk = []
-            return (.failure(MuxError.sessionEnded), state.slots.removeAll())
+            state.unseenOnDisk = []
+            state.savedDuringRemoval = []
+            state.lostCount = 0
+            return (.failure(MuxError.sessionEnded), (state.slots.removeAll(), former))
         }
         withExtendedLifetime(former) {}
         return {
@@ -204,7 +251,10 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     package func signOutCompleted() {
-        let former = self.engine.fenceAll { $0.slots.removeAll() }
+        let former = self.engine.fenceAll { state in
+            state.clears &+= 1
+            return state.slots.removeAll()
+        }
         withExtendedLifetime(former) {}
         self.watchers.changedAll()
     }
@@ -216,17 +266,22 @@ extension MultiplexerCore: SessionParticipant {
         switch cleared {
         case .domain(let domain):
             guard domain == persistence.domain else { return }
-            _ = self.engine.fenceAll { $0.slots.removeAll() }
+            _ = self.engine.fenceAll { state in
+                state.clears &+= 1
+                return state.slots.removeAll()
+            }
             self.watchers.changedAll()
         case .entries(let domain, let keys):
             guard domain == persistence.domain else { return }
             let gone = Set(keys)
-            let known = Set(self.engine.keysInFlight + self.engine.withState { $0.slots.keys })
-            for key in known where gone.contains(persistence.text(key)) {
-                _ = self.engine.fence(key) { state in state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) } }
-                self.watchers.changed(key)
-            }
-            self.letGoOfEvicted()
+            var concerned = Set(self.engine.keysInFlight.filter { gone.contains(persistence.text($0)) })
+            var place: Int?
+            repeat {
+                let (known, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+                concerned.formUnion(known.filter { gone.contains(persistence.text($0)) })
+                place = next
+            } while place != nil
+            for key in concerned { self.forget(key, alsoOnDisk: false) }
         }
     }
 
@@ -236,31 +291,47 @@ extension MultiplexerCore: SessionParticipant {
         guard let persistence else { return UnsavedEntries() }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
-        let (entries, unchanged, owed) = self.engine.withState { state in
-            var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
-            var unchanged = 0
-            var owed: [Key] = []
-            for key in state.slots.keys {
-                guard let slot = state.slots.slot(of: key) else { continue }
-                if slot.isRemovalPending { owed.append(key) }
-                guard let entry = slot.entry else { continue }
-                if entry.isDirty { dirty.append((key, entry, slot.isRefreshed)) } else { unchanged += 1 }
-            }
-            return (dirty, unchanged, state.isDomainRemovalPending ? OwedRemoval.everything : .keys(owed))
-        }
-        let dirty = entries.map { key, entry, isRefreshed in
+        let unsaved = self.collect()
+        var entries = UnsavedEntries()
+        entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
             return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
         }
-        var unsaved = UnsavedEntries(dirty: dirty, unchanged: unchanged)
-        switch owed {
-        case .everything:
-            unsaved.repair = { await self.removeDomain() }
-        case .keys(let keys) where !keys.isEmpty:
-            unsaved.repair = { await self.remove(keys) }
-        case .keys:
-            break
-        }
+        entries.unchanged = max(0, self.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
+        return entries
+    }
+
+    /// What the disk has yet to hear of.
+    private struct Unsaved {
+        var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
+        /// How many entries are dirty, those included that may not be written yet.
+        var dirtyCount = 0
+        var removals: [Key] = []
+        var refreshes: [Key] = []
+    }
+
+    /// Goes through what changed, a few at a time.
+    private func collect() -> Unsaved {
+        var unsaved = Unsaved()
+        var seen: Set<Key> = []
+        var place: Int?
+        repeat {
+            let (slots, next) = self.engine.withState { state in
+                let (keys, next) = state.slots.unsavedKeys(before: place, atMost: Self.portion)
+                let slots = keys.compactMap { key in
+                    state.slots.slot(of: key).map { (key, $0, isSeen: !state.unseenOnDisk.contains(key)) }
+                }
+                return (slots, next)
+            }
+            for (key, slot, isSeen) in slots where seen.insert(key).inserted {
+                if slot.isRemovalPending { unsaved.removals.append(key) }
+                if slot.isRefreshOwed { unsaved.refreshes.append(key) }
+                guard let entry = slot.entry, entry.isDirty else { continue }
+                unsaved.dirtyCount += 1
+                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) }
+            }
+            place = next
+        } while place != nil
         return unsaved
     }
 
@@ -271,34 +342,118 @@ extension MultiplexerCore: SessionParticipant {
         fetchedAt: Date,
         _ persistence: Persistence<Key, Value>
     ) -> UnsavedEntry {
-        // What a refresh made stale is stale after a relaunch, too.
-        let timeToLive = isRefreshed ? .zero : max(entry.timeToLive, .zero)
         let name = persistence.name(of: key)
-        let schemaVersion = self.policy.schemaVersion
+        let (schemaVersion, staleIfError) = (self.policy.schemaVersion, self.policy.staleIfError)
         return UnsavedEntry(
             name: name,
             fetchedAt: entry.fetchedAt,
             encode: { sessionEpoch in
-                MuxStoredEntry(
+                let stored = MuxStoredEntry(
                     name: name,
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
                     fetchedAt: fetchedAt,
-                    timeToLive: timeToLive,
+                    timeToLive: max(entry.timeToLive, .zero),
                     validator: entry.validator,
                     staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     payload: try persistence.encode(entry.value)
                 )
+                // What a refresh made stale is stale after a relaunch, too.
+                return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
             },
             isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
             markSaved: {
                 self.engine.withState { state in
                     guard state.slots.slot(of: key) != nil else { return }
                     state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
+                    state.cannotWrite = false
+                    if state.isDomainRemovalPending { state.savedDuringRemoval.insert(key) }
+                }
+                self.letGoOfEvicted()
+            },
+            markFailed: {
+                self.engine.withState { state in
+                    guard state.slots.slot(of: key) != nil else { return }
+                    state.withSlot(of: key) { $0.notSaved(entry) }
                 }
                 self.letGoOfEvicted()
             }
         )
+    }
+
+    package func takeLosses() -> Int { self.engine.withState { $0.takeLosses() } }
+
+    // MARK: - What comes before a save
+
+    package func makeGood() async -> [any Error] {
+        guard let persistence else { return [] }
+        let unsaved = self.collect()
+        var failures: [any Error] = []
+        if self.engine.withState({ $0.isDomainRemovalPending }) {
+            failures += await self.removeDomain().failures
+        } else if !unsaved.removals.isEmpty {
+            failures += await self.remove(unsaved.removals).failures
+        }
+        // While everything that was cleared may still be there, nothing of it is to be looked at.
+        guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return failures }
+        do {
+            try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
+            try await self.saveRefreshes(unsaved.refreshes, persistence)
+        } catch {
+            failures.append(error)
+        }
+        do {
+            try await self.lookForNewer(persistence)
+        } catch {
+            failures.append(error)
+        }
+        return failures
+    }
+
+    /// Tells the disk when everything was refreshed last.
+    ///
+    /// With every save, so that a store which gives up what was not used for long does not give up this.
+    private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws {
+        let refresh = self.engine.withState { $0.diskRefresh }
+        guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
+        // Another process may have refreshed later.
+        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName))
+        let latest = max(date, known ?? date)
+        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName)])
+        self.engine.withState { $0.diskRefresh.saved(latest) }
+    }
+
+    /// Has the disk take for stale what was refreshed and is not in memory.
+    private func saveRefreshes(_ keys: [Key], _ persistence: Persistence<Key, Value>) async throws {
+        var rest = keys[...]
+        while !rest.isEmpty {
+            let portion = Array(rest.prefix(Self.portion))
+            var entries: [MuxStoredEntry] = []
+            for key in portion {
+                guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
+                if !stored.isRefreshed { entries.append(stored.refreshed(staleIfError: self.policy.staleIfError)) }
+            }
+            if !entries.isEmpty { try await self.repository.write(entries) }
+            self.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
+            rest = rest.dropFirst(Self.portion)
+        }
+    }
+
+    /// Looks at what the disk has of values that were stored by hand: what a later version of the program wrote is to stay.
+    private func lookForNewer(_ persistence: Persistence<Key, Value>) async throws {
+        let unseen = self.engine.withState { $0.unseenOnDisk }
+        guard !unseen.isEmpty else { return }
+        let latest = self.policy.schemaVersion
+        var newer: [Key] = []
+        for key in unseen {
+            guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
+            if stored.schemaVersion > latest { newer.append(key) }
+        }
+        self.inPortions(newer) { state, key in
+            state.newerOnDisk.insert(key)
+            state.withSlot(of: key) { $0.isNotToBeSaved() }
+        }
+        self.inPortions(Array(unseen)) { state, key in state.unseenOnDisk.remove(key) }
     }
 }

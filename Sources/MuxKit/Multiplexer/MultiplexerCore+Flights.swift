@@ -42,18 +42,19 @@ extension MultiplexerCore {
     @usableFromInline
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
         guard let persistence else { return (false, nil) }
-        guard self.mayRead(key) else {
+        guard let look = self.look(for: key) else {
             // Nothing is fetched for a session that another process has ended.
             try? await self.repository.checkSession()
             return (false, nil)
         }
-        guard let entry = await self.load(key, persistence) else { return (false, nil) }
+        guard let found = await self.load(key, persistence) else { return (false, nil) }
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var servesStale = false
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
             var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
-            guard let slot = self.adopt(entry, of: key, in: &state), let found = slot.snapshot(at: now, source: .disk)
+            guard let slot = self.adopt(found, of: key, look, in: &state),
+                let found = slot.snapshot(at: now, source: .disk)
             else { return early }
             loaded = slot
             early.isOver = !tickets.isEmpty || slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
@@ -104,6 +105,7 @@ extension MultiplexerCore {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
+                state.clears &+= 1
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
             } else {
                 state.statistics.fenceDrops += 1
@@ -145,9 +147,16 @@ extension MultiplexerCore {
             if isKept {
                 let hold = max(self.policy.errorBackoff, memory)
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
+                let number = state.nextRevision()
                 current = state.withSlot(of: key) { slot in
                     if slot.entry == nil, let fallback { slot.restored(fallback) }
-                    slot.failed(error, heldUntil: heldUntil, rememberedUntil: now.advanced(by: memory), at: now)
+                    slot.failed(
+                        error,
+                        heldUntil: heldUntil,
+                        rememberedUntil: now.advanced(by: memory),
+                        at: now,
+                        sequence: number
+                    )
                     return slot
                 }
             }

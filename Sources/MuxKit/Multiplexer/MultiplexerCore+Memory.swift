@@ -1,3 +1,5 @@
+import Foundation
+
 extension MultiplexerCore {
     /// What a caller wants that waits, other than what the policy says.
     @usableFromInline
@@ -20,24 +22,37 @@ extension MultiplexerCore {
     struct State: Sendable {
         @usableFromInline var slots: Slots
         @usableFromInline var statistics = MuxStatistics()
-        /// Entries on disk that were fetched at this moment or earlier are from before a refresh of everything.
-        @usableFromInline var refreshedOnDisk: Moment?
+        /// The last refresh of everything, as the disk is to know it.
+        var diskRefresh = DiskRefresh()
         /// Counts the sessions.
         var session: UInt64 = 0
         /// What those want who wait with options, by their tickets; they take it back themselves.
         @usableFromInline var wishes: [Ticket: Wish] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
         @usableFromInline var newerOnDisk: Set<Key> = []
+        /// Keys of values that were stored before the disk was asked what it has of them.
+        var unseenOnDisk: Set<Key> = []
         /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
         var isDomainRemovalPending = false
-        /// When the last refresh of a single key was: no mark on an absent entry is younger.
-        @usableFromInline var lastRefresh = Moment.distantPast
+        /// Keys that were saved meanwhile: they go with the rest when it is removed.
+        var savedDuringRemoval: Set<Key> = []
+        /// Counts what was cleared, for those who read the disk meanwhile.
+        @usableFromInline var clears: UInt64 = 0
         /// What had to make room, to be told of and let go of outside the lock.
         @usableFromInline var evicted: [(Key, Slot<Value>)] = []
         /// Whether entries are being written so that they may go.
         @usableFromInline var isWritingBack = false
         /// How many entries there have to be before that is tried again, after it did not help.
         @usableFromInline var writeBackCount = 0
+        /// Whether the disk could not be written when that was tried last: entries may go before they are on disk.
+        @usableFromInline var cannotWrite = false
+        /// How many went so since the last report, and since the last try.
+        @usableFromInline var lostCount = 0
+        @usableFromInline var lostSinceTry = 0
+        /// How many have to go so before the disk is tried again.
+        @usableFromInline var lossesBeforeTry = Self.firstLossesBeforeTry
+
+        @usableFromInline static var firstLossesBeforeTry: Int { 64 }
 
         @usableFromInline var lastRevision: UInt64 = 0
 
@@ -52,20 +67,22 @@ extension MultiplexerCore {
             let result = self.slots.withSlot(of: key, evicted: { evicted.append(($0, $1)) }, body)
             if !evicted.isEmpty {
                 self.statistics.evictions += evicted.count { $0.1.entry != nil }
+                let lost = evicted.count { $0.1.entry?.isDirty ?? false }
+                self.lostCount += lost
+                self.lostSinceTry += lost
                 self.evicted += evicted
             }
-            self.foldMarks()
             return result
         }
 
-        /// Where many absent entries are marked as refreshed, lets one moment stand for all the marks.
+        /// Where many absent entries are marked as refreshed, lets one date stand for all the marks.
         ///
-        /// What is on disk and older than the moment then counts as stale: more than was asked for, but never less.
-        @inlinable
-        mutating func foldMarks() {
-            guard self.slots.hasTooManyMarks else { return }
-            self.slots.removeMarks()
-            self.refreshedOnDisk = max(self.refreshedOnDisk ?? .distantPast, self.lastRefresh)
+        /// What is on disk and older than the date then counts as stale: more than was asked for, but never less.
+        ///
+        /// - Returns: The marks, to be let go of outside the lock.
+        mutating func foldMarks(at date: Date) -> any Sendable {
+            self.diskRefresh.refreshed(at: date)
+            return self.slots.removeMarks()
         }
 
         /// The entry as this table takes it in: with a name, its own if it renews none, and kept from a disk that has a newer
@@ -77,35 +94,52 @@ extension MultiplexerCore {
             renewing revision: UInt64? = nil
         ) -> Slot<Value>.Entry {
             var entry = entry
-            entry.revision = revision ?? self.nextRevision()
-            guard self.newerOnDisk.contains(key) else { return entry }
+            entry.sequence = self.nextRevision()
+            entry.revision = revision ?? entry.sequence
+            if entry.isDirty { entry.isExpendable = self.cannotWrite || self.slots.isFarOverBound }
+            guard !self.newerOnDisk.isEmpty, self.newerOnDisk.contains(key) else { return entry }
             entry.isDirty = false
             entry.isPersistent = false
             return entry
         }
 
-        /// Whether an entry on disk is from before a refresh of everything.
-        func isFromBeforeRefresh(_ entry: Slot<Value>.Entry) -> Bool {
-            self.refreshedOnDisk.map { entry.fetchedAt <= $0 } ?? false
+        /// Whether an entry on disk is from before a refresh that the disk knows of, or will.
+        func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
+            loaded.isRefreshed || self.diskRefresh.date.map { loaded.fetchedAt <= $0 } ?? false
         }
 
-        /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:)`` has to follow.
+        /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:failed:)`` has to follow.
+        ///
+        /// Where the disk could not be written, it is time for another try when enough went without.
         @inlinable
         mutating func writeBackBegins() -> Bool {
-            guard self.slots.isOverBound else {
-                self.writeBackCount = 0
-                return false
-            }
-            guard !self.isWritingBack, self.slots.entryCount >= self.writeBackCount else { return false }
+            let isOverBound = self.slots.isOverBound
+            if !isOverBound { self.writeBackCount = 0 }
+            let isDue =
+                isOverBound
+                ? self.slots.entryCount >= self.writeBackCount
+                : self.cannotWrite && self.lostSinceTry >= self.lossesBeforeTry
+            guard isDue, !self.isWritingBack else { return false }
             self.isWritingBack = true
+            self.lostSinceTry = 0
             return true
         }
 
-        /// So many entries were written; if none, the next try is when there are a quarter more.
-        mutating func wroteBack(_ count: Int) {
+        /// So many entries were written, and so many could not be.
+        ///
+        /// If none was written, the next try is when there are a quarter more, or twice as many have gone as before this one.
+        mutating func wroteBack(_ count: Int, failed: Int) {
             self.isWritingBack = false
             let entries = self.slots.entryCount
             self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
+            self.cannotWrite = count == 0 && failed > 0
+            self.lossesBeforeTry = self.cannotWrite ? min(self.lossesBeforeTry * 2, 65_536) : Self.firstLossesBeforeTry
+        }
+
+        /// Takes note of what went before it was saved, for a report.
+        mutating func takeLosses() -> Int {
+            defer { self.lostCount = 0 }
+            return self.lostCount
         }
 
         package func leftover() -> String? { self.evicted.isEmpty ? nil : "what was evicted is held" }
@@ -124,12 +158,31 @@ extension MultiplexerCore {
 
     /// Forgets what can be had again; fences nothing.
     package func clearMemory() {
-        let values = self.engine.withState { state in
-            let values = state.slots.removeClean()
-            state.foldMarks()
-            return values
+        let former = self.engine.withState { $0.slots.removeClean(keeping: Self.portion) }
+        guard former == nil else { return withExtendedLifetime(former) {} }  // let go of outside the lock
+        var place: Int?
+        repeat {
+            let (gone, next) = self.engine.withState { state in
+                var gone: [(Key, Slot<Value>)] = []
+                let next = state.slots.removeClean(before: place, atMost: Self.portion) { gone.append(($0, $1)) }
+                return (gone, next)
+            }
+            withExtendedLifetime(gone) {}
+            place = next
+        } while place != nil
+    }
+
+    /// How many entries are looked at while the lock is held, where there may be a million: so no request waits for long.
+    static var portion: Int { 128 }
+
+    /// Does something for many keys, a few at a time.
+    func inPortions(_ keys: some Collection<Key>, _ body: (inout State, Key) -> Void) {
+        var rest = keys[...]
+        while !rest.isEmpty {
+            self.engine.withState { state in for key in rest.prefix(Self.portion) { body(&state, key) } }
+            rest = rest.dropFirst(Self.portion)
         }
-        withExtendedLifetime(values) {}  // let go of outside the lock
+        self.letGoOfEvicted()
     }
 
     /// Lets go of what had to make room since the last time, and tells of it; not under the lock.
@@ -137,13 +190,25 @@ extension MultiplexerCore {
     /// If too much may not go before it is on disk, has it written.
     @inlinable
     func letGoOfEvicted() {
-        let (evicted, writesBack) = self.engine.withState { state in
+        let (evicted, writesBack, hasTooManyMarks) = self.engine.withState { state in
             let evicted = state.evicted
             if !evicted.isEmpty { state.evicted = [] }
-            return (evicted, state.writeBackBegins())
+            return (evicted, state.writeBackBegins(), state.slots.hasTooManyMarks)
         }
+        if hasTooManyMarks { self.foldMarks() }
         if writesBack { self.writeBack() }
-        for (key, slot) in evicted where slot.entry != nil { self.tell(.evicted, key) }
+        for (key, slot) in evicted {
+            guard let entry = slot.entry else { continue }
+            self.tell(.evicted, key)
+            if entry.isDirty { self.tell(.evictedUnsaved, key) }
+        }
+    }
+
+    @usableFromInline
+    func foldMarks() {
+        let date = self.repository.wallTime()
+        let marks = self.engine.withState { $0.foldMarks(at: date) }
+        withExtendedLifetime(marks) {}
     }
 
     /// Saves, so that what is on disk then may go.
@@ -152,9 +217,29 @@ extension MultiplexerCore {
         self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
             guard let self else { return }
             let report = await repository.save([self])
-            self.engine.withState { $0.wroteBack(report.saved) }
+            self.engine.withState { state in
+                state.wroteBack(report.saved, failed: report.failed.count)
+                state.lostCount += report.letGo  // for a report that somebody reads
+            }
+            if report.saved == 0, !report.failed.isEmpty { self.letGoOfUnsaved() }
             self.letGoOfEvicted()
         }
+    }
+}
+
+extension MultiplexerCore {
+    /// The disk cannot be written: what waits for it may go.
+    private func letGoOfUnsaved() {
+        var place: Int?
+        repeat {
+            place = self.engine.withState { state in
+                let (keys, next) = state.slots.unsavedKeys(before: place, atMost: Self.portion)
+                for key in keys {
+                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
+                }
+                return next
+            }
+        } while place != nil
     }
 }
 

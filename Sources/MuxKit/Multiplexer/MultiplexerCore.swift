@@ -205,9 +205,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refresh(_ key: Key) {
         guard key == key else { return }
         let marksAbsent = self.persistence != nil
-        let now = self.repository.time.now
         self.engine.fence(key) { state in
-            state.lastRefresh = max(state.lastRefresh, now)
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
         }
@@ -216,13 +214,16 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// Makes every entry stale, in memory and on disk.
     func refreshAll() {
-        let now = self.repository.time.now
-        self.engine.fenceAll { state in
-            for key in state.slots.keys { state.withSlot(of: key) { $0.refreshed() } }
-            // The moment says it of all that is absent.
-            state.slots.removeMarks()
-            state.refreshedOnDisk = now
+        let date = self.persistence == nil ? nil : self.repository.wallTime()
+        let removed = self.engine.fenceAll { state in
+            var removed: [any Sendable] = []
+            let number = state.nextRevision()
+            state.slots.refreshAll(number) { removed.append($0) }
+            // The date says it of all that is absent.
+            if let date { state.diskRefresh.refreshed(at: date) }
+            return removed
         }
+        withExtendedLifetime(removed) {}  // let go of outside the lock
         self.letGoOfEvicted()
     }
 
@@ -235,7 +236,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
         let isStored = self.engine.fenceIf(key) { state in
-            if let revision, state.slots.slot(of: key)?.entry?.revision != revision { return false }
+            let former = state.slots.slot(of: key)
+            if let revision, former?.entry?.revision != revision { return false }
+            // The disk may have what a later version of the program wrote.
+            if entry.isPersistent, former?.entry == nil { state.unseenOnDisk.insert(key) }
             let entry = state.adopted(entry, of: key)
             replaced = state.withSlot(of: key) { $0.committed(entry) }
             return true

@@ -13,6 +13,9 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     var changedAt: (@Sendable (Key) -> Moment?)?
 
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
+
+    /// Where a map's last refresh of everything is noted: no entry of a map has this name.
+    var refreshName: MuxStoreKey { MuxStoreKey(domain: self.domain) }
 }
 
 extension Persistence where Value: Codable {

@@ -16,10 +16,14 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline package var validator: String?
         /// Grows with every value that the table ever held; names this one, however often it is renewed.
         @usableFromInline package var revision: UInt64
+        /// When it came, by the numbers from which revisions are taken: a refresh of everything concerns what came before.
+        @usableFromInline package var sequence: UInt64
         /// Whether the disk does not have this value yet.
         @usableFromInline package var isDirty: Bool
         /// Whether the disk is to have it at all.
         @usableFromInline package var isPersistent: Bool
+        /// Whether it may be evicted though the disk does not have it, because it could not be written.
+        @usableFromInline package var isExpendable = false
 
         @inlinable
         package init(
@@ -30,8 +34,10 @@ package struct Slot<Value: Sendable>: Sendable {
             stale: StaleLimits = StaleLimits(),
             validator: String? = nil,
             revision: UInt64 = 0,
+            sequence: UInt64? = nil,
             isDirty: Bool = false,
-            isPersistent: Bool = false
+            isPersistent: Bool = false,
+            isExpendable: Bool = false
         ) {
             self.value = value
             self.fetchedAt = fetchedAt
@@ -40,8 +46,10 @@ package struct Slot<Value: Sendable>: Sendable {
             self.stale = stale
             self.validator = validator
             self.revision = revision
+            self.sequence = sequence ?? revision
             self.isDirty = isDirty
             self.isPersistent = isPersistent
+            self.isExpendable = isExpendable
         }
     }
 
@@ -60,26 +68,37 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline let heldUntil: Moment
         /// A remembered failure, and until when it answers requests that have no entry which is good enough.
         @usableFromInline let failure: (error: any Error, until: Moment)?
+        /// When it came, see ``Slot/Entry/sequence``.
+        @usableFromInline let sequence: UInt64
 
-        init(heldUntil: Moment, failure: (error: any Error, until: Moment)?) {
+        init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, sequence: UInt64) {
             self.heldUntil = heldUntil
             self.failure = failure
+            self.sequence = sequence
         }
     }
 
     /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
     @usableFromInline package private(set) var isRemovalPending = false
 
+    /// Whether the disk may have an entry that it takes for fresh although it was refreshed; there is none in memory.
+    @usableFromInline package private(set) var isRefreshOwed = false
+
     @inlinable
     package init() {}
 
     @inlinable
-    init(entry: Entry?, isRefreshed: Bool, trouble: Trouble?, isRemovalPending: Bool) {
+    init(entry: Entry?, isRefreshed: Bool, trouble: Trouble?, isRemovalPending: Bool, isRefreshOwed: Bool = false) {
         self.entry = entry
         self.isRefreshed = isRefreshed
         self.trouble = trouble
         self.isRemovalPending = isRemovalPending
+        self.isRefreshOwed = isRefreshOwed
     }
+
+    /// Whether a save has something to do for the slot.
+    @inlinable
+    package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isRefreshOwed }
 
     /// Nothing distinguishes this slot from one that was never used.
     @inlinable
@@ -136,6 +155,7 @@ package struct Slot<Value: Sendable>: Sendable {
         let former = self.entry
         self.entry = entry
         self.isRefreshed = false
+        self.isRefreshOwed = false
         self.trouble = nil
         return former
     }
@@ -151,29 +171,40 @@ package struct Slot<Value: Sendable>: Sendable {
         if isOnDisk {
             self.isRemovalPending = true
             self.isRefreshed = false
+            self.isRefreshOwed = false
         }
         return former
     }
 
     /// The disk had a value, which is taken only where nothing newer is known.
+    ///
+    /// - Parameters:
+    ///   - entry: The value and its facts.
+    ///   - fromBeforeRefresh: Whether it is from before a refresh of which the disk knows, or will without the entry.
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
-        if fromBeforeRefresh { self.isRefreshed = true }
         if self.isRefreshed { self.lostOnDisk() }
+        if fromBeforeRefresh { self.isRefreshed = true }
+        self.isRefreshOwed = false
     }
 
     /// A fetch failed whose older value had to leave memory meanwhile: it is taken back if nothing newer is known.
     package mutating func restored(_ former: Slot) {
-        guard var entry = former.entry else { return }
-        entry.isDirty = false  // only what is saved can have left
+        guard let entry = former.entry else { return }
         self.loaded(entry, fromBeforeRefresh: former.isRefreshed)
     }
 
     /// A fetch failed.
     ///
     /// The entry, if there is one, is served until `heldUntil` without another try; the error is remembered until `until`.
-    package mutating func failed(_ error: any Error, heldUntil: Moment, rememberedUntil until: Moment, at now: Moment) {
+    package mutating func failed(
+        _ error: any Error,
+        heldUntil: Moment,
+        rememberedUntil until: Moment,
+        at now: Moment,
+        sequence: UInt64 = 0
+    ) {
         let isHeld = heldUntil > now && self.entry != nil
         let isRemembered = until > now
         guard isHeld || isRemembered else {
@@ -182,7 +213,8 @@ package struct Slot<Value: Sendable>: Sendable {
         }
         self.trouble = Trouble(
             heldUntil: isHeld ? heldUntil : .distantPast,
-            failure: isRemembered ? (error, until) : nil
+            failure: isRemembered ? (error, until) : nil,
+            sequence: sequence
         )
     }
 
@@ -190,6 +222,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func refreshed() {
         if !self.isRefreshed { self.lostOnDisk() }
         self.isRefreshed = true
+        self.isRefreshOwed = self.entry == nil
         self.trouble = nil
     }
 
@@ -201,6 +234,7 @@ package struct Slot<Value: Sendable>: Sendable {
         defer { if alsoOnDisk { self.isRemovalPending = true } }
         self.entry = nil
         self.isRefreshed = false
+        self.isRefreshOwed = false
         self.trouble = nil
         return former
     }
@@ -235,6 +269,25 @@ package struct Slot<Value: Sendable>: Sendable {
             self.isRefreshed == asRefreshed
         else { return }
         self.entry?.isDirty = false
+        self.entry?.isExpendable = false
+    }
+
+    /// The disk could not take what `entry` says: it is no reason to keep it in memory any longer.
+    package mutating func notSaved(_ entry: Entry) {
+        guard self.entry?.revision == entry.revision, self.entry?.isDirty ?? false else { return }
+        self.entry?.isExpendable = true
+    }
+
+    /// The disk takes for stale what it has of an entry that was refreshed.
+    package mutating func refreshedOnDisk() {
+        self.isRefreshOwed = false
+        if self.entry == nil { self.isRefreshed = false }
+    }
+
+    /// A later version of the program wrote what the disk has: it is to stay.
+    package mutating func isNotToBeSaved() {
+        self.entry?.isDirty = false
+        self.entry?.isPersistent = false
     }
 }
 

@@ -27,25 +27,63 @@ package protocol SlotStorage<Key, Value>: Sendable {
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
+    /// Whether each key has a slot of its own, so that a refresh of everything concerns entries that are on disk only.
+    static var hasManyKeys: Bool { get }
+
+    /// Makes every slot stale that was changed before.
+    ///
+    /// - Parameters:
+    ///   - number: The number of the refresh, among those from which revisions are taken.
+    ///   - removed: Receives what marks and failures it makes superfluous, to be let go of outside the lock.
+    /// - Complexity: O(1).
+    mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
+
     /// Whether so many absent entries are marked as refreshed that the marks should be folded into a date.
     var hasTooManyMarks: Bool { get }
 
     /// Forgets the marks that refreshes left on absent entries.
-    mutating func removeMarks()
-
-    /// Forgets the entries that can be had again: all but those that are not on disk yet and have to go there.
     ///
-    /// - Returns: Their values, for the caller to let go of outside its lock.
-    mutating func removeClean() -> [Value]
+    /// - Returns: The marks, for the caller to let go of outside its lock.
+    /// - Complexity: O(1).
+    mutating func removeMarks() -> any Sendable
+
+    /// Forgets the entries that can be had again, if at most `count` others are there: those that are not on disk yet and have
+    /// to go there.
+    ///
+    /// - Returns: What was there, for the caller to let go of outside its lock; `nil`, and nothing has changed, if there are more
+    ///   that have to stay.
+    /// - Complexity: O(*count*).
+    mutating func removeClean(keeping count: Int) -> Self?
+
+    /// Forgets some of the entries that can be had again.
+    ///
+    /// - Parameters:
+    ///   - place: Where the last call stopped; `nil` to begin.
+    ///   - count: How many entries to look at, at most.
+    ///   - removed: Receives what is forgotten, to be let go of outside the lock.
+    /// - Returns: Where to go on; `nil` at the end.
+    mutating func removeClean(before place: Int?, atMost count: Int, removed: (Key, Slot<Value>) -> Void) -> Int?
 
     /// Whether there are more entries than there may be, because some may not go before they are on disk.
     var isOverBound: Bool { get }
 
+    /// Whether there are many times as many entries as there may be, so that no more may wait until they are on disk.
+    var isFarOverBound: Bool { get }
+
     /// How many entries there are.
     var entryCount: Int { get }
 
-    /// The keys of all slots that are not vacant.
-    var keys: [Key] { get }
+    /// Some of the keys of slots that a save has something to do for; others may be among them.
+    ///
+    /// - Parameters:
+    ///   - place: Where the last call stopped; `nil` to begin. A key that comes in between may be left out, and one may come
+    ///     twice.
+    ///   - count: How many keys, at most.
+    /// - Returns: The keys, and where to go on; `nil` at the end.
+    func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
+
+    /// Some of the keys of slots that have an entry or a failure; see ``unsavedKeys(before:atMost:)``.
+    func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
     /// Forgets all slots.
     ///
@@ -92,24 +130,49 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     ) -> R { body(&self.slot) }
 
     @inlinable
+    package static var hasManyKeys: Bool { false }
+
+    @usableFromInline
+    package mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void) { self.slot.refreshed() }
+
+    @inlinable
     package var hasTooManyMarks: Bool { false }
 
     @usableFromInline
-    package mutating func removeMarks() {}
+    package mutating func removeMarks() -> any Sendable { () }
 
     @inlinable
     package var isOverBound: Bool { false }
 
     @inlinable
+    package var isFarOverBound: Bool { false }
+
+    @inlinable
     package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
 
     @usableFromInline
-    package mutating func removeClean() -> [Value] {
-        self.slot.droppedFromMemory(keepingMark: self.isPersistent).map { [$0] } ?? []
+    package mutating func removeClean(keeping count: Int) -> Self? {
+        let former = self
+        _ = self.slot.droppedFromMemory(keepingMark: self.isPersistent)
+        return former
     }
 
     @usableFromInline
-    package var keys: [SoleKey] { self.slot.isVacant ? [] : [.sole] }
+    package mutating func removeClean(
+        before place: Int?,
+        atMost count: Int,
+        removed: (SoleKey, Slot<Value>) -> Void
+    ) -> Int? { nil }
+
+    @usableFromInline
+    package func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [SoleKey], next: Int?) {
+        (self.slot.isUnsaved ? [.sole] : [], nil)
+    }
+
+    @usableFromInline
+    package func keys(before place: Int?, atMost count: Int) -> (keys: [SoleKey], next: Int?) {
+        (self.slot.isVacant ? [] : [.sole], nil)
+    }
 
     @usableFromInline
     package mutating func removeAll() -> SingleSlot {

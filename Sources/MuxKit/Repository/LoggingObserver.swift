@@ -63,7 +63,9 @@ extension MuxEvent.Kind {
     /// Whether somebody may have to look into it.
     fileprivate var isTrouble: Bool {
         switch self {
-        case .fetchFailed, .loadFailed, .cacheKeyShared, .repositoryMismatch, .updateFailed, .updateInterrupted: true
+        case .fetchFailed, .loadFailed, .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateFailed,
+            .updateInterrupted:
+            true
         default: false
         }
     }

@@ -26,6 +26,8 @@ public struct MuxEvent: Sendable, Equatable {
         case loadFailed
         /// An entry left memory to make room for another.
         case evicted
+        /// An entry left memory to make room for another though it is not on disk, which cannot be written.
+        case evictedUnsaved
         /// The session ended.
         case sessionEnded
         /// Two living multiplexers have one `cacheKey`: they share entries on disk, and the later save wins.

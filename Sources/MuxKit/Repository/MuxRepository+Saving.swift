@@ -52,13 +52,13 @@ extension MuxRepository {
                 let unsaved = participants.map { $0.unsaved() }
                 report.unchanged = unsaved.reduce(0) { $0 + $1.unchanged }
                 report.failed = unsaved.flatMap(\.dirty).map { .init(name: $0.name, error: error) }
+                for entry in unsaved.flatMap(\.dirty) { entry.markFailed() }
                 report.repairFailures.append(error)
+                report.letGo = participants.reduce(0) { $0 + $1.takeLosses() }
                 return report
             }
             // What a removal that is made good now takes with it has to be saved again: repairs come first.
-            for repair in participants.compactMap({ $0.unsaved().repair }) {
-                report.repairFailures += await repair().failures
-            }
+            for participant in participants { report.repairFailures += await participant.makeGood() }
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
                 report.unchanged += unsaved.unchanged
@@ -75,6 +75,7 @@ extension MuxRepository {
                 rest = rest.dropFirst(portion)
             }
             report.leftOver += rest.count
+            report.letGo = participants.reduce(0) { $0 + $1.takeLosses() }
             return report
         }
     }
@@ -92,7 +93,9 @@ extension MuxRepository {
         var ready: [(UnsavedEntry, MuxStoredEntry)] = []
         for (entry, result) in zip(entries, encoded) {
             switch result {
-            case .failure(let error): report.failed.append(.init(name: entry.name, error: error))
+            case .failure(let error):
+                report.failed.append(.init(name: entry.name, error: error))
+                entry.markFailed()
             case .success(let stored): ready.append((entry, stored))
             }
         }
@@ -106,6 +109,7 @@ extension MuxRepository {
             report.saved += current.count
         } catch {
             report.failed += current.map { .init(name: $0.0.name, error: error) }
+            for (entry, _) in current { entry.markFailed() }
         }
     }
 }

@@ -16,7 +16,7 @@ public struct MuxSaveReport: Sendable {
 
     /// Entries that could not be encoded or written.
     ///
-    /// They stay in memory, and the next save tries them again.
+    /// They stay in memory as long as there is room, and the next save tries them again.
     public var failed: [Failure] = []
 
     /// What went wrong making good what failed earlier: a removal, or a sign-out.
@@ -27,8 +27,16 @@ public struct MuxSaveReport: Sendable {
     /// How many entries were not written because the time was up, or because they changed meanwhile.
     public var leftOver = 0
 
-    /// Nothing failed and nothing is left over.
-    public var isComplete: Bool { self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOver == 0 }
+    /// How many values had to leave memory before they could be saved, since the report before this.
+    ///
+    /// A map keeps its bound (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) also where the disk cannot be written. An
+    /// observer hears of each, see ``MuxEvent/Kind/evictedUnsaved``.
+    public var letGo = 0
+
+    /// Nothing failed, nothing is left over, and nothing was let go of unsaved.
+    public var isComplete: Bool {
+        self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOver == 0 && self.letGo == 0
+    }
 }
 
 /// What a removal, or a sign-out, could not do.

@@ -42,8 +42,16 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Another participant cleared entries on disk which this one may have in memory: it lets go of them.
     func cleared(_ cleared: ClearedEntries)
 
+    /// Does on disk what comes before a save: removals that failed earlier, refreshes of what is not in memory; in the lane.
+    ///
+    /// - Returns: What went wrong; it is tried again before the next save.
+    func makeGood() async -> [any Error]
+
     /// What a save has to do for the participant.
     func unsaved() -> UnsavedEntries
+
+    /// How many values left memory unsaved, because they could not be written, since this was asked last.
+    func takeLosses() -> Int
 
     /// Forgets, in memory, what can be had again.
     func clearMemory()
@@ -59,7 +67,9 @@ extension SessionParticipant {
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
+    package func makeGood() async -> [any Error] { [] }
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
+    package func takeLosses() -> Int { 0 }
     package func clearMemory() {}
 }
 
@@ -77,8 +87,6 @@ package struct UnsavedEntries: Sendable {
     var dirty: [UnsavedEntry] = []
     /// How many entries the disk has already.
     var unchanged = 0
-    /// A removal that failed earlier, to be tried again before anything is saved.
-    var repair: (@Sendable () async -> MuxClearReport)?
 }
 
 /// One entry that a save would write.
@@ -93,4 +101,6 @@ package struct UnsavedEntry: Sendable {
     let isCurrent: @Sendable () -> Bool
     /// Tells the participant that the disk has the entry.
     let markSaved: @Sendable () -> Void
+    /// Tells the participant that the disk could not take the entry: it may leave memory without.
+    let markFailed: @Sendable () -> Void
 }

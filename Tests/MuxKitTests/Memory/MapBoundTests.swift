@@ -30,7 +30,8 @@ struct MapBoundTests {
         let store = UnreliableStore()
         let executor = OrderedExecutor()
         let world = World(store: store, spawn: Spawn(executor: executor))
-        store.failsSaves.withLock { $0 = true }
+        let gate = Gate<Void>()
+        store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let policy = MuxPolicy(maximumCount: bound)
         let plain = Map(policy: policy, repository: world.repository) { $0 }
         let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
@@ -40,7 +41,7 @@ struct MapBoundTests {
             #expect(try await kept.request(key: key) == key)
         }
         #expect((0..<50).count { kept.cachedValue(key: $0) != nil } == 50, "not saved yet")
-        store.failsSaves.withLock { $0 = false }
+        gate.openForGood(returning: ())
         #expect(await kept.save().isComplete)
 
         let expected = min(50, max(0, bound ?? .max))
@@ -53,17 +54,18 @@ struct MapBoundTests {
         kept.expectAtRest()
     }
 
-    @Test func `MX-24 what the disk has yet to hear of is never evicted`() async throws {
+    @Test func `MX-24 what the disk has yet to hear of is not evicted while it is being written`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
         let policy = MuxPolicy(maximumCount: 5)
         let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
-        store.failsSaves.withLock { $0 = true }
+        let gate = Gate<Void>()
+        store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         for key in 0..<20 { map.store(-key, key: key) }
-        #expect(await map.save().failed.count == 20)
+        await gate.waitForCall(1)
         #expect((0..<20).allSatisfy { map.cachedValue(key: $0) == -$0 })
 
-        store.failsSaves.withLock { $0 = false }
+        gate.openForGood(returning: ())
         #expect(await map.save().isComplete)
 
         #expect((0..<20).count { map.cachedValue(key: $0) != nil } == 5)
@@ -261,7 +263,8 @@ struct MapBoundTests {
     @Test func `MX-24 a map keeps values up to a cost`() async throws {
         let store = UnreliableStore()
         let world = World(store: store)
-        store.failsSaves.withLock { $0 = true }
+        let gate = Gate<Void>()
+        store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let policy = MuxPolicy(maximumCost: .init(100) { (value: Int) in value })
         let map = Map(policy: policy, repository: world.repository) { $0 }
         let kept = Map(cacheKey: "Map", policy: policy, repository: world.repository) { $0 }
@@ -287,7 +290,7 @@ struct MapBoundTests {
 
         for key in [60, 70, 80] { _ = try await kept.request(key: key) }
         #expect([60, 70, 80].allSatisfy { kept.cachedValue(key: $0) == $0 }, "not saved yet")
-        store.failsSaves.withLock { $0 = false }
+        gate.openForGood(returning: ())
         #expect(await kept.save().isComplete)
         #expect([60, 70, 80].count { kept.cachedValue(key: $0) != nil } == 1)
         map.expectAtRest()

@@ -59,26 +59,6 @@ struct WriteBackTests {
         #expect(self.saves.withLock { $0 } == 1)
     }
 
-    @Test func `MX-24 a disk that fails is tried ever more rarely, and nothing is lost`() async throws {
-        self.store.failsSaves.withLock { $0 = true }
-        let map = self.map(10)
-        for key in 0..<500 {
-            map.store(-key, key: key)
-            // What is in the lane is over after this, so that there is time for every attempt.
-            await map.clear(key: 1_000)
-        }
-        #expect(self.count(map) == 500)
-        #expect(self.saves.withLock { $0 } <= 20)
-
-        self.store.failsSaves.withLock { $0 = false }
-        for key in 500..<1_000 { map.store(-key, key: key) }
-        await self.world.events.wait(for: .evicted, count: 500)
-        #expect(await map.save().isComplete)
-        #expect(self.count(map) == 10)
-        for key in 0..<1_000 { #expect(try await map.request(key: key) == -key) }
-        #expect(map.statistics.fetches == 0)
-    }
-
     @Test func `MX-07 a refresh while the entry is being written is not lost`() async throws {
         let gate = Gate<Void>()
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }

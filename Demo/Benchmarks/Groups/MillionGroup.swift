@@ -1,0 +1,85 @@
+import Foundation
+import MuxKit
+import Synchronization
+
+/// What is done to a map of a million, and how long a hit beside it has to wait: which is how long its lock is held.
+enum MillionGroup {
+    private static let count = 1_000_000
+    /// How long the lock may be held.
+    private static let goal = Goal.atMost(100_000)
+
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let map = MultiplexerMap<Int, Int>(
+            cacheKey: "Million",
+            policy: MuxPolicy(timeToLive: .seconds(1_000_000), maximumCount: self.count),
+            repository: MuxRepository(store: ForgetfulStore())
+        ) { $0 }
+        // A part at a time, so that not all are about to be written at once.
+        for start in stride(from: 0, to: self.count, by: 50_000) {
+            for key in start..<start + 50_000 { map.store(key, key: key) }
+            guard await map.save().saved == 50_000 else { throw BenchmarkError.wrongResult("not saved") }
+        }
+        let rounds = effort.rounds(9)
+        let saving = try await self.beside(map, rounds) {
+            map.store(1, key: 500_000)
+            let time = try await Contest.nanoseconds {
+                let report = await map.save()
+                guard report.saved == 1 else { throw BenchmarkError.wrongResult("saved \(report.saved)") }
+            }
+            return time
+        }
+        let refreshing = try await self.beside(map, rounds) { await Contest.nanoseconds { map.refresh() } }
+        let clearing = try await self.beside(map, 1) { await Contest.nanoseconds { map.clearMemory() } }
+        return [
+            Row(group, "saving one that changed, in all", saving, figure: 0),
+            Row(group, "longest hit meanwhile", saving, figure: 1, goals: [self.goal]),
+            Row(group, "refresh() of all, in all", refreshing, figure: 0, goals: [self.goal]),
+            Row(group, "longest hit beside it", refreshing, figure: 1, goals: [self.goal]),
+            Row(group, "clearMemory(), in all", clearing, figure: 0),
+            Row(group, "longest hit beside it", clearing, figure: 1, goals: [self.goal]),
+        ]
+    }
+
+    /// Does something again and again beside a task that looks at an entry all the time.
+    ///
+    /// - Returns: How long each took, and how long the longest look took meanwhile.
+    private static func beside(
+        _ map: MultiplexerMap<Int, Int>,
+        _ rounds: Int,
+        _ body: () async throws -> Double
+    ) async throws -> Outcome {
+        let (longest, isOver) = (Mutex(0.0), Atomic(false))
+        var figures: [[Double]] = [[], []]
+        try await withThrowingTaskGroup { group in
+            group.addTask {
+                let clock = ContinuousClock()
+                while !isOver.load(ordering: .relaxed) {
+                    let start = clock.now
+                    consume(map.cachedValue(key: 7))
+                    let time = start.duration(to: clock.now).inNanoseconds
+                    longest.withLock { $0 = max($0, time) }
+                }
+            }
+            for _ in 0..<rounds {
+                longest.withLock { $0 = 0 }
+                figures[0].append(try await body())
+                figures[1].append(longest.withLock { $0 })
+            }
+            isOver.store(true, ordering: .relaxed)
+            try await group.waitForAll()
+        }
+        return Outcome(figures: figures)
+    }
+}
+
+/// Keeps nothing.
+private struct ForgetfulStore: MuxStore {
+    func sessionEpoch() -> UInt64 { 0 }
+    func raiseSessionEpoch(to epoch: UInt64) {}
+    func load(_ name: MuxStoreKey) -> MuxStoredEntry? { nil }
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) {}
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) {}
+    func removeAll(domain: String, durability: MuxDurability) {}
+    func removeEverything() {}
+    func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
+}

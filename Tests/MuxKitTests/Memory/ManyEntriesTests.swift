@@ -1,0 +1,140 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// That what is done to a map costs by what changed, not by what is in it.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct ManyEntriesTests {
+    /// A key that counts how often keys are looked for.
+    private struct Counted: MuxKey {
+        static let lookups = Guarded(0)
+
+        let number: Int
+        var keyText: String { "\(self.number)" }
+
+        func hash(into hasher: inout Hasher) {
+            _ = Self.lookups.next()
+            hasher.combine(self.number)
+        }
+
+        /// How often keys are looked for meanwhile.
+        static func count(_ body: () async throws -> Void) async rethrows -> Int {
+            let before = Self.lookups.withLock { $0 }
+            try await body()
+            return Self.lookups.withLock { $0 } - before
+        }
+    }
+
+    private typealias Map = MultiplexerMap<Counted, Int>
+
+    private let world = World()
+
+    private func map(_ count: Int) async -> Map {
+        let map = Map(cacheKey: "Map", repository: self.world.repository) { -$0.number }
+        for number in 0..<count { map.store(number, key: Counted(number: number)) }
+        #expect(await map.save().saved == count)
+        return map
+    }
+
+    @Test func `CO-15 a save looks at what changed, and a refresh of everything at nothing`() async throws {
+        let map = await self.map(1_000)
+        map.store(7, key: Counted(number: 7))
+        let saving = await Counted.count { #expect(await map.save().saved == 1) }
+        #expect(saving < 50)
+
+        let refreshing = await Counted.count { map.refresh() }
+        #expect(refreshing < 10)
+        let again = await Counted.count { #expect(await map.save().isComplete) }
+        #expect(again < 50, "the disk hears of it in one entry")
+        for number in 0..<1_000 { #expect(try await map.request(key: Counted(number: number)) == -number) }
+
+        await map.save()
+        let clearing = await Counted.count { map.clearMemory() }
+        #expect(clearing < 10)
+        #expect(map.cachedValue(key: Counted(number: 1)) == nil)
+    }
+
+    @Test func `CO-15 what changed is saved, however often and whatever else happens to it`() async throws {
+        let map = await self.map(300)
+        for number in 0..<300 {
+            let key = Counted(number: number)
+            switch number % 5 {
+            case 0: map.store(number + 1_000, key: key)
+            case 1: map.refresh(key: key)
+            case 2: await map.clear(key: key)
+            case 3:
+                map.store(1, key: key)
+                map.store(number + 2_000, key: key)
+            default: break
+            }
+        }
+        let report = await map.save()
+        #expect(report.saved == 180)
+        #expect(report.unchanged == 60)
+        #expect(await map.save().saved == 0)
+
+        let next = self.world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { -$0.number }
+        for number in 0..<300 {
+            let expected =
+                switch number % 5 {
+                case 0: number + 1_000
+                case 3: number + 2_000
+                case 4: number
+                default: -number
+                }
+            #expect(try await again.request(key: Counted(number: number)) == expected)
+        }
+    }
+
+    @Test func `CO-15 a refresh of everything concerns what came before it, and nothing else`() async throws {
+        let fetches = Guarded(0)
+        let map = MultiplexerMap<Int, Int>(repository: self.world.repository) {
+            (key: Int, before: FetchedBefore<Int>?) -> Fetched<Int> in
+            _ = fetches.next()
+            guard let before else { return Fetched(key, validator: "1") }
+            return before.notModified()
+        }
+        for key in 0..<3 { _ = try await map.request(key: key) }
+        for _ in 0..<3 {
+            map.refresh()
+            #expect((0..<3).allSatisfy { map.cachedEntry(key: $0)?.isStale == true })
+            // Renewed by the same value, which keeps its name.
+            for _ in 0..<2 { #expect(try await map.request(key: 0) == 0) }
+            #expect(map.cachedEntry(key: 0)?.isStale == false)
+            map.store(5, key: 1)
+            #expect(try await map.request(key: 1) == 5)
+        }
+        #expect(fetches.withLock { $0 } == 6)
+        #expect(try await map.request(key: 2) == 2)
+        #expect(fetches.withLock { $0 } == 7)
+    }
+
+    @Test func `CO-15 a refresh of everything ends what a failure holds up`() async throws {
+        let fetches = Guarded(0)
+        let policy = MuxPolicy(errorBackoff: .seconds(100))
+        let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key in
+            if fetches.next() == 2 { throw offline }
+            return key
+        }
+        _ = try await map.request(key: 1)
+        #expect(try await map.refresh(key: 1).requestEntry(key: 1).staleReason == .fetchFailed)
+        #expect(try await map.requestEntry(key: 1).staleReason == .backingOff)
+        #expect(try await map.refresh().requestEntry(key: 1).isStale == false)
+        #expect(fetches.withLock { $0 } == 3)
+    }
+
+    @Test func `CO-15 clearing memory keeps what is not on disk yet, however much that is`() async throws {
+        for unsaved in [0, 1, 100, 500] {
+            let map = MultiplexerMap<Int, Int>(cacheKey: "\(unsaved)", repository: self.world.repository) { -$0 }
+            for key in 0..<1_000 { map.store(key, key: key) }
+            await map.save()
+            for key in 0..<unsaved { map.store(key + 5_000, key: key) }
+
+            map.clearMemory()
+
+            #expect((0..<1_000).count { map.cachedValue(key: $0) != nil } == unsaved)
+            for key in 0..<1_000 { #expect(try await map.request(key: key) == (key < unsaved ? key + 5_000 : key)) }
+        }
+    }
+}

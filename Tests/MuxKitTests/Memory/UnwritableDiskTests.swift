@@ -1,0 +1,117 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// A map whose values cannot be written to disk.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct UnwritableDiskTests {
+    private typealias Map = MultiplexerMap<Int, Int>
+
+    private let store = UnreliableStore()
+    private let saves = Guarded(0)
+    private let executor = OrderedExecutor()
+    private let world: World
+
+    init() {
+        self.world = World(store: self.store, spawn: Spawn(executor: self.executor))
+        let saves = self.saves
+        self.store.beforeSave.withLock { $0 = { _ = saves.next() } }
+    }
+
+    private func map(_ policy: MuxPolicy) -> Map {
+        Map(cacheKey: "Map", policy: policy, repository: self.world.repository) { $0 }
+    }
+
+    private func count(_ map: Map, _ keys: Range<Int>) -> Int { keys.count { map.cachedValue(key: $0) != nil } }
+
+    @Test(arguments: [false, true])
+    func `CO-44 a disk that cannot be written does not lift the bound of a map`(isUnreadable: Bool) async throws {
+        self.store.failsSaves.withLock { $0 = true }
+        self.store.failsEpochs.withLock { $0 = isUnreadable }
+        let map = self.map(.init(maximumCount: 100))
+        for key in 0..<3_000 {
+            #expect(try await map.request(key: key) == key)
+            self.executor.settle()
+            // What is in the lane is over after this.
+            await map.clear(key: -1)
+            self.executor.settle()
+            if key.isMultiple(of: 100) { #expect(self.count(map, 0..<3_000) <= 101) }
+        }
+        #expect(self.count(map, 0..<3_000) <= 100)
+        #expect(self.saves.withLock { $0 } <= 20, "it is tried ever more rarely")
+
+        let lost = self.world.events.count(of: .evictedUnsaved)
+        #expect(lost >= 2_900)
+        let report = await map.save()
+        #expect(report.letGo == lost)
+        #expect(await map.save().letGo == 0, "it is said once")
+        #expect(self.count(map, 0..<3_000) <= 100)
+    }
+
+    @Test func `CO-44 a disk that hangs lifts the bound of a map by no more than some times`() async throws {
+        let gate = Gate<Void>()
+        self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
+        let map = self.map(.init(maximumCount: 100))
+        for key in 0..<5_000 { map.store(key, key: key) }
+        await gate.waitForCall(1)
+        #expect(self.count(map, 0..<5_000) <= 1_500)
+        gate.openForGood(returning: ())
+        await map.save()
+        self.executor.settle()
+        #expect(self.count(map, 0..<5_000) <= 100)
+    }
+
+    @Test func `CO-44 what was stored and then let go of unsaved does not come back older from disk`() async throws {
+        let first = self.map(.init())
+        for key in 0..<10 { first.store(1, key: key) }
+        await first.save()
+        self.store.failsSaves.withLock { $0 = true }
+        let map = MultiplexerMap<Int, Int>(
+            cacheKey: "Map",
+            policy: .init(maximumCount: 1),
+            repository: self.world.relaunched(spawn: Spawn(executor: self.executor)).repository
+        ) { _ in 3 }
+        for key in 0..<10 {
+            map.store(2, key: key)
+            self.executor.settle()
+            await map.clear(key: -1)
+            self.executor.settle()
+        }
+        #expect(self.count(map, 0..<10) <= 1)
+        for key in 0..<10 { #expect(try await map.request(key: key) != 1) }
+    }
+
+    @Test func `CO-44 a disk that cannot be written does not lift a bound of cost`() async throws {
+        self.store.failsSaves.withLock { $0 = true }
+        let map = self.map(.init(maximumCost: .init(1_000) { (_: Int) in 10 }))
+        for key in 0..<1_000 {
+            #expect(try await map.request(key: key) == key)
+            self.executor.settle()
+            await map.clear(key: -1)
+            self.executor.settle()
+        }
+        #expect(self.count(map, 0..<1_000) <= 100)
+    }
+
+    @Test func `CO-44 what is kept is saved once the disk can be written again`() async throws {
+        self.store.failsSaves.withLock { $0 = true }
+        let map = self.map(.init(maximumCount: 10))
+        for key in 0..<100 {
+            map.store(-key, key: key)
+            self.executor.settle()
+            await map.clear(key: -1)
+            self.executor.settle()
+        }
+        #expect(self.count(map, 0..<100) == 10)
+        self.store.failsSaves.withLock { $0 = false }
+        #expect(await map.save().saved == 10)
+
+        // From here on nothing is let go of that is not on disk.
+        for key in 1_000..<1_200 { map.store(-key, key: key) }
+        self.executor.settle()
+        await map.save()
+        self.executor.settle()
+        for key in 1_000..<1_200 { #expect(try await map.request(key: key) == -key) }
+        #expect(map.statistics.fetches == 0)
+    }
+}

@@ -1,0 +1,160 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What is refreshed is stale after a relaunch, too, once that was saved.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct RefreshOnDiskTests {
+    private typealias Map = MultiplexerMap<String, Int>
+
+    private enum Kind: CaseIterable { case memory, sealed, files, journal }
+
+    private func store(_ kind: Kind, _ folder: Scratch) -> any MuxStore {
+        switch kind {
+        case .memory: MemoryStore()
+        case .sealed: SealedStore(MemoryStore(), seal: ToySeal(key: 7).seal, open: ToySeal(key: 7).open)
+        case .files: FolderOfFilesStore(folder: folder.root)
+        case .journal: folder.store()
+        }
+    }
+
+    /// A process that has fetched and saved, before the others of a test.
+    private func saved(_ store: any MuxStore, policy: MuxPolicy = .init()) async throws -> World {
+        let world = World(store: store)
+        let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 1 }
+        let number = Multiplexer<Int>(cacheKey: "Number", policy: policy, repository: world.repository) { 1 }
+        for key in ["a", "b"] { _ = try await map.request(key: key) }
+        _ = try await number.request()
+        #expect(await world.repository.saveAll().saved == 3)
+        return world.relaunched(after: .seconds(1))
+    }
+
+    @Test func `CO-11 a refresh of what is on disk only survives a relaunch once saved`() async throws {
+        for kind in Kind.allCases {
+            let folder = Scratch()
+            let store = self.store(kind, folder)
+            let world = try await self.saved(store)
+            let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+            let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
+            map.refresh(key: "a")
+            number.refresh()
+            #expect(await world.repository.saveAll().isComplete)
+
+            let next = world.relaunched(after: .seconds(1))
+            let mapAgain = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+            let numberAgain = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 3 }
+            #expect(try await mapAgain.request(key: "a") == 3, "\(kind)")
+            #expect(try await mapAgain.request(key: "b") == 1, "\(kind): not refreshed")
+            #expect(try await numberAgain.request() == 3, "\(kind)")
+        }
+    }
+
+    @Test func `CO-11 a refresh of everything survives a relaunch once saved`() async throws {
+        for kind in Kind.allCases {
+            let folder = Scratch()
+            let store = self.store(kind, folder)
+            let world = try await self.saved(store)
+            let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+            map.refresh()
+            world.clock.advance(by: .seconds(1))
+            #expect(try await map.request(key: "c") == 2)
+            #expect(await world.repository.saveAll().isComplete)
+
+            let next = world.relaunched(after: .seconds(1))
+            let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+            for key in ["a", "b"] { #expect(try await again.request(key: key) == 3, "\(kind)") }
+            #expect(try await again.request(key: "c") == 2, "\(kind): fetched after the refresh")
+            #expect(await next.repository.saveAll().isComplete)
+            let last = Map(cacheKey: "Map", repository: next.relaunched(after: .seconds(1)).repository) { _ in 4 }
+            #expect(try await last.request(key: "a") == 3, "\(kind): fetched after the refresh, one process later")
+        }
+    }
+
+    @Test func `CO-11 a refresh of what was read before survives a relaunch, too`() async throws {
+        let store = MemoryStore()
+        let world = try await self.saved(store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        #expect(try await map.request(key: "a") == 1)
+        map.refresh()
+        #expect(await world.repository.saveAll().isComplete)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+        for key in ["a", "b"] { #expect(try await again.request(key: key) == 3) }
+    }
+
+    @Test func `CO-11 what was refreshed does not answer at once after a relaunch, and answers for a failed fetch`()
+        async throws
+    {
+        let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000), staleIfError: .seconds(10))
+        let world = try await self.saved(MemoryStore(), policy: policy)
+        let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 2 }
+        map.refresh(key: "a")
+        #expect(await world.repository.saveAll().isComplete)
+        let other = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 2 }
+        other.refresh()
+        #expect(await world.repository.saveAll().isComplete)
+
+        let next = world.relaunched(after: .seconds(60))
+        let isOffline = Guarded(true)
+        let again = Map(cacheKey: "Map", policy: policy, repository: next.repository) { _ in
+            if isOffline.withLock({ $0 }) { throw offline }
+            return 3
+        }
+        for key in ["a", "b"] {
+            let entry = try await again.requestEntry(key: key)
+            #expect(entry.value == 1, "the time to live still counts for the safety net")
+            #expect(entry.staleReason == .fetchFailed)
+        }
+        isOffline.withLock { $0 = false }
+        next.clock.advance(by: .seconds(2))
+        for key in ["a", "b"] { #expect(try await again.request(key: key) == 3) }
+    }
+
+    @Test func `CO-11 a refresh that could not be saved is saved the next time`() async throws {
+        let store = UnreliableStore()
+        let world = try await self.saved(store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        map.refresh()
+        map.refresh(key: "a")
+        store.failsSaves.withLock { $0 = true }
+        #expect(await world.repository.saveAll().isComplete == false)
+        store.failsSaves.withLock { $0 = false }
+        #expect(await world.repository.saveAll().isComplete)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+        for key in ["a", "b"] { #expect(try await again.request(key: key) == 3) }
+    }
+
+    @Test func `CO-11 a clear of everything ends a refresh of everything`() async throws {
+        let world = try await self.saved(MemoryStore())
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        map.refresh()
+        await world.repository.saveAll()
+        await map.clear()
+        #expect(try await map.request(key: "a") == 2)
+        #expect(await world.repository.saveAll().saved == 1)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+        #expect(try await again.request(key: "a") == 2)
+    }
+
+    @Test func `CO-11 a look at the disk from before a saved refresh brings nothing fresh`() async throws {
+        let store = UnreliableStore()
+        let world = try await self.saved(store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        map.refresh(key: "a")
+        let gate = Gate<Void>()
+        store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let caller = Task { try await map.request(key: "a") }
+        await gate.waitForCall(1)
+        store.afterLoad.withLock { $0 = {} }
+        #expect(await world.repository.saveAll().isComplete)
+        gate.openForGood(returning: ())
+
+        #expect(try await caller.value == 2)
+    }
+}

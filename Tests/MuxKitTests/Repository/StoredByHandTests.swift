@@ -1,0 +1,83 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Values that are stored by hand, beside what the disk has.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct StoredByHandTests {
+    private typealias Map = MultiplexerMap<String, Int>
+
+    @Test func `CO-17 what a later version of the program wrote survives a store before any request`() async throws {
+        let world = World()
+        let later = MuxPolicy(schemaVersion: 2)
+        let map = Map(cacheKey: "Map", policy: later, repository: world.repository) { _ in 1 }
+        let number = Multiplexer<Int>(cacheKey: "Number", policy: later, repository: world.repository) { 1 }
+        _ = try await (map.request(key: "a"), number.request())
+        await world.repository.saveAll()
+
+        let earlier = world.relaunched(after: .seconds(1))
+        let mapBefore = Map(cacheKey: "Map", repository: earlier.repository) { _ in 0 }
+        let numberBefore = Multiplexer<Int>(cacheKey: "Number", repository: earlier.repository) { 0 }
+        mapBefore.store(7, key: "a")
+        mapBefore.store(8, key: "b")
+        numberBefore.store(7)
+        #expect(await earlier.repository.saveAll().saved == 1, "what is nobody's")
+        #expect(await earlier.repository.saveAll().saved == 0)
+        #expect(try await (mapBefore.request(key: "a"), numberBefore.request()) == (7, 7), "in memory")
+
+        let again = earlier.relaunched(after: .seconds(1))
+        let mapAgain = Map(cacheKey: "Map", policy: later, repository: again.repository) { _ in 2 }
+        let numberAgain = Multiplexer<Int>(cacheKey: "Number", policy: later, repository: again.repository) { 2 }
+        #expect(try await (mapAgain.request(key: "a"), numberAgain.request()) == (1, 1))
+    }
+
+    @Test func `CO-17 a store that cannot look at the disk is not saved, and is the next time`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 0 }
+        map.store(7, key: "a")
+        store.failsLoads.withLock { $0 = true }
+        let report = await map.save()
+        #expect(!report.isComplete && report.saved == 0)
+        store.failsLoads.withLock { $0 = false }
+        #expect(await map.save().saved == 1)
+    }
+
+    @Test func `CO-17 a store if unchanged accepts what cacheOnly read from disk`() async throws {
+        let world = World()
+        let first = Map(cacheKey: "Map", repository: world.repository) { _ in 1 }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        _ = try await (first.request(key: "a"), number.request())
+        await world.repository.saveAll()
+
+        let next = world.relaunched(after: .seconds(1))
+        let map = Map(cacheKey: "Map", repository: next.repository) { _ in 2 }
+        let numberAgain = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }
+        let entry = try await map.requestEntry(key: "a", .cacheOnly)
+        #expect(entry.source == .disk)
+        #expect(map.store(entry.value + 10, key: "a", ifUnchangedSince: entry))
+        #expect(!map.store(0, key: "a", ifUnchangedSince: entry))
+        #expect(try await map.request(key: "a") == 11)
+        let single = try await numberAgain.requestEntry(.cacheOnly)
+        #expect(numberAgain.store(5, ifUnchangedSince: single))
+    }
+
+    @Test func `CO-17 what was cleared while cacheOnly read it is not taken for unchanged`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let first = Map(cacheKey: "Map", repository: world.repository) { _ in 1 }
+        _ = try await first.request(key: "a")
+        await first.save()
+        let map = Map(cacheKey: "Map", repository: world.relaunched().repository) { _ in 2 }
+        let gate = Gate<Void>()
+        store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let reader = Task { try await map.requestEntry(key: "a", .cacheOnly) }
+        await gate.waitForCall(1)
+        await map.clear(key: "a")
+        gate.openForGood(returning: ())
+
+        await #expect(throws: MuxError.notCached) { try await reader.value }
+        #expect(map.cachedValue(key: "a") == nil)
+        #expect(try await map.request(key: "a") == 2)
+    }
+}
