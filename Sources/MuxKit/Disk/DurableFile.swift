@@ -41,7 +41,9 @@ package struct DurableFile: Sendable {
         let file: OpenFile
         do {
             file = try self.fileSystem.openFile(self.path, for: .read)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile),
+            .fileSystem(.open, code: POSIXFileSystem.notAFolder)
+        {
             return nil
         }
         let size = try self.fileSystem.status(of: file).size

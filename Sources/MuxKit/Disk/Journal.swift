@@ -48,8 +48,20 @@ final class Journal {
 
     // MARK: - Reading
 
+    /// The number of the session; a look at it makes nothing, neither the folder nor a file in it.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
-        try self.refreshIfChanged().session.content.epoch
+        guard self.session == nil else { return try self.refreshIfChanged().session.content.epoch }
+        if let content = try self.sessionFile.read() {
+            guard case .present(let file) = SessionFile.decode(content) else {
+                return try self.refreshIfChanged().session.content.epoch
+            }
+            self.lastEpoch = max(self.lastEpoch, file.epoch)
+            return file.epoch
+        }
+        guard try self.fileSystem.status(at: self.layout.journal) == nil else {
+            return try self.refreshIfChanged().session.content.epoch  // the number was lost
+        }
+        return self.lastEpoch
     }
 
     /// Where the entry of that name is, if there is one; counts as a use of it.

@@ -98,11 +98,20 @@ extension FlightEngine {
     }
 
     private func deadlinesPassed(at now: Moment) {
+        self.expire(at: now) { $0.deadlines.takeDue(at: now) }
+    }
+
+    /// Answers those who wait for a flight that takes too long, and leaves it to itself.
+    package func expire(_ flight: FlightID, of key: Key) {
+        self.expire(at: self.time.now) { _ in [(flight, key)] }
+    }
+
+    private func expire(at now: Moment, _ due: (inout Board) -> [(FlightID, Key)]) {
         let (waiters, stuck, flights) = self.board.withLock { board in
             var waiters: [Waiter] = []
             var stuck: [Waiter] = []
             var flights: [FlightID] = []
-            for (flight, key) in board.deadlines.takeDue(at: now) {
+            for (flight, key) in due(&board) {
                 let circle = FlightGraph.ticketsInCircle(with: self.node(key, flight))
                 if !circle.isEmpty { stuck += board.withMachine(of: key) { $0.taken(circle, from: flight) } }
                 guard let late = board.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }

@@ -18,6 +18,12 @@ package struct POSIXFileSystem: FileSystem {
     package static let tooLarge = EFBIG
     package static let noSpace = ENOSPC
     package static let overQuota = EDQUOT
+    package static let notAFolder = ENOTDIR
+
+    /// Whether the error number says that nothing can be made or changed there.
+    package static func isUnwritable(_ code: Int32) -> Bool {
+        [EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENOSPC, EDQUOT].contains(code)
+    }
 
     package init() {}
 

@@ -53,6 +53,7 @@ public struct LoggingObserver: MuxObserver {
         var line = event.cacheKey.map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
         if self.showsKeys, let key = event.key { line += "[\(key.debugDescription)] " }
         line += "\(event.kind)"
+        if let problem = event.problem { line += ": \(problem)" }
         guard let duration = event.duration else { return line }
         let tenths = duration.saturatedNanoseconds / 100_000
         return line + " in \(tenths / 10).\(abs(tenths % 10)) ms"
@@ -64,7 +65,7 @@ extension MuxEvent.Kind {
     fileprivate var isTrouble: Bool {
         switch self {
         case .fetchFailed, .loadFailed, .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateFailed,
-            .updateInterrupted:
+            .updateInterrupted, .storageFailed:
             true
         default: false
         }

@@ -47,6 +47,9 @@ public struct MuxEvent: Sendable, Equatable {
         case updateFailed
         /// An earlier process began to renew tokens, and did not live to say how that ended: this one tries them.
         case updateInterrupted
+        /// Something could not be kept on disk, or not be looked up there, and work goes on without: ``MuxEvent/problem`` says
+        /// what. It is told once, and again only after it has worked in between.
+        case storageFailed
     }
 
     /// What was decided.
@@ -62,12 +65,22 @@ public struct MuxEvent: Sendable, Equatable {
     /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
     public let duration: Duration?
 
+    /// What went wrong and why, in words, for ``Kind/storageFailed``; never a value, a token or a path.
+    public let problem: String?
+
     /// Describes an event.
-    public init(_ kind: Kind, cacheKey: String? = nil, key: String? = nil, duration: Duration? = nil) {
+    public init(
+        _ kind: Kind,
+        cacheKey: String? = nil,
+        key: String? = nil,
+        duration: Duration? = nil,
+        problem: String? = nil
+    ) {
         self.kind = kind
         self.cacheKey = cacheKey
         self.key = key
         self.duration = duration
+        self.problem = problem
     }
 }
 

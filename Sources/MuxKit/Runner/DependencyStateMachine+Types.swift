@@ -30,6 +30,8 @@ extension DependencyStateMachine {
         package let revision: UInt64
         /// When it turns bad by itself; `nil` if nobody knows.
         @usableFromInline package let expiry: Expiry?
+        /// Whether an update found it ready, and did not make it.
+        package let isFound: Bool
 
         init(
             value: Dependency,
@@ -37,7 +39,8 @@ extension DependencyStateMachine {
             parentEpoch: UInt64,
             session: UInt64,
             revision: UInt64,
-            expiry: Expiry?
+            expiry: Expiry?,
+            isFound: Bool
         ) {
             self.value = value
             self.epoch = epoch
@@ -45,6 +48,7 @@ extension DependencyStateMachine {
             self.session = session
             self.revision = revision
             self.expiry = expiry
+            self.isFound = isFound
         }
     }
 

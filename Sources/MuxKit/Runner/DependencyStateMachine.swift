@@ -20,6 +20,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         @usableFromInline package internal(set) var isEarly = false
         /// How many updates the call has asked for after a refusal.
         @usableFromInline package internal(set) var updates = 0
+        /// How many of them since a task accepted a value.
+        @usableFromInline package internal(set) var refusals = 0
+        /// The epoch of the value whose refusal was counted last.
+        @usableFromInline var countedEpoch: UInt64 = 0
 
         package init(session: UInt64, startedAt: Moment) {
             self.session = session
@@ -53,8 +57,14 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The value that a task refused last.
     @usableFromInline var refusedEpoch: UInt64?
 
-    /// When refused values were replaced: as many as a window may have.
+    /// When refused values were replaced since a task accepted one: as many as a window may have.
     @usableFromInline var replacements: [Moment] = []
+
+    /// Whether a value was refused, and no other has been accepted since: only then is an acceptance worth noting.
+    @usableFromInline package private(set) var awaitsAcceptance = false
+
+    /// The epoch of the value whose acceptance was noted last.
+    @usableFromInline package private(set) var acceptedEpoch: UInt64 = 0
 
     /// Counts what is told to those who watch the runner.
     private var lastEvent: UInt64 = 0
@@ -125,18 +135,42 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         if let refusal { return .fail(refusal) }
         let current = self.current(parentEpoch: parentEpoch)
         call.isEarly = current.map { $0.epoch != call.badEpoch } ?? false
-        if let failure, now < failure.until { return .fail(failure.error) }
+        if let failure, now < failure.until, !call.isForced { return .fail(failure.error) }
         guard let current, !call.isEarly, !call.isForced else { return .update }
+        if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
         if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
-        self.refusedEpoch = current.epoch
-        call.updates += 1
+        self.notesRefusal(of: current.epoch, by: &call)
         return .update
+    }
+
+    /// A value was refused and is to be replaced.
+    @usableFromInline
+    mutating func notesRefusal(of epoch: UInt64, by call: inout Call) {
+        self.refusedEpoch = epoch
+        self.awaitsAcceptance = true
+        call.countedEpoch = epoch
+        call.refusals += 1
+        call.updates += 1
+    }
+
+    /// Whether ``accepted(_:)`` has something to note.
+    func notesAcceptance(of epoch: UInt64) -> Bool {
+        self.awaitsAcceptance && epoch == self.held?.epoch && epoch != self.refusedEpoch
+    }
+
+    /// A task accepted the value of `epoch`: refusals of earlier ones were not for nothing, and do not count any more.
+    package mutating func accepted(_ epoch: UInt64) {
+        guard self.notesAcceptance(of: epoch) else { return }
+        self.awaitsAcceptance = false
+        self.acceptedEpoch = epoch
+        self.replacements = []
     }
 
     /// Why there is to be no update for a call that has refused the value, if there were too many.
     @usableFromInline
     mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
-        guard call.updates < policy.maximumUpdatesPerCall else {
+        // However many succeed in between: a task that refuses what all others accept must not keep on asking.
+        guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
             return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
         }
@@ -153,10 +187,15 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     // MARK: - What happened
 
     /// A value was set: the epoch grows, and earlier failures do not count any more.
-    package mutating func changed(to value: Dependency, parentEpoch: UInt64, expiry: Expiry?) -> Held {
+    package mutating func changed(
+        to value: Dependency,
+        parentEpoch: UInt64,
+        expiry: Expiry?,
+        isFound: Bool = false
+    ) -> Held {
         self.epoch &+= 1
         self.forgetFailures()
-        return self.hold(value, parentEpoch: parentEpoch, expiry: expiry)
+        return self.hold(value, parentEpoch: parentEpoch, expiry: expiry, isFound: isFound)
     }
 
     /// An update brought a value.
@@ -164,16 +203,27 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         to value: Dependency,
         parentEpoch: UInt64,
         expiry: Expiry?,
+        isFound: Bool = false,
         at now: Moment,
         policy: RunnerPolicy
     ) -> Held {
         if let held, held.epoch == self.refusedEpoch, let limit = policy.maximumUpdatesPerWindow {
             self.replacements = self.replacements.suffix(max(limit, 1) - 1) + [now]
         }
-        return self.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+        return self.changed(to: value, parentEpoch: parentEpoch, expiry: expiry, isFound: isFound)
     }
 
-    private mutating func hold(_ value: Dependency, parentEpoch: UInt64, expiry: Expiry?) -> Held {
+    /// Whether what an update brings that took too long may be kept: nothing has changed since it began.
+    package func isAsItWas(_ epoch: UInt64, in session: UInt64) -> Bool {
+        self.epoch == epoch && self.session == session && self.refusal == nil && self.critical == nil
+    }
+
+    private mutating func hold(
+        _ value: Dependency,
+        parentEpoch: UInt64,
+        expiry: Expiry?,
+        isFound: Bool = false
+    ) -> Held {
         self.revision &+= 1
         let held = Held(
             value: value,
@@ -181,7 +231,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             parentEpoch: parentEpoch,
             session: self.session,
             revision: self.revision,
-            expiry: expiry
+            expiry: expiry,
+            isFound: isFound
         )
         self.held = held
         return held
@@ -203,13 +254,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// - Returns: The value with its epochs; `nil`, and nothing has changed, if more has become known meanwhile.
     package mutating func noted(_ held: Held, as value: Dependency) -> Held? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
-        return self.hold(value, parentEpoch: held.parentEpoch, expiry: held.expiry)
+        return self.hold(value, parentEpoch: held.parentEpoch, expiry: held.expiry, isFound: held.isFound)
     }
 
     /// The parent's value was exchanged for one that continues it; a value that was set meanwhile stays good.
     package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
-        _ = self.hold(held.value, parentEpoch: parentEpoch, expiry: held.expiry)
+        _ = self.hold(held.value, parentEpoch: parentEpoch, expiry: held.expiry, isFound: held.isFound)
     }
 
     /// An update was refused: later calls fail with `error`, and the value that it was to replace is no good.
@@ -253,6 +304,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.held = nil
         self.forgetFailures()
         self.replacements = []
+        self.awaitsAcceptance = false
         self.lastEnd = end
     }
 }

@@ -249,12 +249,22 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Has the runner's own update renew the dependency, however good it is; callers at the same time share one update.
     ///
+    /// There is exactly one update, also within ``RunnerPolicy/coolDown``, and it counts for no limit.
+    ///
     /// - Returns: The new dependency.
     /// - Throws: What the update threw, ``RunnerError``, or `CancellationError`.
     @discardableResult
-    public nonisolated(nonsending) func refresh() async throws -> Dependency {
-        try await self.core.refreshed().value
+    public nonisolated(nonsending) func renew() async throws -> Dependency {
+        try await self.core.renewed().value
     }
+
+    /// The same as ``renew()``.
+    ///
+    /// - Returns: The new dependency.
+    /// - Throws: What ``renew()`` throws.
+    @available(*, deprecated, renamed: "renew()")
+    @discardableResult
+    public nonisolated(nonsending) func refresh() async throws -> Dependency { try await self.renew() }
 
     /// What happens from now on, for one listener; it ends with the runner.
     ///

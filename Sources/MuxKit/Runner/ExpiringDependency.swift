@@ -7,3 +7,11 @@ public protocol ExpiringDependency: Sendable {
     /// When it ends, by the time of day.
     var expiry: Date { get }
 }
+
+/// A dependency that may know when it turns bad, as a token of a server that does not always say.
+///
+/// A runner renews it as it does an ``ExpiringDependency``.
+public protocol PerishableDependency: Sendable {
+    /// When it ends, by the time of day; `nil` if it does not say.
+    var expiry: Date? { get }
+}

@@ -21,6 +21,10 @@
 /// tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown by
 /// `refreshAccess`.
 ///
+/// **Broken folders** stop nothing that does not need them: tokens that are good are used, and where nothing can be stored, tokens are
+/// kept in memory, and renewed there. That is told once, as ``MuxEvent/Kind/storageFailed``. What is not done then is to send a
+/// refresh token that the store has, and the server exchanges: losing its successor would end the session.
+///
 /// **On disk.** Tokens are kept in the store. That a refresh token is about to be sent is noted there first, and one that
 /// the server exchanged is stored before anyone sees the access token that came with it. After a crash in between, the next
 /// start tries what the store has, and asks for a sign-in only if the server refuses that.
@@ -110,12 +114,24 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Renews the access token, however good it is; callers at the same time share one refresh.
     ///
+    /// It makes exactly one request to the server that hands out tokens: also right after a relaunch, for what the store has is
+    /// not new, and right after tokens were set. Without a refresh token there is a sign-in first, and if that gives an access
+    /// token, it is the new one.
+    ///
     /// - Returns: The new access token.
     /// - Throws: What a closure of the runner threw, ``RunnerError``, or `CancellationError`.
     @discardableResult
-    public nonisolated(nonsending) func refresh() async throws -> AccessToken {
-        try await self.session.refreshed()
+    public nonisolated(nonsending) func renew() async throws -> AccessToken {
+        try await self.session.renewed()
     }
+
+    /// The same as ``renew()``.
+    ///
+    /// - Returns: The new access token.
+    /// - Throws: What ``renew()`` throws.
+    @available(*, deprecated, renamed: "renew()")
+    @discardableResult
+    public nonisolated(nonsending) func refresh() async throws -> AccessToken { try await self.renew() }
 
     /// What happens to the access token from now on, for one listener; it ends with the runner.
     ///

@@ -7,8 +7,11 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// The access token that came with the refresh token, or was made with it last.
     let access: AccessToken?
 
-    /// When the access token ends, by the time of day; `nil` if nobody said.
-    var accessExpiry: Date?
+    /// When the access token ends; `nil` if the server did not say.
+    var accessEnd: AccessEnd?
+
+    /// Whether a sign-in brought it, and not a store or a person.
+    var isFromSignIn = false
 
     /// Whether the server has exchanged another refresh token for this one, and does not accept that one any more.
     ///
@@ -26,19 +29,46 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
 
     /// Whether this is what the store has.
     var isStored = false
+
+    /// Whether the store has had it, or one that it continues: others who share the store may know it.
+    var wasStored = false
+}
+
+/// When an access token ends.
+struct AccessEnd: Sendable {
+    /// By the clock of this process, which no person sets.
+    let moment: Moment
+
+    /// By the time of day, for the next process.
+    let date: Date
+
+    /// The end of a token that came now; `nil` if the server did not say, or said what cannot be.
+    init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
+        guard let lifetime, lifetime > .zero else { return nil }
+        self.moment = now.advanced(by: lifetime)
+        self.date = wallTime.addingTimeInterval(lifetime.secondsValue)
+    }
+
+    /// The end of a token that another process left; as right as the time of day was then, and is now.
+    init?(_ date: Date?, now: Moment, wallTime: Date) {
+        guard let date else { return nil }
+        self.moment = now.advanced(by: .saturating(seconds: date.timeIntervalSince(wallTime)))
+        self.date = date
+    }
 }
 
 extension OAuthGrant {
     /// The grant that a store has.
-    init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record) {
+    init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {
         guard let refresh = record.refresh else { return nil }
         self.init(
             refresh: refresh,
             access: record.access,
-            accessExpiry: record.accessExpiry,
+            accessEnd: AccessEnd(record.accessExpiry, now: now, wallTime: wallTime),
             rotates: record.rotates ?? false,
             serial: record.serial ?? 0,
-            isStored: true
+            isStored: true,
+            wasStored: true
         )
     }
 }

@@ -22,6 +22,12 @@ package struct OAuthMemo: Sendable {
     package var endedBefore: UInt64?
     /// Whether whoever is storing tokens now has to remove them again.
     package var owesRemoval = false
+    /// The revision of the grant whose access token came too late for those who wanted it.
+    package var unclaimed: UInt64?
+    /// The greatest number of a session that was met in the store, or that a sign-out began.
+    package private(set) var greatestSession: UInt64 = 0
+    /// What went wrong and was told; it is told again only after it has worked in between.
+    private var told: Set<OAuthProblem> = []
 
     package init() {}
 
@@ -31,6 +37,17 @@ package struct OAuthMemo: Sendable {
         guard generation == self.generation, self.repositoryEpoch == nil else { return }
         self.repositoryEpoch = epoch
     }
+
+    /// Something went wrong that stops nothing.
+    ///
+    /// - Returns: Whether it is to be told: it was not yet.
+    package mutating func failed(_ problem: OAuthProblem) -> Bool { self.told.insert(problem).inserted }
+
+    /// It works again.
+    package mutating func worked(_ problem: OAuthProblem) { self.told.remove(problem) }
+
+    /// A session's number was met in the store.
+    package mutating func met(session: UInt64) { self.greatestSession = max(self.greatestSession, session) }
 
     /// A record was met in the store.
     ///
@@ -50,6 +67,7 @@ package struct OAuthMemo: Sendable {
     package mutating func ends(before epoch: UInt64) {
         self.isEnding = true
         self.endedBefore = epoch
+        self.met(session: epoch)
     }
 
     /// The session is over: what it left in the store is not taken up again.
@@ -62,6 +80,28 @@ package struct OAuthMemo: Sendable {
         next.serial = self.serial
         next.interruption = self.interruption
         next.endedBefore = self.endedBefore
+        next.greatestSession = self.greatestSession
+        next.told = self.told
         self = next
+    }
+}
+
+/// What a runner can do without, and says once that it has to.
+package enum OAuthProblem: Sendable, Hashable {
+    /// The number of the session cannot be read from the repository's folder.
+    case session
+    /// Tokens cannot be stored.
+    case storing
+    /// The lease cannot be had.
+    case lease
+
+    /// What it means, for a person.
+    package var sentence: String {
+        switch self {
+        case .session: "The repository's folder cannot be used. Tokens are used nevertheless."
+        case .storing: "Tokens cannot be stored. They are kept in memory, and may be lost when the process ends."
+        case .lease:
+            "The folder of the tokens cannot be written to. Tokens that are in no store are renewed without a lease."
+        }
     }
 }

@@ -8,7 +8,7 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
 
     /// How long the access token lives (`expires_in`, RFC 6749, section 5.1); `nil` if the server did not say.
     ///
-    /// The token is renewed a little before its end: see ``RunnerPolicy/leeway``.
+    /// Counted from now on, by a clock that nobody sets. The token is renewed a little before its end: see ``RunnerPolicy/leeway``.
     public var accessLifetime: Duration?
 
     /// Describes a renewal.

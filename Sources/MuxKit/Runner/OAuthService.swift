@@ -88,7 +88,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// Renews the access token, however good it is.
     ///
     /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
-    public func refresh() async throws { try await self.runner.refresh() }
+    public func refresh() async throws { try await self.runner.renew() }
 
     /// Ends the session, here and at the server.
     ///

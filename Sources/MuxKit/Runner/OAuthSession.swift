@@ -55,8 +55,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 
     /// Has the access token renewed.
-    nonisolated(nonsending) func refreshed() async throws -> AccessToken {
-        try await self.lower.refreshed().value
+    nonisolated(nonsending) func renewed() async throws -> AccessToken {
+        try await self.lower.renewed().value
     }
 
     /// What happens to the access token from now on.

@@ -15,6 +15,26 @@ extension OAuthVault {
         of upper: Upper,
         insteadOf refused: Lower.Held?
     ) async throws -> RunResult<Lower.Updated> {
+        guard let limit = self.refreshLimit else {
+            return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
+        }
+        // A refresh that does not heed its cancellation may take as long as it likes; who waits for it may not have to.
+        let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
+            try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
+        } late: { result in
+            guard case .success(.output) = result else { return }
+            let revision = upper.held?.revision
+            self.memo.withLock { $0.unclaimed = revision }
+        }
+        guard let result else { throw RunnerError.updateTimedOut(after: limit) }
+        return result
+    }
+
+    private func accessInTurn(
+        with held: Upper.Held,
+        of upper: Upper,
+        insteadOf refused: Lower.Held?
+    ) async throws -> RunResult<Lower.Updated> {
         while true {
             guard let lane = upper.held?.value.lane, upper.session == held.session else { throw RunnerError.signedOut }
             let result = try await lane.run { () -> RunResult<Lower.Updated>? in
@@ -36,32 +56,47 @@ extension OAuthVault {
         of upper: Upper,
         insteadOf refused: Lower.Held?
     ) async throws -> RunResult<Lower.Updated>? {
-        if let access = self.usableAccess(of: present), (refused?.parentEpoch ?? 0) < present.epoch {
+        let isUnclaimed = self.memo.withLock { memo in
+            defer { memo.unclaimed = nil }
+            return memo.unclaimed == present.revision
+        }
+        let isUntried = isUnclaimed || (refused?.parentEpoch ?? 0) < present.epoch
+        if isUntried, let access = self.usableAccess(of: present) {
             try await self.store(present, of: upper)
-            return .output(self.updated(access, of: present))
+            return .output(self.updated(access, of: present, isFound: !present.value.isFromSignIn))
         }
         guard self.memo.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
-        return try await self.alone {
-            try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
+        do {
+            return try await self.alone(usingStored: present.value.wasStored) {
+                try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
+            }
+        } catch {
+            // It looks over by the time of day, which may be wrong: the server knows better.
+            guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
+                upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
+            else { throw error }
+            return .output(self.updated(access, of: present, isFound: true))
         }
     }
 
     /// The access token of a grant, unless it has ended.
     private func usableAccess(of held: Upper.Held) -> AccessToken? {
-        if let lifetime = self.lifetime(until: held.value.accessExpiry), lifetime <= .zero { return nil }
+        if let end = held.value.accessEnd, end.moment <= self.repository.time.now { return nil }
         return held.value.access
     }
 
     private func updated(
         _ access: AccessToken,
         of held: Upper.Held,
-        continuing former: Upper.Held? = nil
+        continuing former: Upper.Held? = nil,
+        isFound: Bool
     ) -> Lower.Updated {
         Lower.Updated(
             .updatedDependency(access),
             parentEpoch: held.epoch,
             continuing: former?.epoch,
-            lifetime: self.lifetime(until: held.value.accessExpiry)
+            lifetime: held.value.accessEnd.map { $0.moment.duration(since: self.repository.time.now) },
+            isFound: isFound
         )
     }
 
@@ -78,10 +113,11 @@ extension OAuthVault {
         if let access = self.usableAccess(of: present), present.revision != given.revision,
             refused.map({ !self.tokens.areSame($0, access) }) ?? true
         {
-            return .output(self.updated(access, of: present, continuing: given))
+            return .output(self.updated(access, of: present, continuing: given, isFound: true))
         }
         guard var held = try await self.journaled(present, of: upper) else { return nil }
-        if let leaseHolder, !self.isAlone(since: stretch) {
+        // Without a lease that could be had, a grant that nobody else can know is renewed nevertheless.
+        if let leaseHolder, held.value.wasStored, !self.isAlone(since: stretch) {
             // The process was held up for longer than the lease lasts, and others may have acted since.
             stretch = try await leaseHolder.takenAgain()
             guard stretch != nil, try await self.withSiblings(held, of: upper, since: stretch).revision == held.revision
@@ -109,18 +145,19 @@ extension OAuthVault {
         let grant = Grant(
             refresh: renewal.refresh ?? held.value.refresh,
             access: renewal.access,
-            accessExpiry: self.expiry(renewal.accessLifetime),
+            accessEnd: self.end(after: renewal.accessLifetime),
             isRotated: isRotated,
             rotates: isRotated || held.value.rotates,
             lane: held.value.lane,
-            serial: held.value.serial
+            serial: held.value.serial,
+            wasStored: held.value.wasStored
         )
         guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
             guard upper.session == held.session else { throw RunnerError.signedOut }
             return .badDependency  // other tokens were set meanwhile: their turn
         }
         try await self.store(next, of: upper)
-        return .output(self.updated(renewal.access, of: next, continuing: given))
+        return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
     /// Whether nobody else can have had the lease since `stretch` began.
@@ -151,15 +188,13 @@ extension OAuthVault {
         }
     }
 
-    // MARK: - Ends of access tokens
-
     /// When a token that came now with this life time ends.
-    func expiry(_ lifetime: Duration?) -> Date? {
-        lifetime.map { self.repository.wallTime().addingTimeInterval($0.secondsValue) }
+    func end(after lifetime: Duration?) -> AccessEnd? {
+        AccessEnd(lifetime, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 
-    /// For how long a token will live that ends then.
-    private func lifetime(until expiry: Date?) -> Duration? {
-        expiry.map { .saturating(seconds: $0.timeIntervalSince(self.repository.wallTime())) }
+    /// The grant of a record.
+    func grant(_ record: Tokens.Record) -> Grant? {
+        Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 }

@@ -13,32 +13,29 @@ extension OAuthVault {
         let mayRestore = self.memo.withLock { $0.mayRestore }
         // After a sign-out here, only what somebody else has left since.
         guard mayRestore || self.leaseHolder != nil else { return nil }
-        let epoch: UInt64
-        do {
-            epoch = try await self.repositoryEpoch()
-        } catch {
-            guard mayRestore else { return nil }
-            throw RunnerError.tokensUnreadable(underlying: error)
-        }
+        let (epoch, isKnown) = await self.sessionNumber()
+        guard mayRestore || isKnown else { return nil }
         switch try await self.tokens.load(session: epoch) {
         case .nothing, .nonsense:
             return nil
         case .record(let record):
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
+            self.memo.withLock { $0.met(session: record.session) }
             // The epoch may have been lost with the caches folder; it never goes back.
-            if record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
+            if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
             self.met(record, isAlone: isAlone)
-            return Grant(record)
+            return self.grant(record)
         case .ended(let end):
-            if end > epoch {
+            self.memo.withLock { $0.met(session: end) }
+            if end > epoch, isKnown {
                 // A sign-out was cut short, or happened elsewhere. Who has no grant has nothing that could end.
                 try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
                 guard refused == nil else { throw RunnerError.signedOut }
                 self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
-            guard isAlone else { return nil }
+            guard isAlone, isKnown else { return nil }
             try await self.storeLane.run {
                 guard self.memo.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.delete()
@@ -56,8 +53,8 @@ extension OAuthVault {
     /// - Returns: The grant of `upper` after that; it is that of `held` if they have left nothing.
     /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
     func withSiblings(_ held: Upper.Held, of upper: Upper, since stretch: UInt64?) async throws -> Upper.Held {
-        guard self.leaseHolder != nil else { return held }
-        let epoch = try await self.repositoryEpoch()
+        guard self.leaseHolder != nil, held.value.wasStored else { return held }
+        let (epoch, _) = await self.sessionNumber()
         switch try await self.tokens.load(session: epoch) {
         case .nonsense:
             return held
@@ -70,7 +67,7 @@ extension OAuthVault {
             try await self.endedElsewhere(before: record.session)
         case .record(let record):
             self.met(record, isAlone: self.isAlone(since: stretch))
-            guard (record.serial ?? 0) > held.value.serial, var grant = Grant(record) else { return held }
+            guard (record.serial ?? 0) > held.value.serial, var grant = self.grant(record) else { return held }
             grant.lane = held.value.lane
             let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)
             return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
@@ -108,13 +105,14 @@ extension OAuthVault {
 
     /// Makes the grant durable, unless it is.
     ///
-    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated. Where the stored one is as
-    ///   good for the server, a store that fails now is tried again with the next grant.
+    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated, and the store has the one before.
+    ///   Where the stored one is as good for the server, or there is none, a store that fails now is tried again with the next
+    ///   grant.
     func store(_ held: Upper.Held, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
         } catch let error as RunnerError {
-            guard case .tokensNotStored = error, !held.value.isRotated else { throw error }
+            guard case .tokensNotStored = error, !held.value.isRotated || !held.value.wasStored else { throw error }
         }
     }
 
@@ -129,26 +127,22 @@ extension OAuthVault {
     /// Notes durably that the refresh token is about to be sent.
     ///
     /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which have a lane of their own.
-    /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, a store that fails is no reason to
-    ///   send nothing.
+    /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, or the store has none to lose, a store
+    ///   that fails is no reason to send nothing.
     func journaled(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held? {
         let attempt = Tokens.Attempt(owner: self.owner, time: self.repository.wallTime())
         do {
             return try await self.write(held, of: upper, attempt: attempt)
         } catch let error as RunnerError {
-            guard case .tokensNotStored = error, !held.value.rotates, !held.value.isRotated else { throw error }
+            let isAtRisk = held.value.wasStored && (held.value.rotates || held.value.isRotated)
+            guard case .tokensNotStored = error, !isAtRisk else { throw error }
             return held
         }
     }
 
     @discardableResult
     private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws -> Upper.Held? {
-        let epoch: UInt64
-        do {
-            epoch = try await self.repositoryEpoch()
-        } catch {
-            throw RunnerError.tokensNotStored(underlying: error)
-        }
+        let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
             guard let present = upper.held, present.session == held.session,
                 !self.memo.withLock({ $0.isEnding })
@@ -158,7 +152,7 @@ extension OAuthVault {
             guard !grant.isStored || attempt != nil else { return present }
             try await self.checkOutside(session: epoch, isStored: grant.isStored)
             grant.serial = try await self.save(grant, session: epoch, attempt)
-            grant.isStored = true
+            (grant.isStored, grant.wasStored) = (true, true)
             self.memo.withLock { $0.storedSession = held.session }
             return upper.note(present, as: grant) ?? present
         }
@@ -166,12 +160,12 @@ extension OAuthVault {
 
     /// Makes the grant of a sign-in durable, unless other tokens took its place.
     func stored(_ grant: Grant, ofLine line: UInt64, _ session: UInt64) async throws -> Grant {
-        let epoch = try await self.repositoryEpoch()
+        let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
             guard self.memo.withLock({ $0.line == line && !$0.isEnding }) else { throw RunnerError.signedOut }
             var grant = grant
             grant.serial = try await self.save(grant, session: epoch, nil)
-            grant.isStored = true
+            (grant.isStored, grant.wasStored) = (true, true)
             self.memo.withLock { $0.storedSession = session }
             return grant
         }
@@ -186,13 +180,21 @@ extension OAuthVault {
             session: session,
             refresh: grant.refresh,
             access: grant.access,
-            accessExpiry: grant.accessExpiry,
+            accessExpiry: grant.accessEnd?.date,
             rotates: grant.rotates ? true : nil,
             serial: serial,
             attempt: attempt
         )
-        try await self.tokens.save(record)
-        self.memo.withLock { $0.serial = max($0.serial, serial) }
+        do {
+            try await self.tokens.save(record)
+        } catch let error as RunnerError {
+            self.failed(.storing, because: error.underlying ?? error)
+            throw error
+        }
+        self.memo.withLock { memo in
+            memo.serial = max(memo.serial, serial)
+            memo.worked(.storing)
+        }
         return serial
     }
 
@@ -214,12 +216,27 @@ extension OAuthVault {
         }
     }
 
-    func repositoryEpoch() async throws -> UInt64 {
+    /// The number of the repository's session, and whether that is known.
+    ///
+    /// Where the repository's folder cannot be used, it is the greatest that was met beside the tokens: those need no cache.
+    /// Tokens that are in memory alone need no number, nor a folder that keeps it.
+    func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, generation) = self.memo.withLock { ($0.repositoryEpoch, $0.generation) }
-        if let known { return known }
-        let epoch = try await self.repository.currentEpoch()
-        self.memo.withLock { $0.found(epoch: epoch, in: generation) }
-        return epoch
+        if let known { return (known, true) }
+        if self.leaseHolder == nil, self.tokens.store is InMemoryTokenStore {
+            return (self.repository.registry.withLock { $0.sessionEpoch } ?? 0, true)
+        }
+        do {
+            let epoch = try await self.repository.currentEpoch()
+            self.memo.withLock { memo in
+                memo.found(epoch: epoch, in: generation)
+                memo.worked(.session)
+            }
+            return (epoch, true)
+        } catch {
+            self.failed(.session, because: error)
+            return (self.memo.withLock { $0.greatestSession }, false)
+        }
     }
 
     // MARK: - Sign-out

@@ -44,10 +44,38 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     }
 
     /// Runs `work` while nobody else who shares the store renews tokens.
-    func alone<Success: Sendable>(_ work: () async throws -> Success) async throws -> Success {
+    ///
+    /// Where the folder of the lease cannot be written to, `work` that uses nothing of the store goes on without it.
+    func alone<Success: Sendable>(
+        usingStored: Bool,
+        _ work: () async throws -> Success
+    ) async throws -> Success {
         guard let leaseHolder else { return try await work() }
-        return try await leaseHolder.run(work)
+        var hasBegun = false
+        do {
+            let result = try await leaseHolder.run {
+                hasBegun = true
+                self.worked(.lease)
+                return try await work()
+            }
+            return result
+        } catch RunnerError.leaseUnavailable(let cause) where !hasBegun && !usingStored && cause.saysUnwritable {
+            self.failed(.lease, because: cause)
+            return try await work()
+        }
     }
+
+    // MARK: - What stops nothing
+
+    /// Tells of a problem that stops nothing, unless it was told already.
+    func failed(_ problem: OAuthProblem, because error: any Error) {
+        guard self.memo.withLock({ $0.failed(problem) }) else { return }
+        // The texts of the library's own stores are known to quote nothing; of other errors the type has to do.
+        let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
+        self.repository.observer?.observe(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
+    }
+
+    func worked(_ problem: OAuthProblem) { self.memo.withLock { $0.worked(problem) } }
 
     // MARK: - The upper layer's update
 
@@ -63,7 +91,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         if refused == nil, let grant = try await self.restored(insteadOf: nil, isAlone: self.leaseHolder == nil) {
             return Upper.Updated(.updatedDependency(grant))
         }
-        return try await self.alone {
+        return try await self.alone(usingStored: false) {
             // Somebody else may have signed in, or have exchanged the refresh token before it was refused.
             if self.leaseHolder != nil, let grant = try await self.restored(insteadOf: refused, isAlone: true) {
                 return Upper.Updated(.updatedDependency(grant))
@@ -79,7 +107,8 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
                 grant = Grant(
                     refresh: tokens.refresh,
                     access: tokens.access,
-                    accessExpiry: self.expiry(tokens.accessLifetime)
+                    accessEnd: self.end(after: tokens.accessLifetime),
+                    isFromSignIn: true
                 )
             } catch  where error.saysBadDependency || error is CancellationError {
                 // Not a refusal for good: the person may type another password. And who waits was not cancelled.

@@ -20,7 +20,10 @@ extension RunnerCore {
         let now = self.hitClock.now ?? self.time.now
         guard let ready = self.ready(at: now) else { return .unfinished(self.begun(nil)) }
         do {
-            if case .output(let output) = try await task(ready.value) { return .output(output) }
+            if case .output(let output) = try await task(ready.value) {
+                if ready.awaitsAcceptance { self.accepted(ready.epoch) }
+                return .output(output)
+            }
         } catch {
             return .unfinished(try self.reported(error, of: ready, since: now))
         }
@@ -37,6 +40,10 @@ extension RunnerCore {
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
         return ready
     }
+
+    /// Notes that a task accepted the value of `epoch`: refusals of earlier ones do not count any more.
+    @usableFromInline
+    func accepted(_ epoch: UInt64) { self.engine.withState { $0.accepted(epoch) } }
 
     /// The call whose task has refused the dependency of its first try.
     ///

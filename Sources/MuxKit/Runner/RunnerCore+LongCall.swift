@@ -98,7 +98,11 @@ extension RunnerCore {
     ) async throws -> Output? {
         var refusal: (any Error)?
         do {
-            if case .output(let output) = try await task(held, long) { return output }
+            if case .output(let output) = try await task(held, long) {
+                // What only wants a new value has not tried it.
+                if !long.state.isForced { self.accepted(held.epoch) }
+                return output
+            }
         } catch {
             refusal = error
         }
@@ -192,11 +196,12 @@ extension RunnerCore {
         case .fail(let error): return .fail(error)
         case .update:
             guard canUpdate else { return .fail(RunnerError.noUpdate) }
-            guard let deadline = call.deadline else { return .fly }
+            let patience = state.patience(of: call, at: now)
+            guard let limit = call.deadline.map({ min($0, patience ?? $0) }) ?? patience else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)
-            return .flyNoLonger(than: deadline.duration(since: now)) { state, now in
-                let old = state.early(for: call, at: now)
-                return old.map(Result.success) ?? .failure(timeout)
+            return .flyNoLonger(than: limit.duration(since: now)) { state, now in
+                if let old = state.early(for: call, at: now) { return .success(old) }
+                return call.deadline.map { now >= $0 } ?? false ? .failure(timeout) : nil
             }
         }
     }

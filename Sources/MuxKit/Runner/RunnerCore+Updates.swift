@@ -9,18 +9,20 @@ extension RunnerCore {
 
     /// Ends a flight.
     ///
-    /// - Returns: What its callers got; `nil` if a fence had passed it, so that its outcome did not count.
+    /// What it brings after its time is kept, too, if nothing has changed since it began: a token that came late is a token.
+    ///
+    /// - Returns: What its callers got, or would have got in time; `nil` if a fence had passed it, so that its outcome did not
+    ///   count.
     @discardableResult
     func land(
         _ flight: FlightID,
         _ outcome: Result<Updated, any Error>,
-        insteadOf failed: Held?,
-        since start: Moment?
+        since beginning: Beginning
     ) -> Result<Held, any Error>? {
-        let result = self.checked(outcome, insteadOf: failed)
-        var value: (Dependency, Machine.Expiry?, parentEpoch: UInt64)?
+        let result = self.checked(outcome, insteadOf: beginning.failed)
+        var value: (Dependency, Machine.Expiry?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
-            value = (new, self.expiry(of: new, lifetime: updated.lifetime, isNew: true), updated.parentEpoch)
+            value = (new, self.expiry(of: new, lifetime: updated.lifetime, isNew: true), updated)
         }
         let now = self.time.now
         var event = RunnerEvent.updateDropped
@@ -29,11 +31,12 @@ extension RunnerCore {
         func settle(_ state: inout Machine) -> Result<Held, any Error> {
             number = state.nextEvent()
             event = .updateFailed
-            if let (value, expiry, parentEpoch) = value {
+            if let (value, expiry, updated) = value {
                 let held = state.updated(
                     to: value,
-                    parentEpoch: parentEpoch,
+                    parentEpoch: updated.parentEpoch,
                     expiry: expiry,
+                    isFound: updated.isFound,
                     at: now,
                     policy: self.policy
                 )
@@ -63,12 +66,20 @@ extension RunnerCore {
             landed = result
             return result
         }
-        if number == nil, case .success(let updated) = result {
-            self.engine.withState {
-                $0.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
+        if number == nil {
+            self.engine.withState { state in
+                guard state.machine.isAsItWas(beginning.epoch, in: beginning.session) else {
+                    guard case .success(let updated) = result else { return }
+                    return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
+                }
+                guard value == nil else {
+                    landed = settle(&state.machine)
+                    return
+                }
+                landed = result.flatMap { _ in .failure(RunnerError.updateFailed(underlying: nil)) }
             }
         }
-        self.tell(value == nil ? .updateFailed : .updated, start.map { self.time.now.duration(since: $0) })
+        self.tell(value == nil ? .updateFailed : .updated, self.time.now.duration(since: beginning.time))
         self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
         return landed
     }
@@ -127,11 +138,14 @@ extension RunnerCore {
         wallTime: @Sendable () -> Date
     ) -> Machine.Expiry? {
         var known = lifetime
-        if known == nil, let value = value as? any ExpiringDependency {
-            known = .saturating(seconds: value.expiry.timeIntervalSince(wallTime()))
+        if known == nil {
+            let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
+            known = date.map { .saturating(seconds: $0.timeIntervalSince(wallTime())) }
         }
-        // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it.
-        guard let known, !isNew || known > .zero else { return nil }
+        guard let known else { return nil }
+        // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it. One that
+        // was kept somewhere is renewed first, and used if that fails.
+        guard known > .zero else { return isNew ? nil : Machine.Expiry(renewal: now, end: .distantFuture) }
         let end = now.advanced(by: known)
         let leeway = max(.zero, isNew ? min(policy.leeway, known / 2) : policy.leeway)
         return Machine.Expiry(renewal: end.advanced(by: .zero - min(leeway, .longest)), end: end)

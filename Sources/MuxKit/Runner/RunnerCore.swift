@@ -16,14 +16,18 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let formerParentEpoch: UInt64
         /// How long the value will live, if that is known.
         let lifetime: Duration?
+        /// Whether the value was found ready: who wants a new one has to ask again.
+        let isFound: Bool
 
         package init(
             _ result: UpdateResult<Dependency>,
             parentEpoch: UInt64 = 0,
             continuing formerParentEpoch: UInt64? = nil,
-            lifetime: Duration? = nil
+            lifetime: Duration? = nil,
+            isFound: Bool = false
         ) {
             self.result = result
+            self.isFound = isFound
             self.parentEpoch = parentEpoch
             self.formerParentEpoch = formerParentEpoch ?? parentEpoch
             self.lifetime = lifetime
@@ -89,15 +93,26 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.board = self.engine.board
         guard let update else { return }
         self.engine.flies { [weak self] _, flight in
-            guard let (failed, session, start) = self?.updateBegins(flight) else { return }
+            guard let beginning = self?.updateBegins(flight) else { return }
             let result: Result<Updated, any Error>
             do {
-                result = .success(try await update(failed, session))
+                result = .success(try await update(beginning.failed, beginning.session))
             } catch {
                 result = .failure(error)
             }
-            self?.land(flight, result, insteadOf: failed, since: start)
+            self?.land(flight, result, since: beginning)
         }
+    }
+
+    /// How things stood when an update began.
+    struct Beginning: Sendable {
+        /// What the update is to replace.
+        var failed: Held?
+        /// The session that needs it.
+        var session: UInt64 = 0
+        /// The epoch of the runner's value, if there was one or not.
+        var epoch: UInt64 = 0
+        var time: Moment
     }
 
     // MARK: - Running
@@ -120,28 +135,27 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
-    package nonisolated(nonsending) func refreshed() async throws -> Held {
+    package nonisolated(nonsending) func renewed() async throws -> Held {
         let call = self.begun(nil)
         call.state.isForced = true
         call.state.badEpoch = self.held?.epoch
-        return try await self.run(from: call) { held, _ in .output(held) }
+        return try await self.run(from: call) { held, _ in held.isFound ? .badDependency : .output(held) }
     }
 
     /// A flight of the runner's own update begins.
     ///
-    /// - Returns: What it is to replace, the session that needs it, and the time; `nil` if it was dismissed before its turn
-    ///   came, and must not meet the next one's update.
-    private func updateBegins(_ flight: FlightID) -> (failed: Held?, session: UInt64, start: Moment)? {
+    /// - Returns: How things stand; `nil` if it was dismissed before its turn came, and must not meet the next one's update.
+    private func updateBegins(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
-        var failed: Held?
-        var session: UInt64 = 0
+        var beginning = Beginning(time: self.time.now)
         let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
-            failed = state.current(parentEpoch: parentEpoch)
-            session = state.session
+            beginning.failed = state.current(parentEpoch: parentEpoch)
+            beginning.session = state.session
+            beginning.epoch = state.machine.epoch
         }
         guard begins else { return nil }
         self.updateStarts()
-        return (failed, session, self.time.now)
+        return beginning
     }
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
@@ -155,9 +169,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(call, task, leads: true) { flight, call in
-            let start = self.time.now
-            guard let (result, failed) = await self.led(flight, by: call, update) else { return nil }
-            let landed = self.land(flight, result, insteadOf: failed, since: start)
+            guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
+            let landed = self.land(flight, result, since: beginning)
             try self.checkPatience(call)
             // If a fence has passed the update, look again.
             guard let landed else { return nil }
@@ -165,16 +178,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The outcome of an update that is the caller's own, and what it was to replace; `nil` if it was called off.
+    /// The outcome of an update that is the caller's own, and how things stood when it began; `nil` if it was called off.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
         by call: LongCall,
         _ update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
-    ) async -> (Result<Updated, any Error>, Held?)? {
-        let start = self.time.now
+    ) async -> (Result<Updated, any Error>, Beginning)? {
         let limit = self.policy.updateTimeout
-        var failed: Held?
+        var beginning = Beginning(time: self.time.now)
         var parentEpoch: UInt64 = 0
+        let engine = self.engine
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
             let node = self.engine.node(.sole, flight)
@@ -184,22 +197,21 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
                 let epoch = self.parentEpoch
-                let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
-                    failed = state.current(parentEpoch: epoch)
-                }
-                guard begins else { throw LookAgain() }
-                parentEpoch = epoch
-                self.updateStarts()
-                return try await update(failed?.value, call)
+                guard let begun = self.updateBegins(flight) else { throw LookAgain() }
+                (beginning, parentEpoch) = (begun, epoch)
+                return try await update(begun.failed?.value, call)
+            } whenTooLong: {
+                // The caller stays until its closure has ended; those who wait for it need not.
+                engine.expire(flight, of: .sole)
             }
-            return (.success(Updated(updated, parentEpoch: parentEpoch)), failed)
+            return (.success(Updated(updated, parentEpoch: parentEpoch)), beginning)
         } catch is LookAgain {
             return nil
         } catch {
-            guard error is CancellationError, let limit, self.time.now >= start.advanced(by: limit) else {
-                return (.failure(error), failed)
+            guard error is CancellationError, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
+                return (.failure(error), beginning)
             }
-            return (.failure(RunnerError.updateTimedOut(after: limit)), failed)
+            return (.failure(RunnerError.updateTimedOut(after: limit)), beginning)
         }
     }
 

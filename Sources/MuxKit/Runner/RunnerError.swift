@@ -9,10 +9,11 @@ public import Foundation
     /// The update was refused, for this and every later call until a value is set, or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
-    /// The task refused every dependency that it was given; `underlying` is what it threw last, if it threw.
+    /// The task refused one dependency after the other, with no success in between; `underlying` is what it threw last, if it threw.
     case tooManyUpdates(count: Int, elapsed: Duration, underlying: (any Error)?)
 
-    /// Tasks refused one new dependency after the other; there is no update until some time has passed.
+    /// Tasks refused one new dependency after the other, with no success in between; there is no update until one accepts the
+    /// present dependency, or some time has passed.
     case tooManyUpdatesInWindow(count: Int, window: Duration, underlying: (any Error)?)
 
     /// The update brought what had been refused.
@@ -21,7 +22,8 @@ public import Foundation
     /// The call took longer than its time-out; an update that it waited for goes on.
     case timedOut(after: Duration)
 
-    /// The update took longer than ``RunnerPolicy/updateTimeout``; the next call tries again.
+    /// The update took longer than ``RunnerPolicy/updateTimeout``; the next call tries again, and what the update brings late is
+    /// kept.
     case updateTimedOut(after: Duration)
 
     /// A task or an update threw a ``CriticalError``; of all the callers who get this, one is its originator.
@@ -45,10 +47,11 @@ public import Foundation
     /// Stored tokens are there, but cannot be read now, perhaps because the device is locked. Not a reason to sign in.
     case tokensUnreadable(underlying: any Error)
 
-    /// New tokens could not be made durable. They are kept in memory, and the next call tries to store them again.
+    /// New tokens could not be made durable, and the store has others which they replace at the server. They are kept in memory, and
+    /// the next call tries to store them again.
     case tokensNotStored(underlying: any Error)
 
-    /// It is not known whether another process renews the tokens now, so this one does not. The next call tries again.
+    /// It is not known whether another process renews the stored tokens now, so this one does not. The next call tries again.
     case leaseUnavailable(underlying: any Error)
 }
 
@@ -147,5 +150,13 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
         case .critical(let error, _), .leaseUnavailable(let error): error
         case .sameDependency, .timedOut, .updateTimedOut, .reset, .signedOut, .wouldDeadlock, .noUpdate: nil
         }
+    }
+}
+
+extension Error {
+    /// Whether the error says that nothing can be written where it was tried, by this process or another like it.
+    var saysUnwritable: Bool {
+        guard case .fileSystem(_, let code)? = self as? MuxStoreError else { return false }
+        return POSIXFileSystem.isUnwritable(code)
     }
 }

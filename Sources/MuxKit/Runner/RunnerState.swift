@@ -36,6 +36,15 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.quiet.early(for: call, at: now)
     }
 
+    /// Until when a call waits at most for an early renewal: half of what the present value has left.
+    ///
+    /// The other half is for its task. A renewal that takes longer is as good as one that failed.
+    @usableFromInline
+    func patience(of call: DependencyStateMachine<Dependency>.Call, at now: Moment) -> Moment? {
+        guard let expiry = self.early(for: call, at: now)?.expiry, expiry.end < .distantFuture else { return nil }
+        return now.advanced(by: expiry.end.duration(since: now) / 2)
+    }
+
     /// Answers a call, which changes nothing of what is published.
     @inlinable
     package mutating func answer(
@@ -47,10 +56,17 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.quiet.answer(to: &call, parentEpoch: parentEpoch, policy: policy, at: now)
     }
 
+    /// Notes that a task accepted the value of `epoch`, if that is worth it.
+    package mutating func accepted(_ epoch: UInt64) {
+        guard self.quiet.notesAcceptance(of: epoch) else { return }
+        self.machine.accepted(epoch)
+    }
+
     private mutating func publish() {
         // The parent's epoch is another lock's: whoever takes the value compares it.
         let held = self.quiet.current(parentEpoch: 0)
-        self.ready = held.map(ReadyDependency.init)
+        let awaitsAcceptance = self.quiet.awaitsAcceptance
+        self.ready = held.map { ReadyDependency($0, awaitsAcceptance: awaitsAcceptance) }
         self.epochs.changed(epoch: self.quiet.epoch, heldParentEpoch: held?.parentEpoch)
     }
 }
@@ -63,14 +79,17 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline let parentEpoch: UInt64
     /// Until when it is certain that it need not be renewed, even by a clock that is a little late.
     @usableFromInline let until: Moment
-    let epoch: UInt64
+    @usableFromInline let epoch: UInt64
     let session: UInt64
+    /// Whether its acceptance is to be noted: it replaced a refused one, and no task has accepted it yet.
+    @usableFromInline let awaitsAcceptance: Bool
 
-    init(_ held: DependencyStateMachine<Dependency>.Held) {
+    init(_ held: DependencyStateMachine<Dependency>.Held, awaitsAcceptance: Bool) {
         self.value = held.value
         self.parentEpoch = held.parentEpoch
         self.until = held.expiry?.renewal.advanced(by: .zero - HitClock.lateness) ?? .distantFuture
         self.epoch = held.epoch
         self.session = held.session
+        self.awaitsAcceptance = awaitsAcceptance
     }
 }

@@ -2,7 +2,8 @@ public import Foundation
 
 /// Where a runner keeps the tokens of a session between launches.
 ///
-/// The library calls `save` and `delete` of one store one after another, in order.
+/// The library calls `save` and `delete` of one store one after another, in order. A store that calls its runner meanwhile gets a good
+/// access token; a call that would have to wait for the store throws ``RunnerError/wouldDeadlock``.
 public protocol TokenStore: Sendable {
     /// Returns what was saved last; `nil` if there is nothing.
     ///
@@ -51,6 +52,6 @@ public final class InMemoryTokenStore: TokenStore {
 }
 
 extension TokenStore where Self == InMemoryTokenStore {
-    /// A new store in memory.
+    /// A new store in memory: a runner with it touches no disk.
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }

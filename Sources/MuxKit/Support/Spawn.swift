@@ -42,12 +42,13 @@ package protocol JobSchedule: TaskExecutor {
 /// The operation keeps the caller's isolation, so a non-escaping closure that uses `self` can be passed through.
 ///
 /// If a flight is named, the operation is the work of that flight. If a limit is given, the operation is cancelled when it
-/// takes longer.
+/// takes longer, and `whenTooLong` is called.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: FlightNode? = nil,
     limit: (time: TimeSource, duration: Duration)? = nil,
-    _ operation: () async throws -> Success
+    _ operation: () async throws -> Success,
+    whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
     // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
     let schedule = isolation == nil ? Spawn.schedule : nil
@@ -70,11 +71,66 @@ package func shieldedFromCancellation<Success: Sendable>(
         let timer = limit.map { limit in
             Task<Void, Never> {
                 guard (try? await limit.time.sleep(for: limit.duration)) != nil else { return }
+                whenTooLong()
                 task.cancel()
             }
         }
         defer { timer?.cancel() }
         return try await task.value
+    }
+}
+
+/// Waits for `operation`, which runs in a task of its own, for as long as `limit` says; it goes on after that.
+///
+/// The caller's cancellation cancels the operation, whose end it awaits.
+///
+/// - Parameters:
+///   - limit: How long to wait.
+///   - time: Measures the time.
+///   - spawn: Starts the tasks.
+///   - operation: Does the work.
+///   - late: Called with the outcome of an operation that was not waited for any more.
+/// - Returns: What the operation returned; `nil` if it took longer.
+/// - Throws: What the operation threw in time.
+package func waiting<Success: Sendable>(
+    for limit: Duration,
+    by time: TimeSource,
+    _ spawn: Spawn,
+    _ operation: @escaping @Sendable @concurrent () async throws -> Success,
+    late: @escaping @Sendable (Result<Success, any Error>) -> Void
+) async throws -> Success? {
+    let waiter = Guarded<CheckedContinuation<Success?, any Error>?>(nil)
+    let tasks = Guarded<[Task<Void, Never>]>([])
+    @Sendable func answered(_ result: Result<Success?, any Error>) -> Bool {
+        let continuation = waiter.withLock { waiter in
+            defer { waiter = nil }
+            return waiter
+        }
+        continuation?.resume(with: result)
+        return continuation != nil
+    }
+    defer { for task in tasks.withLock({ $0 }).dropFirst() { task.cancel() } }
+    return try await withTaskCancellationHandler {
+        try await withCheckedThrowingContinuation { continuation in
+            waiter.withLock { $0 = continuation }
+            let work = spawn(name: "mux.waiting") {
+                let result: Result<Success, any Error>
+                do {
+                    result = .success(try await operation())
+                } catch {
+                    result = .failure(error)
+                }
+                if !answered(result.map(Optional.some)) { late(result) }
+            }
+            let timer = spawn(name: "mux.patience") {
+                guard (try? await time.sleep(for: limit)) != nil else { return }
+                _ = answered(.success(nil))
+            }
+            tasks.withLock { $0 = [work, timer] }
+            if Task.isCancelled { work.cancel() }
+        }
+    } onCancel: {
+        tasks.withLock { $0.first }?.cancel()
     }
 }
 

@@ -11,9 +11,9 @@ import MuxKit
 /// What is sent is what ``call(for:path:)`` shows, plus the headers of the token. What an app asks for reads well as an
 /// extension: `func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }`.
 ///
-/// **Authentication.** A request without private headers carries the authenticator's token. One that is about to end is
-/// renewed before; one that the server refuses (401) is renewed, and the request repeated once. Requests at the same time
-/// share the renewal.
+/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews one that is about to
+/// end before it hands it out; one that the server refuses (401) is renewed, and the request repeated once. Requests at the same
+/// time share the renewal.
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
 ///
@@ -133,16 +133,23 @@ public struct HTTPClient: Sendable {
         }
     }
 
+    /// Sends a request with a token, for which it asks as often as the configuration says: nothing was sent when there is none.
     private func send(_ draft: HTTPDraft, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
-        var hasAskedForNewer = false
+        guard let policy = self.configuration.retry else { return try await self.attempt(draft, authenticator).get() }
+        let course = RetryCourse(policy, time: self.time)
+        return try await course.runPlainly { _ in try await self.attempt(draft, authenticator) }.get()
+    }
+
+    /// What comes of a request that is sent with a token, and once more with a new one if the server refuses that.
+    ///
+    /// - Throws: Why there is no token.
+    private func attempt(
+        _ draft: HTTPDraft,
+        _ authenticator: any HTTPAuthenticator
+    ) async throws -> Result<HTTPResponse, any Error> {
         var wasRefused = false
-        let result: Result<HTTPResponse, any Error>
         do {
-            result = try await authenticator.authorized { token in
-                if !hasAskedForNewer, self.isEnding(token) {
-                    hasAskedForNewer = true
-                    return .badDependency
-                }
+            return try await authenticator.authorized { token in
                 // An error of the exchange is not one of the authenticator's, and none of its business.
                 do {
                     let response = try await self.exchange(try draft.call(with: token.headers))
@@ -156,12 +163,6 @@ public struct HTTPClient: Sendable {
         } catch {
             throw HTTPError.isCancellation(error) ? CancellationError() : HTTPError.authentication(error)
         }
-        return try result.get()
-    }
-
-    private func isEnding(_ token: any HTTPToken) -> Bool {
-        guard let expiry = token.expiry else { return false }
-        return expiry.timeIntervalSince(self.configuration.wallTime()) <= self.configuration.tokenLeeway.secondsValue
     }
 
     /// Sends a request, as often as the configuration says.

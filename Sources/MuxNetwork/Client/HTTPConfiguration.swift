@@ -16,8 +16,12 @@ public struct HTTPConfiguration: Sendable {
     /// A transport that is handed to the client has limits of its own; of these, only the first counts then.
     public var transport = HTTPTransportOptions()
 
-    /// How long before its end a token is renewed, so that it does not end on the way.
-    public var tokenLeeway: Duration = .seconds(30)
+    /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
+    @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
+    public var tokenLeeway: Duration {
+        get { .seconds(30) }
+        set { _ = newValue }
+    }
 
     /// Names whose answers these are, where several accounts are used at the same time; `nil` for the one of the session.
     ///
@@ -36,7 +40,7 @@ public struct HTTPConfiguration: Sendable {
     /// Measures the waits between attempts, and how long a server wants to be left alone.
     public var clock: any Clock<Duration> = ContinuousClock()
 
-    /// The time of day, by which tokens end.
+    /// The time of day, by which answers are dated.
     public var wallTime: @Sendable () -> Date = { Date() }
 
     /// The defaults.

@@ -1,4 +1,5 @@
 public import Foundation
+public import MuxKit
 
 /// What a client shows to a server to be let in.
 ///
@@ -11,11 +12,11 @@ public import Foundation
 ///     var headers: HTTPHeaders { ["X-Api-Key": self.key] }
 /// }
 /// ```
-public protocol HTTPToken: Sendable {
+public protocol HTTPToken: PerishableDependency {
     /// The header fields that show it; they stay behind when a redirection leads to another scheme, host or port.
     var headers: HTTPHeaders { get }
 
-    /// When it ends; `nil`, the default, if it does not say.
+    /// When it ends; `nil`, the default, if it does not say. A runner renews it before that.
     var expiry: Date? { get }
 }
 

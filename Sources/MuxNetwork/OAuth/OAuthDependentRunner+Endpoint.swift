@@ -25,12 +25,20 @@ extension OAuthDependentRunner where AccessToken == OAuthAccessToken, RefreshTok
             policy: policy,
             refreshAccess: { refresh in
                 let tokens = try await endpoint.refresh(refresh)
-                return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
+                return OAuthRenewal(
+                    access: tokens.access,
+                    refresh: tokens.refresh,
+                    accessLifetime: endpoint.lifetime(of: tokens.access)
+                )
             },
             signIn: {
                 let tokens = try await signIn()
                 guard let refresh = tokens.refresh else { throw OAuthError.noRefreshToken }
-                return OAuthSignIn(refresh: refresh, access: tokens.access)
+                return OAuthSignIn(
+                    refresh: refresh,
+                    access: tokens.access,
+                    accessLifetime: endpoint.lifetime(of: tokens.access)
+                )
             }
         )
     }

@@ -117,6 +117,11 @@ public struct OAuthTokenEndpoint: Sendable {
         return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
     }
 
+    /// For how long a token that came just now will live, if the server said.
+    func lifetime(of token: OAuthAccessToken) -> Duration? {
+        token.expiresAt.map { .saturating(seconds: $0.timeIntervalSince(self.wallTime())) }
+    }
+
     // MARK: - The request
 
     private func call(_ parameters: [(String, String)]) throws(OAuthError) -> HTTPCall {

@@ -3,12 +3,14 @@ public import MuxKit
 extension HTTPError: RetryableError {
     /// What the failure says: see ``HTTPTransportError/retryAdvice`` and ``HTTPStatusError/retryAdvice``.
     ///
+    /// Where there is no token, what the authenticator's error says: that of a server which hands out tokens passes as others do.
     /// A request that cannot be sent, and a body that cannot be read, fail again in the same way.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .transport(let error): error.retryAdvice
         case .status(let error): error.retryAdvice
-        case .preparation, .decoding, .authentication: .permanent
+        case .authentication(let error): RetryAdvice.of(error)
+        case .preparation, .decoding: .permanent
         }
     }
 }

@@ -55,7 +55,7 @@ struct LayerTests {
 
     @Test func `B07 in a layer the form with closures works too, and its value goes with the parent's`() async throws {
         let parent = DependentRunner<Int> { _ in .updatedDependency(1) }
-        _ = try await parent.refresh()
+        _ = try await parent.renew()
         let child = DependentRunner<Int>(dependingOn: parent) { _, _ in .updateFailed }
         let updates = Guarded(0)
         for expected in [1, 1, 2] {

@@ -396,7 +396,7 @@ struct OAuthTests {
         let store = InMemoryTokenStore()
         await store.save(Data(#"{"session":5}"#.utf8))
         let oauth = OAuthWorld(tokens: store)
-        let access = try await oauth.runner().refresh()
+        let access = try await oauth.runner().renew()
         #expect(oauth.server.authorize(access) == "alice")
     }
 }

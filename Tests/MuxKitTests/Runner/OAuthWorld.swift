@@ -16,7 +16,7 @@ struct OAuthWorld: Sendable {
 
     init(
         _ options: FakeOAuthOptions = .init(),
-        tokens: any TokenStore = InMemoryTokenStore(),
+        tokens: any TokenStore = UnreliableTokenStore(),
         store: any MuxStore = MemoryStore(),
         spawn: Spawn = Spawn(),
         clock: VirtualClock = VirtualClock()

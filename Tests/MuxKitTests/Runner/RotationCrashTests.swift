@@ -165,9 +165,9 @@ struct RotationCrashTests {
             signIn: { OAuthSignIn(refresh: "first") }
         )
         #expect(try await runner.run { .output($0) } == 1)
-        #expect(try await runner.refresh() == 2)
+        #expect(try await runner.renew() == 2)
         tokens.failsSaves.withLock { $0 = true }
-        let error = await #expect(throws: RunnerError.self) { try await runner.refresh() }
+        let error = await #expect(throws: RunnerError.self) { try await runner.renew() }
         #expect(error?.code == .tokensNotStored)
         #expect(sent.withLock { $0 } == 2)
     }

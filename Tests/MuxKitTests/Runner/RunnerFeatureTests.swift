@@ -193,8 +193,8 @@ struct RunnerFeatureTests {
     @Test func `A19 two forced refreshes at once are one update`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(1, observer: self.events) { _ in .updatedDependency(try await gate.pass()) }
-        let first = Task { try await runner.refresh() }
-        let second = Task { try await runner.refresh() }
+        let first = Task { try await runner.renew() }
+        let second = Task { try await runner.renew() }
         await self.events.wait(for: .dependencyAwaited, count: 2)
         gate.open(returning: 2)
         #expect(try await first.value == 2)
@@ -211,7 +211,7 @@ struct RunnerFeatureTests {
         let gate = Gate<Void>()
         oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
         let awaited = oauth.world.events.count(of: .dependencyAwaited)
-        let calls = (0..<2).map { _ in Task { try await runner.refresh() } }
+        let calls = (0..<2).map { _ in Task { try await runner.renew() } }
         await oauth.world.events.wait(for: .dependencyAwaited, count: awaited + 2)
         gate.openForGood(returning: ())
         let token = try await calls[0].value
@@ -228,7 +228,7 @@ struct RunnerFeatureTests {
         var other = runner.events.makeAsyncIterator()
 
         _ = try await runner.run { .output($0) }
-        await #expect(throws: FetchFailed.self) { try await runner.refresh() }
+        await #expect(throws: FetchFailed.self) { try await runner.renew() }
         runner.set(7)
         runner.reset()
         _ = try await runner.run { .output($0) }

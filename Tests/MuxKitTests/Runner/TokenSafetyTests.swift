@@ -220,13 +220,13 @@ struct TokenSafetyTests {
         )
         let events = runner.events
         _ = try await runner.run { .output($0) }
-        try await runner.refresh()
+        try await runner.renew()
         note(runner)
         note(store)
         note(repository)
         fails.withLock { $0 = true }
         do {
-            try await runner.refresh()
+            try await runner.renew()
             #expect(Bool(false), "the refresh fails")
         } catch {
             note(error)

@@ -131,16 +131,14 @@ struct AuthenticationTests {
     }
 
     @Test func `K10 a token that is about to end is renewed before the server sees it`() async throws {
-        let now = Date(timeIntervalSince1970: 1_000)
+        let wall: @Sendable () -> Date = { Date(timeIntervalSince1970: 1_000) }
         let good = try Self.token(expiry: 2_000)
         let door = Door(good.text)
-        var configuration = HTTPConfiguration()
-        configuration.wallTime = { now }
         for (seconds, refreshes) in [(999.0, 1), (1_000, 1), (1_030, 1), (1_031, 0)] {
             let fetch = ScriptedFetch<JSONWebToken>([.value(good)])
             let old = try Self.token(expiry: seconds)
-            let runner = DependentRunner(old) { _ in .updatedDependency(try await fetch()) }
-            let client = HTTPClient(configuration: configuration, transport: door.transport, authenticator: runner)
+            let runner = DependentRunner(old, wallTime: wall) { _ in .updatedDependency(try await fetch()) }
+            let client = HTTPClient(transport: door.transport, authenticator: runner)
             let before = door.tokens.count
 
             _ = try await client.execute(Ask())

@@ -35,7 +35,6 @@ struct HTTPClientTests {
         #expect(configuration.transport.deadline == .seconds(40))
         #expect(configuration.transport.connectionsPerHost == 10)
         #expect(configuration.headers == [:])
-        #expect(configuration.tokenLeeway == .seconds(30))
         #expect(abs(configuration.wallTime().timeIntervalSinceNow) < 60)
     }
 

@@ -1,0 +1,122 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// The time limit of updates that do not heed their cancellation.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct UpdateTimeoutTests {
+    private static var policy: RunnerPolicy {
+        var policy = RunnerPolicy.onePerCall
+        policy.updateTimeout = .seconds(5)
+        return policy
+    }
+
+    private func timesOut<Output: Sendable>(_ call: Task<Output, any Error>) async {
+        let error = await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(error?.code == .updateTimedOut)
+    }
+
+    @Test(arguments: [true, false])
+    func `CO-23 a refresh that ignores its cancellation keeps nobody waiting, and its tokens are taken up`(
+        rotates: Bool
+    ) async throws {
+        var options = FakeOAuthOptions()
+        options.rotatesRefreshTokens = rotates
+        let oauth = OAuthWorld(options)
+        let runner = oauth.runner(policy: Self.policy)
+        _ = try await oauth.call(runner)
+        oauth.server.expireAllAccessTokens()
+        let gate = Gate<Void>()
+        oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
+
+        let calls = (0..<3).map { _ in Task { try await oauth.call(runner) } }
+        await gate.waitForCall(1)
+        await oauth.world.clock.waitForSleepers(2)
+        oauth.world.clock.advance(by: .seconds(5))
+        for call in calls { await self.timesOut(call) }
+
+        // The next one waits for its turn, and no longer than that.
+        let starts = oauth.world.events.count(of: .updateStarted)
+        let next = Task { try await oauth.call(runner) }
+        await oauth.world.events.wait(for: .updateStarted, count: starts + 1)
+        await oauth.world.clock.waitForSleepers(1)
+        oauth.world.clock.advance(by: .seconds(5))
+        await self.timesOut(next)
+        #expect(gate.callCount == 1)
+
+        gate.openForGood(returning: ())
+        #expect(try await oauth.call(runner) == "alice")
+        if rotates { #expect(oauth.statistics.refreshRequests == 2) }
+        #expect(oauth.statistics.reusesDetected == 0)
+        #expect(oauth.statistics.signIns == 1)
+    }
+
+    @Test func `CO-23 what an update brings after its time is kept`() async throws {
+        let clock = VirtualClock()
+        let events = EventTally()
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(policy: Self.policy, observer: events, clock: clock) { _ in
+            .updatedDependency(try await gate.pass(ignoringCancellation: true))
+        }
+        let call = Task { try await runner.run { .output($0) } }
+        await gate.waitForCall(1)
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(5))
+        await self.timesOut(call)
+
+        gate.open(returning: 7)
+        await events.wait(for: .updated)
+        #expect(try await runner.run { .output($0) } == 7)
+        #expect(gate.callCount == 1)
+    }
+
+    @Test func `CO-23 what comes late is dropped if something else was set meanwhile`() async throws {
+        let clock = VirtualClock()
+        let events = EventTally()
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(policy: Self.policy, observer: events, clock: clock) { _ in
+            .updatedDependency(try await gate.pass(ignoringCancellation: true))
+        }
+        let call = Task { try await runner.run { .output($0) } }
+        await gate.waitForCall(1)
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(5))
+        await self.timesOut(call)
+        runner.set(1)
+        gate.open(returning: 7)
+        await events.wait(for: .updated)
+        #expect(try await runner.run { .output($0) } == 1)
+    }
+
+    @Test func `CO-23 who waits for another caller's closure waits no longer than the limit`() async throws {
+        let clock = VirtualClock()
+        let events = EventTally()
+        let gate = Gate<Int>()
+        let runner = DependentRunner<Int>(policy: Self.policy, observer: events, clock: clock)
+        let leader = Task {
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(try await gate.pass(ignoringCancellation: true))
+            }
+        }
+        await gate.waitForCall(1)
+        let waiter = Task {
+            try await runner.run {
+                .output($0)
+            } update: { _ in
+                .updatedDependency(0)
+            }
+        }
+        await events.wait(for: .dependencyAwaited)
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(5))
+        await self.timesOut(waiter)
+
+        gate.open(returning: 7)
+        #expect(try await leader.value == 7, "a success is a success")
+        #expect(try await runner.run { .output($0) } == 7)
+        runner.expectAtRest()
+    }
+}

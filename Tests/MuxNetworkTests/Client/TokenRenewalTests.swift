@@ -1,0 +1,215 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// A client whose tokens live for seconds, and whose token server fails now and then.
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct TokenRenewalTests {
+    /// A token server and the server that the tokens are for, in virtual time.
+    private final class Servers: Sendable {
+        let clock = VirtualClock()
+        let oauth: FakeOAuthServer
+        let signIns = Guarded(0)
+        /// What the token server answers instead.
+        let trouble = Guarded<[HTTPReply]>([])
+        /// By how much the device's time of day is wrong.
+        let wallShift = Guarded(TimeInterval.zero)
+
+        init(_ life: Duration) {
+            var options = FakeOAuthOptions()
+            options.accessLifetime = life
+            self.oauth = FakeOAuthServer(users: ["alice": "a"], options: options, clock: self.clock)
+        }
+
+        var wallTime: @Sendable () -> Date {
+            { [clock, wallShift] in
+                Date(timeIntervalSince1970: 1e9 + clock.now.offset.secondsValue + wallShift.withLock { $0 })
+            }
+        }
+
+        private var tokenTransport: ClosureTransport {
+            ClosureTransport { call in
+                let trouble = self.trouble.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+                if let trouble { return trouble }
+                let body = String(decoding: call.body ?? Data(), as: UTF8.self)
+                let field = body.split(separator: "&").first { $0.hasPrefix("refresh_token=") }
+                do {
+                    let tokens = try await self.oauth.refresh(String(field?.dropFirst("refresh_token=".count) ?? ""))
+                    let seconds = tokens.expiresIn.components.seconds
+                    return .json(
+                        """
+                        {"access_token":"\(tokens.access)","token_type":"Bearer","expires_in":\(seconds),
+                        "refresh_token":"\(tokens.refresh)"}
+                        """
+                    )
+                } catch {
+                    return .json(#"{"error":"invalid_grant"}"#, status: 400)
+                }
+            }
+        }
+
+        var transport: ClosureTransport {
+            ClosureTransport { call in
+                let token = call.headers["Authorization"]?.dropFirst("Bearer ".count) ?? ""
+                let user = self.oauth.authorize(String(token))
+                return .json("\"\(user ?? "")\"", status: user == nil ? 401 : 200)
+            }
+        }
+
+        func runner() throws -> OAuthDependentRunner<OAuthAccessToken, String> {
+            let endpoint = OAuthTokenEndpoint(
+                url: try #require(URL(string: "https://server.example.com/token")),
+                client: OAuthClient(id: "app"),
+                transport: self.tokenTransport,
+                wallTime: self.wallTime
+            )
+            let repository = MuxRepository(store: MemoryStore(), clock: self.clock, wallTime: self.wallTime)
+            return OAuthDependentRunner(endpoint: endpoint, repository: repository) {
+                self.signIns.withLock { $0 += 1 }
+                let tokens = try await self.oauth.signIn(user: "alice", password: "a")
+                let end = self.wallTime().addingTimeInterval(tokens.expiresIn.secondsValue)
+                return OAuthTokens(
+                    access: OAuthAccessToken(tokens.access, expiresAt: end),
+                    refresh: tokens.refresh
+                )
+            }
+        }
+
+        func client(
+            _ runner: OAuthDependentRunner<OAuthAccessToken, String>,
+            retry: RetryPolicy? = nil
+        ) -> HTTPClient {
+            var configuration = HTTPConfiguration()
+            configuration.clock = self.clock
+            configuration.wallTime = self.wallTime
+            configuration.retry = retry
+            return HTTPClient(configuration: configuration, transport: self.transport, authenticator: runner)
+        }
+    }
+
+    private let ask = Ask(String.self, errors: Never.self)
+    private let busy = HTTPReply(status: 503)
+
+    @Test(arguments: [1, 2, 33, 60])
+    func `CO-19 a client with tokens of some seconds loses none of five hundred requests`(seconds: Int) async throws {
+        let servers = Servers(.seconds(seconds))
+        let client = servers.client(try servers.runner())
+        for _ in 0..<500 {
+            #expect(try await client.output(of: self.ask) == "alice")
+            servers.clock.advance(by: .milliseconds(12))
+        }
+        #expect(servers.oauth.statistics.refusals == 0)
+        #expect(servers.oauth.statistics.refreshes <= 12 / seconds + 1)
+        #expect(servers.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `CO-19 a client uses the token that is good while the token server is away`() async throws {
+        let servers = Servers(.seconds(60))
+        let client = servers.client(try servers.runner())
+        #expect(try await client.output(of: self.ask) == "alice")
+        servers.trouble.withLock { $0 = Array(repeating: self.busy, count: 1_000) }
+        for _ in 0..<59 {
+            servers.clock.advance(by: .seconds(1))
+            #expect(try await client.output(of: self.ask) == "alice")
+        }
+    }
+
+    @Test(arguments: [-600.0, 600])
+    func `CO-19 a device whose clock is set by minutes loses no request`(shift: TimeInterval) async throws {
+        let servers = Servers(.seconds(120))
+        let client = servers.client(try servers.runner())
+        #expect(try await client.output(of: self.ask) == "alice")
+        servers.wallShift.withLock { $0 = shift }
+        for _ in 0..<100 {
+            servers.clock.advance(by: .seconds(5))
+            #expect(try await client.output(of: self.ask) == "alice")
+        }
+        #expect(servers.oauth.statistics.refusals == 0)
+        #expect(servers.oauth.statistics.refreshes <= 6)
+    }
+
+    /// A client whose token is over, and whose token server answers 503 once.
+    private func broken(retry: RetryPolicy? = nil) async throws -> (Servers, HTTPClient) {
+        let servers = Servers(.seconds(60))
+        let client = servers.client(try servers.runner(), retry: retry)
+        #expect(try await client.output(of: self.ask) == "alice")
+        servers.clock.advance(by: .seconds(61))
+        servers.trouble.withLock { $0 = [self.busy] }
+        return (servers, client)
+    }
+
+    @Test(arguments: [HTTPMethod.get, .post])
+    func `CO-21 the retry of a configuration rides out a token server that fails once`(
+        method: HTTPMethod
+    ) async throws {
+        let (servers, client) = try await self.broken(retry: .immediate(maxAttempts: 2))
+        let ask = Ask(String.self, errors: Never.self) { $0.method = method }
+        #expect(try await client.output(of: ask) == "alice")
+        #expect(servers.oauth.statistics.refreshes == 1)
+    }
+
+    @Test func `CO-21 so does a retry around the request`() async throws {
+        let (servers, client) = try await self.broken()
+        let user = try await retry(.immediate(maxAttempts: 2)) { _ in try await client.output(of: self.ask) }
+        #expect(user == "alice")
+        #expect(servers.oauth.statistics.refreshes == 1)
+    }
+
+    @Test func `CO-21 and the retry of a multiplexer, over the client and over the runner`() async throws {
+        let policy = MuxPolicy(retry: .immediate(maxAttempts: 2))
+        let (_, client) = try await self.broken()
+        let ask = self.ask
+        let name = Multiplexer<String>(policy: policy, repository: MuxRepository(store: MemoryStore())) {
+            try await client.output(of: ask)
+        }
+        #expect(try await name.request() == "alice")
+
+        let servers = Servers(.seconds(60))
+        let runner = try servers.runner()
+        _ = try await runner.run { .output($0) }
+        servers.clock.advance(by: .seconds(61))
+        servers.trouble.withLock { $0 = [self.busy] }
+        let other = Multiplexer<String>(
+            cacheKey: "Other",
+            dependency: runner,
+            policy: policy,
+            repository: MuxRepository(store: MemoryStore())
+        ) { token in
+            servers.oauth.authorize(token.value) ?? ""
+        }
+        #expect(try await other.request() == "alice")
+    }
+
+    @Test func `CO-21 without a retry the request fails, and the next one succeeds`() async throws {
+        let (_, client) = try await self.broken()
+        await #expect(throws: HTTPError.self) { try await client.output(of: self.ask) }
+        #expect(try await client.output(of: self.ask) == "alice")
+    }
+
+    @Test func `CO-21 the advice of a runner's error is that of what is underneath`() {
+        struct Passing: RetryableError {
+            var retryAdvice: RetryAdvice { RetryAdvice(isTransient: true, status: 503, retryAfter: .seconds(7)) }
+        }
+        let passing = RetryAdvice(isTransient: true, status: 503, retryAfter: .seconds(7))
+        let errors: [RunnerError] = [
+            .signInFailed(underlying: Passing()), .tokensUnreadable(underlying: Passing()),
+            .tokensNotStored(underlying: Passing()), .leaseUnavailable(underlying: Passing()),
+            .tooManyUpdates(count: 1, elapsed: .zero, underlying: Passing()),
+            .tooManyUpdatesInWindow(count: 5, window: .seconds(30), underlying: Passing()),
+            .updateFailed(underlying: Passing()),
+        ]
+        for error in errors {
+            #expect(error.retryAdvice == passing, "\(error)")
+            #expect(HTTPError.authentication(error).retryAdvice == passing)
+        }
+        #expect(RunnerError.updateTimedOut(after: .seconds(1)).retryAdvice == .transient)
+        let final: [RunnerError] = [
+            .critical(underlying: Passing(), isOriginator: true), .signedOut, .reset, .wouldDeadlock, .noUpdate,
+            .updateFailed(underlying: nil), .updateFailed(underlying: BadDependency()), .sameDependency,
+            .signInFailed(underlying: BadDependency()),
+        ]
+        for error in final { #expect(error.retryAdvice == .permanent, "\(error)") }
+    }
+}
