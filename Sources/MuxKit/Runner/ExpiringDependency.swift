@@ -15,3 +15,12 @@ public protocol PerishableDependency: Sendable {
     /// When it ends, by the time of day; `nil` if it does not say.
     var expiry: Date? { get }
 }
+
+extension Date {
+    /// When `value` says that it ends; `nil` if it does not say.
+    init?(expiryOf value: some Sendable) {
+        let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
+        guard let date else { return nil }
+        self = date
+    }
+}

@@ -58,13 +58,20 @@ struct AccessEnd: Sendable {
 }
 
 extension OAuthGrant {
+    /// Whether the session may be lost if it is used and its successor not stored: the store has it, and the server exchanges it.
+    var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
+
     /// The grant that a store has.
     init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {
         guard let refresh = record.refresh else { return nil }
         self.init(
             refresh: refresh,
             access: record.access,
-            accessEnd: AccessEnd(record.accessExpiry, now: now, wallTime: wallTime),
+            accessEnd: AccessEnd(
+                record.accessExpiry ?? record.access.flatMap { Date(expiryOf: $0) },
+                now: now,
+                wallTime: wallTime
+            ),
             rotates: record.rotates ?? false,
             serial: record.serial ?? 0,
             isStored: true,

@@ -101,7 +101,7 @@ package enum OAuthProblem: Sendable, Hashable {
         case .session: "The repository's folder cannot be used. Tokens are used nevertheless."
         case .storing: "Tokens cannot be stored. They are kept in memory, and may be lost when the process ends."
         case .lease:
-            "The folder of the tokens cannot be written to. Tokens that are in no store are renewed without a lease."
+            "The folder of the tokens cannot be written to. Where that is safe, they are renewed without a lease."
         }
     }
 }

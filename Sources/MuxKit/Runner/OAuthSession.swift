@@ -20,6 +20,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             time: repository.time,
             wallTime: repository.wallTime,
             spawn: repository.spawn,
+            mayWait: { !vault.storeLane.isHeldByCaller },
             update: { refused, session in try await vault.grant(insteadOf: refused?.value, session: session) }
         )
         self.vault = vault
@@ -31,6 +32,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             parent: upper.epochs,
+            mayWait: { !vault.storeLane.isHeldByCaller },
             update: { refused, _ in
                 try await upper.run { held, _ in try await vault.access(with: held, of: upper, insteadOf: refused) }
             }

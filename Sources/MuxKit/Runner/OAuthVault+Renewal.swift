@@ -67,7 +67,7 @@ extension OAuthVault {
         }
         guard self.memo.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
-            return try await self.alone(usingStored: present.value.wasStored) {
+            return try await self.alone(risking: present.value) {
                 try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
@@ -116,13 +116,14 @@ extension OAuthVault {
             return .output(self.updated(access, of: present, continuing: given, isFound: true))
         }
         guard var held = try await self.journaled(present, of: upper) else { return nil }
-        // Without a lease that could be had, a grant that nobody else can know is renewed nevertheless.
         if let leaseHolder, held.value.wasStored, !self.isAlone(since: stretch) {
-            // The process was held up for longer than the lease lasts, and others may have acted since.
-            stretch = try await leaseHolder.takenAgain()
-            guard stretch != nil, try await self.withSiblings(held, of: upper, since: stretch).revision == held.revision
-            else {
-                return nil
+            do {
+                // The process was held up for longer than the lease lasts, and others may have acted since.
+                stretch = try await leaseHolder.takenAgain()
+                let isPresent = try await self.withSiblings(held, of: upper, since: stretch).revision == held.revision
+                guard stretch != nil, isPresent else { return nil }
+            } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
+                // There is no lease at all: see `alone(risking:_:)`.
             }
         }
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
@@ -145,7 +146,7 @@ extension OAuthVault {
         let grant = Grant(
             refresh: renewal.refresh ?? held.value.refresh,
             access: renewal.access,
-            accessEnd: self.end(after: renewal.accessLifetime),
+            accessEnd: self.end(of: renewal.access, after: renewal.accessLifetime),
             isRotated: isRotated,
             rotates: isRotated || held.value.rotates,
             lane: held.value.lane,
@@ -188,9 +189,12 @@ extension OAuthVault {
         }
     }
 
-    /// When a token that came now with this life time ends.
-    func end(after lifetime: Duration?) -> AccessEnd? {
-        AccessEnd(lifetime, now: self.repository.time.now, wallTime: self.repository.wallTime())
+    /// When a token that came now ends: after its life time, or else when it says so itself.
+    func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
+        let wallTime = self.repository.wallTime()
+        let date = access.flatMap { Date(expiryOf: $0) }
+        let lifetime = lifetime ?? date.map { .saturating(seconds: $0.timeIntervalSince(wallTime)) }
+        return AccessEnd(lifetime, now: self.repository.time.now, wallTime: wallTime)
     }
 
     /// The grant of a record.

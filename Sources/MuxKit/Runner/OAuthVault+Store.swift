@@ -134,8 +134,7 @@ extension OAuthVault {
         do {
             return try await self.write(held, of: upper, attempt: attempt)
         } catch let error as RunnerError {
-            let isAtRisk = held.value.wasStored && (held.value.rotates || held.value.isRotated)
-            guard case .tokensNotStored = error, !isAtRisk else { throw error }
+            guard case .tokensNotStored = error, !held.value.isAtStake else { throw error }
             return held
         }
     }

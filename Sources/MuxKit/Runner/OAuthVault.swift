@@ -45,9 +45,9 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
 
     /// Runs `work` while nobody else who shares the store renews tokens.
     ///
-    /// Where the folder of the lease cannot be written to, `work` that uses nothing of the store goes on without it.
+    /// Where the folder of the lease cannot be written to, `work` goes on without it, unless that would put the grant at stake.
     func alone<Success: Sendable>(
-        usingStored: Bool,
+        risking grant: Grant?,
         _ work: () async throws -> Success
     ) async throws -> Success {
         guard let leaseHolder else { return try await work() }
@@ -59,7 +59,9 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
                 return try await work()
             }
             return result
-        } catch RunnerError.leaseUnavailable(let cause) where !hasBegun && !usingStored && cause.saysUnwritable {
+        } catch RunnerError.leaseUnavailable(let cause)
+            where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
+        {
             self.failed(.lease, because: cause)
             return try await work()
         }
@@ -91,7 +93,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         if refused == nil, let grant = try await self.restored(insteadOf: nil, isAlone: self.leaseHolder == nil) {
             return Upper.Updated(.updatedDependency(grant))
         }
-        return try await self.alone(usingStored: false) {
+        return try await self.alone(risking: nil) {
             // Somebody else may have signed in, or have exchanged the refresh token before it was refused.
             if self.leaseHolder != nil, let grant = try await self.restored(insteadOf: refused, isAlone: true) {
                 return Upper.Updated(.updatedDependency(grant))
@@ -107,7 +109,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
                 grant = Grant(
                     refresh: tokens.refresh,
                     access: tokens.access,
-                    accessEnd: self.end(after: tokens.accessLifetime),
+                    accessEnd: self.end(of: tokens.access, after: tokens.accessLifetime),
                     isFromSignIn: true
                 )
             } catch  where error.saysBadDependency || error is CancellationError {

@@ -169,7 +169,12 @@ extension RunnerCore {
     func arrive(_ waiter: FlightWaiter, _ long: LongCall) {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
-        let canUpdate = long.leads || self.hasStoredUpdate
+        let impediment: RunnerError? =
+            if !long.leads, !self.hasStoredUpdate {
+                .noUpdate
+            } else {
+                self.mayWait?() ?? true ? nil : .wouldDeadlock
+            }
         var waits = false
         long.loose = self.engine.arrive(
             waiter,
@@ -177,7 +182,7 @@ extension RunnerCore {
             at: .sole,
             now: now,
             leads: long.leads,
-            decide: { self.decision(&$0, &long.state, parentEpoch: parentEpoch, canUpdate: canUpdate, at: now) },
+            decide: { self.decision(&$0, &long.state, parentEpoch: parentEpoch, impediment, at: now) },
             joined: { _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )
@@ -188,14 +193,14 @@ extension RunnerCore {
         _ state: inout RunnerState<Dependency>,
         _ call: inout Machine.Call,
         parentEpoch: UInt64,
-        canUpdate: Bool,
+        _ impediment: RunnerError?,
         at now: Moment
     ) -> Engine.Decision {
         switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
         case .use(let held): return .answer(held)
         case .fail(let error): return .fail(error)
         case .update:
-            guard canUpdate else { return .fail(RunnerError.noUpdate) }
+            if let impediment { return .fail(impediment) }
             let patience = state.patience(of: call, at: now)
             guard let limit = call.deadline.map({ min($0, patience ?? $0) }) ?? patience else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)

@@ -139,8 +139,7 @@ extension RunnerCore {
     ) -> Machine.Expiry? {
         var known = lifetime
         if known == nil {
-            let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
-            known = date.map { .saturating(seconds: $0.timeIntervalSince(wallTime())) }
+            known = Date(expiryOf: value).map { .saturating(seconds: $0.timeIntervalSince(wallTime())) }
         }
         guard let known else { return nil }
         // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it. One that

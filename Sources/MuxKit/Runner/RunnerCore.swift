@@ -55,6 +55,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     let watchers = RunnerEvents()
     /// Whether the runner makes its values itself.
     @usableFromInline let hasStoredUpdate: Bool
+    /// Whether the present task may wait for an update, and is not what the update would wait for; `nil` where any may.
+    @usableFromInline let mayWait: (@Sendable () -> Bool)?
 
     package init(
         _ value: Dependency? = nil,
@@ -64,6 +66,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         wallTime: @escaping @Sendable () -> Date = { Date() },
         spawn: Spawn,
         parent: RunnerEpochs? = nil,
+        mayWait: (@Sendable () -> Bool)? = nil,
         update: StoredUpdate? = nil
     ) {
         self.policy = policy
@@ -73,6 +76,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.parent = parent
         self.epochs = RunnerEpochs(parent: parent)
         self.hasStoredUpdate = update != nil
+        self.mayWait = mayWait
         self.observer = observer
         let options = Engine.Options(
             name: "mux.update",

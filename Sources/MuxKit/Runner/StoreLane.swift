@@ -1,6 +1,6 @@
 /// A lane for what touches a token store, which knows whether the present task is in it already.
 ///
-/// A store may call back, such as to sign out because it is broken; waiting for itself would take for ever.
+/// A store may call back, such as to sign out because it is broken; waiting for itself would take for ever, and is an error.
 final class StoreLane: Sendable {
     private enum Use {
         /// The use of a lane that the present task is part of.
@@ -18,10 +18,13 @@ final class StoreLane: Sendable {
     }
 
     /// Runs `operation` when all that came before have ended.
+    ///
+    /// - Throws: ``RunnerError/wouldDeadlock`` if the present task is part of one of them; or what `operation` threw.
     nonisolated(nonsending) func run<Success: Sendable>(
         _ operation: () async throws -> Success
     ) async throws -> Success {
-        try await self.lane.run {
+        guard !self.isHeldByCaller else { throw RunnerError.wouldDeadlock }
+        return try await self.lane.run {
             let use = Use.last.withLock { last in
                 last &+= 1
                 return last

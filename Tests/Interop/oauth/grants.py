@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from django.http import JsonResponse
 from django.utils import timezone
 from oauth2_provider.models import AccessToken, Application, Grant
+from oauth2_provider.settings import oauth2_settings
 
 
 def grant(request):
@@ -27,3 +28,10 @@ def expire(request):
     """Ends all access tokens, as time would."""
     ended = timezone.now() - datetime.timedelta(seconds=1)
     return JsonResponse({"ended": AccessToken.objects.filter(expires__gt=ended).update(expires=ended)})
+
+
+def life(request):
+    """Sets how many seconds the access tokens live that are handed out from now on."""
+    oauth2_settings.ALWAYS_RELOAD_OAUTHLIB_CORE = True
+    oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS = int(request.GET["seconds"])
+    return JsonResponse({"seconds": oauth2_settings.ACCESS_TOKEN_EXPIRE_SECONDS})

@@ -4,7 +4,7 @@ from oauth2_provider.decorators import protected_resource
 from oauth2_provider.views import TokenView
 
 from .counting import show
-from .grants import expire, grant
+from .grants import expire, grant, life
 
 
 @protected_resource(scopes=["read"])
@@ -26,5 +26,6 @@ urlpatterns = [
     path("me", me_or_401),
     path("grant", grant),
     path("expire", expire),
+    path("life", life),
     path("counts", show),
 ]

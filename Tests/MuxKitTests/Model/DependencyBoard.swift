@@ -44,7 +44,9 @@ struct DependencyBoard: Hashable, Sendable {
         var call: DependencyDecider.Machine.Call
         let session: Int
         var refused: Int?
+        /// How many updates it has asked for since a task accepted a value, and the value that it refused then.
         var updates = 0
+        var counted = 0
         /// What its task runs with; `nil` while it waits.
         var uses: (value: Int, epoch: UInt64)?
     }
@@ -56,6 +58,10 @@ struct DependencyBoard: Hashable, Sendable {
     private var lastEnd = ""
     private var parent: UInt64 = 0
     private var lastValue = 0
+    /// The newest value that a task accepted before any refused it.
+    private var accepted = 0
+    /// The value whose refusal led to an update last.
+    private var counted = 0
     private var callers: [Caller] = []
     /// The parent that the running update has, and that of a dismissed one.
     private var update: UInt64?
@@ -75,14 +81,16 @@ struct DependencyBoard: Hashable, Sendable {
         func parent(_ parent: UInt64?) -> Int { parent.flatMap { parents.firstIndex(of: $0) } ?? -1 }
         var key = [
             value(self.fact?.value), parent(self.fact?.parent), self.isRefused ? 1 : 0, self.lastEnd.count,
+            self.fact?.value == self.counted ? 1 : 0, self.fact?.value == self.accepted ? 1 : 0,
             parent(self.parent), parent(self.update), parent(self.dismissed),
             value(self.decider.held(0)?.value), parent(self.decider.held(0)?.parentEpoch),
         ]
         for caller in self.callers {
             key += [
                 caller.session == self.session ? 1 : 0, value(caller.refused), caller.updates,
+                caller.counted < self.accepted ? 1 : 0,
                 value(caller.uses?.value), Int(caller.call.session == self.decider.call().session ? 1 : 0),
-                caller.call.updates,
+                caller.call.refusals,
                 caller.call.badEpoch == nil ? 0 : caller.call.badEpoch == self.decider.epoch ? 1 : 2,
             ]
         }
@@ -114,6 +122,10 @@ struct DependencyBoard: Hashable, Sendable {
             self.callers.append(Caller(call: self.decider.call(), session: self.session))
             return self.ask(self.callers.count - 1)
         case .succeeds(let number):
+            if let uses = self.callers[number].uses {
+                self.decider.accepted(uses.epoch)
+                if uses.value == self.fact?.value, uses.value != self.counted { self.accepted = uses.value }
+            }
             self.callers.remove(at: number)
         case .refuses(let number):
             self.callers[number].refused = self.callers[number].uses?.value
@@ -198,9 +210,12 @@ struct DependencyBoard: Hashable, Sendable {
         let usable = self.fact.flatMap { $0.parent >= self.parent ? $0.value : nil }
         if let usable, usable != caller.refused { return .use(usable) }
         if self.isRefused { return .fail("refused") }
-        guard usable != nil else { return .update }
-        if caller.updates == 1 { return .fail("too many updates") }
+        guard let usable else { return .update }
+        if self.accepted > caller.counted { self.callers[number].updates = 0 }
+        if self.callers[number].updates == 1 { return .fail("too many updates") }
         self.callers[number].updates += 1
+        self.callers[number].counted = usable
+        self.counted = usable
         return .update
     }
 }

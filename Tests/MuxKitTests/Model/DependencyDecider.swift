@@ -16,6 +16,7 @@ struct DependencyDecider: Sendable {
         case updatesUncounted = "updates are not counted"
         case refusalForgotten = "a refused update is tried again"
         case endKeepsTheValue = "a reset keeps the value"
+        case successUnnoticed = "a success clears no count"
     }
 
     /// What a call gets, without its wrapping.
@@ -66,6 +67,11 @@ struct DependencyDecider: Sendable {
 
     mutating func changed(to value: Int, parent: UInt64) -> UInt64 {
         self.base.changed(to: value, parentEpoch: parent, expiry: nil).epoch
+    }
+
+    mutating func accepted(_ epoch: UInt64) {
+        guard self.bug != .successUnnoticed else { return }
+        self.base.accepted(epoch)
     }
 
     mutating func refused() { self.base.refused(.updateFailed(underlying: nil)) }

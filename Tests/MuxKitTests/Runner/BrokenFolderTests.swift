@@ -149,9 +149,14 @@ struct BrokenFolderTests {
         #expect(server.statistics.signIns == 1)
     }
 
-    @Test func `CO-24 stored tokens that can be read and not written are used while they are good`() async throws {
+    @Test(arguments: [true, false])
+    func `CO-24 stored tokens that can be read and not written are used while they are good`(
+        rotates: Bool
+    ) async throws {
         defer { self.folder.remove() }
-        let server = self.oauth()
+        var options = FakeOAuthOptions()
+        options.rotatesRefreshTokens = rotates
+        let server = self.oauth(options)
         let directory = self.folder.url.appending(component: "data")
         let first = self.runner(
             server,
@@ -171,6 +176,17 @@ struct BrokenFolderTests {
         )
         for _ in 0..<5 { #expect(try await self.call(next, server) == "alice") }
         #expect(server.statistics.signIns == 1)
+        server.expireAllAccessTokens()
+        guard rotates else {
+            // Nothing is lost by a refresh: the stored token stays good.
+            #expect(try await self.call(next, server) == "alice")
+            #expect(server.statistics.signIns == 1)
+            return
+        }
+        // It is not known yet that the server exchanges tokens; what came of that is kept.
+        _ = try? await self.call(next, server)
+        #expect(server.statistics.signIns == 1)
+        #expect(server.statistics.reusesDetected == 0)
     }
 
     @Test func `CO-24 a problem is told again only after it has worked in between`() async throws {

@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTesting
 import Testing
 
 /// The OAuth client against django-oauth-toolkit with rotation and reuse protection.
@@ -57,8 +58,8 @@ struct OAuthInteropTests {
     func `O04 two hundred requests at a time over five expiries with one sign-in and no reuse`(
         ending: Ending
     ) async throws {
-        let (base, signIns, shift) = (self.base, Guarded(0), Guarded(TimeInterval.zero))
-        let wallTime: @Sendable () -> Date = { Date().addingTimeInterval(shift.withLock { $0 }) }
+        let (base, signIns, clock) = (self.base, Guarded(0), VirtualClock())
+        let wallTime: @Sendable () -> Date = { Date().addingTimeInterval(clock.now.offset.secondsValue) }
         let endpoint = OAuthTokenEndpoint(
             url: base.appending(path: "o/token/"),
             client: OAuthClient(id: "public"),
@@ -66,7 +67,8 @@ struct OAuthInteropTests {
             wallTime: wallTime
         )
         let before = try await self.counts()
-        let runner = OAuthDependentRunner(endpoint: endpoint, repository: MuxRepository(store: MemoryStore())) {
+        let repository = MuxRepository(store: MemoryStore(), clock: clock, wallTime: wallTime)
+        let runner = OAuthDependentRunner(endpoint: endpoint, repository: repository) {
             signIns.withLock { $0 += 1 }
             return try await Self.signIn(base, endpoint)
         }
@@ -78,7 +80,7 @@ struct OAuthInteropTests {
             if round > 0 {
                 switch ending {
                 case .refused: _ = try await self.transport.send(HTTPCall(url: base.appending(path: "expire")))
-                case .byTheClock: shift.withLock { $0 += 3600 }
+                case .byTheClock: clock.advance(by: .seconds(3600))
                 }
             }
             let users = try await withThrowingTaskGroup(of: Me.self) { group in
@@ -95,6 +97,34 @@ struct OAuthInteropTests {
         #expect(try await self.count("/me 200", since: before) == 1_200)
         let refused = try await self.count("/me 401", since: before)
         #expect(ending == .refused ? refused >= 5 : refused == 0, "\(refused) refusals")
+    }
+
+    @Test(arguments: [1, 2])
+    func `CO-19 tokens of a second or two break none of five hundred requests`(seconds: Int) async throws {
+        func life(_ seconds: Int) async throws {
+            let query = [URLQueryItem(name: "seconds", value: "\(seconds)")]
+            _ = try await self.transport.send(
+                HTTPCall(url: self.base.appending(path: "life").appending(queryItems: query))
+            )
+        }
+        try await life(seconds)
+        let (base, endpoint, signIns) = (self.base, self.endpoint(), Guarded(0))
+        let before = try await self.counts()
+        let runner = OAuthDependentRunner(endpoint: endpoint, repository: MuxRepository(store: MemoryStore())) {
+            signIns.withLock { $0 += 1 }
+            return try await Self.signIn(base, endpoint)
+        }
+        let client = HTTPClient(transport: self.transport, authenticator: runner)
+        let start = ContinuousClock.now
+        var count = 0
+        while count < 500 || start.duration(to: .now) < .seconds(6) {
+            #expect(try await client.output(of: GetFrom<Me>(base: base, path: "/me")) == Me(user: "alice"))
+            count += 1
+        }
+        try await life(3600)
+        #expect(signIns.withLock { $0 } == 1)
+        #expect(try await self.count("/o/token/ refresh_token 400", since: before) == 0, "no refresh token twice")
+        #expect(try await self.count("/o/token/ refresh_token 200", since: before) >= 2)
     }
 
     @Test func `O04 the server does detect reuse and the refusal is typed`() async throws {

@@ -1,0 +1,126 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// A token store that calls its runner or its repository while it is being used.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct CallingTokenStoreTests {
+    enum Member: CaseIterable, Sendable {
+        case load
+        case save
+        case delete
+    }
+
+    enum Call: CaseIterable, Sendable {
+        case run
+        case runForAWhile
+        case renew
+        case setRefresh
+        case setBoth
+        case setAccess
+        case signOut
+        case saveAll
+
+        /// Whether it needs nothing of the repository, which a sign-out has to itself.
+        var isOfRunner: Bool { self != .signOut && self != .saveAll }
+    }
+
+    /// Calls back once, from the member that it is told.
+    private struct CallingTokenStore: TokenStore {
+        let memory = InMemoryTokenStore()
+        let calls = Guarded<[Member: @Sendable () async -> Void]>([:])
+
+        private func call(_ member: Member) async {
+            let call = self.calls.withLock { $0.removeValue(forKey: member) }
+            await call?()
+        }
+
+        func load() async -> Data? {
+            await self.call(.load)
+            return await self.memory.load()
+        }
+
+        func save(_ data: Data) async {
+            await self.call(.save)
+            await self.memory.save(data)
+        }
+
+        func delete() async {
+            await self.call(.delete)
+            await self.memory.delete()
+        }
+    }
+
+    private func make(_ call: Call, _ oauth: OAuthWorld, _ runner: OAuthDependentRunner<String, String>) async {
+        switch call {
+        case .run: _ = try? await oauth.call(runner)
+        case .runForAWhile: _ = try? await runner.run(timeout: .seconds(1)) { .output($0) }
+        case .renew: _ = try? await runner.renew()
+        case .setRefresh, .setBoth:
+            guard let tokens = try? await oauth.server.signIn(user: "bob", password: "b") else { return }
+            try? await runner.set(refresh: tokens.refresh, access: call == .setBoth ? tokens.access : nil)
+        case .setAccess: runner.set(access: "bad")
+        case .signOut: await runner.signOut()
+        case .saveAll: await oauth.world.repository.saveAll()
+        }
+    }
+
+    /// Each call from each member, while tokens are made, renewed, set, and at a sign-out.
+    @Test(arguments: Member.allCases, Call.allCases)
+    func `CO-18 a token store that calls its runner gets an error or success and stops nothing`(
+        member: Member,
+        call: Call
+    ) async throws {
+        for use in 0..<5 {
+            if use == 4, !call.isOfRunner { continue }
+            let tokens = CallingTokenStore()
+            let oauth = OAuthWorld(tokens: tokens)
+            let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 3))
+            if use > 0 { _ = try await oauth.call(runner) }
+            let isCalled = Guarded(false)
+            tokens.calls.withLock { calls in
+                calls[member] = {
+                    await self.make(call, oauth, runner)
+                    isCalled.withLock { $0 = true }
+                }
+            }
+            switch use {
+            case 0: _ = try? await oauth.call(runner)
+            case 1:
+                oauth.server.expireAllAccessTokens()
+                _ = try? await oauth.call(runner)
+            case 2: _ = try? await runner.renew()
+            case 3:
+                let tokens = try await oauth.server.signIn(user: "bob", password: "b")
+                try? await runner.set(refresh: tokens.refresh, access: tokens.access)
+            default: await runner.signOut()
+            }
+
+            let users = ["alice", "bob"]
+            tokens.calls.withLock { $0 = [:] }
+            #expect(users.contains(try await oauth.call(runner)), "\(use)")
+            if member == .save, use < 4 { #expect(isCalled.withLock { $0 }, "\(use)") }
+            #expect(oauth.statistics.reusesDetected == 0, "\(use)")
+            _ = await runner.signOut()
+        }
+    }
+
+    @Test func `CO-18 a call from within a save that would have to wait for the store is told so`() async throws {
+        let tokens = CallingTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        let code = Guarded<RunnerError.Code?>(nil)
+        tokens.calls.withLock { calls in
+            calls[.save] = {
+                let error = await #expect(throws: RunnerError.self) { try await oauth.call(runner) }
+                code.withLock { $0 = error?.code }
+            }
+        }
+        try await runner.set(refresh: try await oauth.server.signIn(user: "bob", password: "b").refresh)
+
+        #expect(code.withLock { $0 } == .wouldDeadlock)
+        #expect(try await oauth.call(runner) == "bob")
+    }
+}
