@@ -1,6 +1,5 @@
 import Foundation
 import MuxKit
-import Synchronization
 
 /// What is done to a map of a million, and how long a hit beside it has to wait: which is how long its lock is held.
 enum MillionGroup {
@@ -48,12 +47,12 @@ enum MillionGroup {
         _ rounds: Int,
         _ body: () async throws -> Double
     ) async throws -> Outcome {
-        let (longest, isOver) = (Mutex(0.0), Atomic(false))
+        let (longest, isOver) = (Guarded(0.0), Guarded(false))
         var figures: [[Double]] = [[], []]
         try await withThrowingTaskGroup { group in
             group.addTask {
                 let clock = ContinuousClock()
-                while !isOver.load(ordering: .relaxed) {
+                while !isOver.withLock({ $0 }) {
                     let start = clock.now
                     consume(map.cachedValue(key: 7))
                     let time = start.duration(to: clock.now).inNanoseconds
@@ -65,7 +64,7 @@ enum MillionGroup {
                 figures[0].append(try await body())
                 figures[1].append(longest.withLock { $0 })
             }
-            isOver.store(true, ordering: .relaxed)
+            isOver.withLock { $0 = true }
             try await group.waitForAll()
         }
         return Outcome(figures: figures)
