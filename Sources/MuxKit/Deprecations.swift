@@ -1,5 +1,5 @@
-// Names of the older systems that this package takes the place of (AsyncMux, Junction, RetryingOperation). A declaration of the
-// same name in a client's own module takes precedence over these; functions are `@_disfavoredOverload` for that.
+// Names of the older systems that this package replaces (AsyncMux, Junction, RetryingOperation). A declaration of the same
+// name in a client's own module takes precedence over these; functions are `@_disfavoredOverload` for that.
 
 /// Junction's name of ``DependentRunner``.
 @available(*, deprecated, renamed: "DependentRunner")

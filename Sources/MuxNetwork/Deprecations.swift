@@ -1,6 +1,6 @@
 // swift-format-ignore-file: AlwaysUseLowerCamelCase
-// Names that Moose, and layers like it, have for the same things. A declaration of the same name in a client's own module takes
-// precedence over these. Names in wide use, such as `NetworkManager` and `ObjectMapper`, are left to clients.
+// Names that Moose, and layers like it, have for the same things. A declaration of the same name in a client's own module
+// takes precedence over these. Names in wide use, such as `NetworkManager` and `ObjectMapper`, are left to clients.
 
 extension HTTPMethod {
     /// Moose's spelling of ``get``.

@@ -17,14 +17,14 @@ struct GetUserInfo: HTTPRequest {
 }
 
 extension HTTPEndPoint {
-    static let photos = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/photos")
+    nonisolated static let photos = HTTPEndPoint(scheme: .https, host: "api.domain.com", path: "/photos")
 }
 
 struct Page: Codable, Sendable {}
 struct Busy: Error {}
 
 func fetchPage() async throws -> Page { Page() }
-func fetch(_ done: @escaping @Sendable (Result<Data, any Error>) -> Void) { done(.success(Data())) }
+nonisolated func fetch(_ done: @escaping @Sendable (Result<Data, any Error>) -> Void) { done(.success(Data())) }
 func show(_ value: some Any, after attempts: Int = 0) {}
 
 extension API {
