@@ -111,7 +111,7 @@ private final class Place<Output: Sendable>: Sendable {
 /// Pieces of asynchronous work of one type, to be run at the same time, perhaps no more than so many at once.
 ///
 /// ```swift
-/// let users = try await Zip(ids.map { id in { try await api.user(id) } }, atOnce: 4).run()
+/// let users = try await Zip(ids, atOnce: 4) { id in try await api.user(id) }.run()
 /// ```
 ///
 /// **Concurrent calls.** Each run is by itself, and does all the work again.
@@ -119,17 +119,52 @@ private final class Place<Output: Sendable>: Sendable {
 /// **Cancellation, and after a failure.** If one piece throws, or the caller's task is cancelled, the others are cancelled,
 /// those that have not begun never begin, and the run ends when all that began have ended.
 public struct Zip<Output: Sendable>: Sendable {
-    private let work: [@Sendable () async throws -> Output]
+    private let work: @Sendable @concurrent (Int) async throws -> Output
+    private let count: Int
     private let limit: Int
+
+    /// Describes the same work for each of several items; nothing runs yet.
+    ///
+    /// - Parameters:
+    ///   - items: The items; of closures, too, such as `Zip(closures) { try await $0() }`.
+    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
+    ///   - work: Does the work for one item.
+    public init<Item: Sendable>(
+        _ items: some Sequence<Item>,
+        atOnce limit: Int? = nil,
+        work: @escaping @Sendable @concurrent (Item) async throws -> Output
+    ) {
+        let items = Array(items)
+        self.work = { try await work(items[$0]) }
+        self.count = items.count
+        self.limit = max(limit ?? items.count, 1)
+    }
+
+    // The arrays are existentials because the compiler does not convert to these element by element: an array of closures of
+    // another type (synchronous, of the main actor) is an error when it compiles. To `[@Sendable () async throws -> Output]`
+    // it is converted when the program runs, by a cast that ends the process (Swift 6.3.1). There are two initialisers because
+    // `@Sendable () async throws -> Output` is another type with `NonisolatedNonsendingByDefault` than without.
 
     /// Describes the work; nothing runs yet.
     ///
     /// - Parameters:
-    ///   - work: The pieces of work.
-    ///   - limit: How many may run at once, at least 1; `nil` for all of them.
-    public init(_ work: [@Sendable () async throws -> Output], atOnce limit: Int? = nil) {
-        self.work = work
-        self.limit = max(limit ?? work.count, 1)
+    ///   - work: The pieces of work. For closures of another type, see ``init(_:atOnce:work:)``.
+    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
+    public init(_ work: any Sequence<@Sendable @concurrent () async throws -> Output>, atOnce limit: Int? = nil) {
+        self.init(Array(work), atOnce: limit) { try await $0() }
+    }
+
+    /// Describes the work; nothing runs yet.
+    ///
+    /// - Parameters:
+    ///   - work: The pieces of work, as a module with `NonisolatedNonsendingByDefault` writes their type.
+    ///   - limit: The greatest number of pieces that run at once, at least 1; `nil` for all of them.
+    @_disfavoredOverload
+    public init(
+        _ work: any Collection<nonisolated(nonsending) @Sendable () async throws -> Output>,
+        atOnce limit: Int? = nil
+    ) {
+        self.init(Array(work), atOnce: limit) { try await $0() }
     }
 
     /// Runs the work.
@@ -139,20 +174,20 @@ public struct Zip<Output: Sendable>: Sendable {
     /// - Returns: The results, in the order of the work.
     /// - Throws: The first error that one of them threw, or `CancellationError`.
     public func run() async throws -> [Output] {
-        let work = self.work
+        let (work, count) = (self.work, self.count)
         return try await withThrowingTaskGroup(of: (Int, Output).self) { group in
-            var outputs = [Output?](repeating: nil, count: work.count)
+            var outputs = [Output?](repeating: nil, count: count)
             var begun = 0
             func begin() {
-                guard begun < work.count else { return }
+                guard begun < count else { return }
                 let index = begun
                 begun += 1
                 group.addTask {
                     try Task.checkCancellation()
-                    return (index, try await work[index]())
+                    return (index, try await work(index))
                 }
             }
-            for _ in 0..<min(self.limit, work.count) { begin() }
+            for _ in 0..<min(self.limit, count) { begin() }
             while let (index, output) = try await group.next() {
                 outputs[index] = output
                 begin()

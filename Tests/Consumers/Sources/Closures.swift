@@ -17,7 +17,7 @@ struct ClosureTests {
         let work: [@Sendable () async throws -> Int] = [{ 1 }, { 2 }, { try await Backend.a() }]
         #expect(try await Zip(work).run() == [1, 2, 1])
         #expect(try await Zip(work, atOnce: 1).run() == [1, 2, 1])
-        #expect(try await Zip((1...3).map { number in { number } }).run() == [1, 2, 3])
+        #expect(try await Zip(1...3) { number in number }.run() == [1, 2, 3])
         #expect(try await Zip([Backend.a, Backend.a]).run() == [1, 1])
     }
 

@@ -63,4 +63,32 @@ struct ZipTests {
         await #expect(throws: FetchFailed(call: 2)) { try await Zip(work, atOnce: 1).run() }
         #expect(begun.withLock { $0 } == 3)
     }
+
+    @Test func `CO-36 the same work runs for each of several items, no more than so many at once`() async throws {
+        let running = Guarded((now: 0, most: 0))
+        let doubled = try await Zip(0..<50, atOnce: 4) { item in
+            running.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
+            await Task.yield()
+            running.withLock { $0.now -= 1 }
+            return 2 * item
+        }.run()
+        #expect(doubled == (0..<50).map { 2 * $0 })
+        #expect(running.withLock { $0.most } <= 4)
+        #expect(try await Zip([Int]()) { $0 }.run() == [])
+    }
+
+    @Test func `CO-36 closures of every type are run`() async throws {
+        let concurrent: [@Sendable @concurrent () async throws -> Int] = [{ 1 }, { 2 }]
+        let callers: [nonisolated(nonsending) @Sendable () async throws -> Int] = [{ 1 }, { 2 }]
+        let quiet: [@Sendable () async -> Int] = [{ 1 }, { 2 }]
+        let synchronous: [@Sendable () throws -> Int] = [{ 1 }, { 2 }]
+        let main: [@MainActor @Sendable () async throws -> Int] = [{ 1 }, { 2 }]
+
+        #expect(try await Zip(concurrent).run() == [1, 2])
+        #expect(try await Zip(callers).run() == [1, 2])
+        #expect(try await Zip(quiet) { await $0() }.run() == [1, 2])
+        #expect(try await Zip(synchronous) { try $0() }.run() == [1, 2])
+        #expect(try await Zip(main) { try await $0() }.run() == [1, 2])
+        #expect(try await Zip([1, 2, 3].map { id in { @Sendable in id } }, atOnce: 2).run() == [1, 2, 3])
+    }
 }
