@@ -8,8 +8,8 @@ package struct HostStateMachine: Sendable {
         case closed(failures: Int)
         /// The host is left alone until then. The pause after the next failure is `pause`.
         case open(until: Moment, pause: Duration)
-        /// This one request finds out.
-        case probing(ticket: UInt64, pause: Duration)
+        /// This one request finds out; another one may, if it has not ended by then.
+        case probing(ticket: UInt64, pause: Duration, until: Moment)
     }
 
     private let options: RetryBudget.Options
@@ -44,8 +44,10 @@ package struct HostStateMachine: Sendable {
         case .closed: break
         case .open(let until, let pause):
             guard now >= until else { return .refuse }
-            self.breaker = .probing(ticket: self.nextTicket, pause: pause)
-        case .probing: return .refuse
+            self.probe(pause, at: now)
+        case .probing(_, let pause, let until):
+            guard now >= until else { return .refuse }
+            self.probe(pause, at: now)
         }
         if !isRetry { self.firsts += 1 }
         defer { self.nextTicket += 1 }
@@ -74,7 +76,7 @@ package struct HostStateMachine: Sendable {
             self.breaker = .closed(failures: count)
             if count >= max(self.options.failuresToOpen, 1) { self.open(for: self.options.pause, at: now) }
         case .open: break
-        case .probing(ticket, let pause): self.open(for: pause, at: now)
+        case .probing(ticket, let pause, _): self.open(for: pause, at: now)
         case .probing: break  // it began before the probe did, and says nothing new
         }
     }
@@ -82,9 +84,15 @@ package struct HostStateMachine: Sendable {
     /// A request ended without saying anything about the host.
     package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
         switch self.breaker {
-        case .probing(ticket, let pause): self.breaker = .open(until: now, pause: pause)  // the next one is the probe
+        case .probing(ticket, let pause, _):
+            self.breaker = .open(until: now, pause: pause)  // the next one is the probe
         case .closed, .open, .probing: break
         }
+    }
+
+    private mutating func probe(_ pause: Duration, at now: Moment) {
+        let limit = now.advanced(by: max(self.options.probeLimit, .zero))
+        self.breaker = .probing(ticket: self.nextTicket, pause: pause, until: limit)
     }
 
     private mutating func open(for pause: Duration, at now: Moment) {

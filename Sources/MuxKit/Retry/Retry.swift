@@ -63,7 +63,8 @@ public func retry<Output>(
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value has one attempt, without a delay between them, whatever error the attempt before met.
+/// Each value has one attempt, without a delay between them, whatever error the attempt before met: how long a server wants to
+/// be left alone (`Retry-After`) is no matter to the next one.
 ///
 /// - Parameters:
 ///   - values: What to try, best first.
@@ -80,7 +81,7 @@ public func retry<Value, Output>(
     var rest = values.dropFirst()
     let course = RetryCourse(
         .immediate(maxAttempts: values.count),
-        providers: [.when { _ in true }],
+        providers: [RetryProvider { _ in .after(.zero) }],
         log: log,
         time: TimeSource(ContinuousClock())
     )

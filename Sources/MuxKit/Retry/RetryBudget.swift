@@ -26,6 +26,11 @@ public final class RetryBudget: Sendable {
         /// For how long at most; 5 minutes.
         public var maximumPause: Duration = .seconds(5 * 60)
 
+        /// How long the request that finds out may take before another one is let through; 30 seconds.
+        ///
+        /// The host stays shut for all others meanwhile. Whichever of the requests is answered first opens it.
+        public var probeLimit: Duration = .seconds(30)
+
         /// How many hosts are kept account of; 1,000.
         ///
         /// Beyond that, the one that was not asked for longest is forgotten.

@@ -111,7 +111,7 @@ extension RetryCourse {
         _ wait: RetryStateMachine.Wait,
         _ wakeUps: [RetryWakeUp]
     ) async throws -> RetryStateMachine.Wake {
-        if let deadline = wait.deadline, deadline <= self.time.now { return .time }
+        if let end = wait.end, end <= self.time.now { return .time }
         let winner = try await firstWakeUp(of: self.racers(of: wait, wakeUps), self.context)
         self.log(.woken(by: winner.name))
         return winner.wake

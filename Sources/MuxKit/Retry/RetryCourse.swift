@@ -57,8 +57,8 @@ package struct RetryCourse: Sendable {
 
     /// What races to end a wait; the time is first, so that it wins where all are due.
     func racers(of wait: RetryStateMachine.Wait, _ wakeUps: [RetryWakeUp]) -> [RetryWakeUp] {
-        guard let deadline = wait.deadline else { return wakeUps }
-        return [.after(deadline.duration(since: self.time.now))] + (wait.isSettling ? [] : wakeUps)
+        guard let end = wait.end else { return wakeUps }
+        return [.after(end.duration(since: self.time.now))] + (wait.isSettling ? [] : wakeUps)
     }
 
     func tellWaiting(_ wait: RetryStateMachine.Wait) {

@@ -12,7 +12,7 @@ public struct RetryError: Error, Sendable {
         /// There were as many attempts as the policy permits.
         case attemptsExhausted
 
-        /// The next attempt would begin later than the policy permits.
+        /// The next attempt would begin later than ``RetryPolicy/maximumDuration`` permits, or nothing had woken it by then.
         case timeExhausted
 
         /// The server wants to be left alone for longer than the policy permits.

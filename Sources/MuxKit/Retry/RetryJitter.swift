@@ -9,14 +9,17 @@ public enum RetryJitter: Sendable, Hashable, Codable {
     /// The second half: uniform from half of the delay up to, not including, the delay.
     case equal
 
-    /// The delay that `random`, from 0 to 1, selects.
-    func applied(to delay: Duration, random: Double) -> Duration {
-        let whole = max(delay, .zero).saturatedNanoseconds
+    /// The delay that `random`, from 0 to 1, selects; below `limit`, if chance permits one that short.
+    func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
+        let longest = max(delay, .zero).saturatedNanoseconds
+        let shortest: Int64
         switch self {
         case .none: return max(delay, .zero)
-        case .full: return .nanoseconds(Self.share(of: whole, random))
-        case .equal: return .nanoseconds(whole - whole / 2 + Self.share(of: whole / 2, random))
+        case .full: shortest = 0
+        case .equal: shortest = longest - longest / 2
         }
+        let end = min(longest, limit?.saturatedNanoseconds ?? longest)
+        return .nanoseconds(shortest + Self.share(of: end - shortest, random))
     }
 
     /// A whole number from zero up to, not including, `limit`; zero if there is none.

@@ -20,7 +20,11 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The longest delay before jitter; 6 hours.
     public var maximumDelay: Duration
 
-    /// How long it may take in all: no attempt begins later than this after the first; `nil` for any time.
+    /// How long after the beginning of the first attempt another one may begin; `nil` for any time.
+    ///
+    /// It bounds every wait: at this time, one that nothing has woken ends with ``RetryError/Reason/timeExhausted``, and a delay
+    /// that would be longer is not waited for at all. Chance keeps to it: a random delay that could be too long is drawn from
+    /// the time that is left, once. An attempt that is being made is not cut short.
     public var maximumDuration: Duration?
 
     /// The longest wait that a server may ask for with `Retry-After`; 5 minutes.
@@ -144,9 +148,9 @@ public struct RetryPolicy: Sendable, Hashable {
         min(self.backoff.delay(afterFailures: index), max(self.maximumDelay, .zero))
     }
 
-    /// The delay before an attempt that `random`, from 0 to 1, selects.
-    package func delay(beforeAttempt index: Int, random: Double) -> Duration {
-        self.jitter.applied(to: self.delay(beforeAttempt: index), random: random)
+    /// The delay before an attempt that `random`, from 0 to 1, selects; below `limit`, if chance permits one that short.
+    package func delay(beforeAttempt index: Int, below limit: Duration? = nil, random: Double) -> Duration {
+        self.jitter.applied(to: self.delay(beforeAttempt: index), below: limit, random: random)
     }
 
     /// Whether this policy gives work another attempt that failed so.

@@ -28,12 +28,17 @@ package struct RetryStateMachine: Sendable {
     package struct Wait: Sendable, Equatable {
         /// Names this wait among those of the machine.
         package let id: UInt64
-        /// When it ends by itself; `nil` for never.
+        /// When the attempt begins by itself; `nil` if something has to wake it.
         package let deadline: Moment?
+        /// When a wait without a deadline ends without an attempt; `nil` for never.
+        let limit: Moment?
         /// Before this no signal ends it.
         let floor: Moment
         /// Whether the wake-up has come, and only chance holds the attempt back.
         package let isSettling: Bool
+
+        /// When it ends by itself, with an attempt or without one; `nil` for never.
+        package var end: Moment? { self.deadline ?? self.limit }
     }
 
     private enum State: Sendable, Equatable {
@@ -63,6 +68,10 @@ package struct RetryStateMachine: Sendable {
     private var state = State.ready
     private var nextID: UInt64 = 0
     private var startedAt = Moment.distantPast
+    /// Whether a delay was drawn from the time that was left.
+    ///
+    /// It happens once: more of them would come ever faster.
+    private var wasCut = false
 
     /// The index of the present attempt, or of the last one.
     package private(set) var index = 0
@@ -131,32 +140,51 @@ package struct RetryStateMachine: Sendable {
     private mutating func answer(to verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         guard verdict != .never else { return .stop(.refused) }
         guard self.index + 1 < max(self.policy.maxAttempts, 1) else { return .stop(.attemptsExhausted) }
-        let drawn = self.policy.delay(beforeAttempt: self.index + 1, random: random)
+        let wait: Wait?
         switch verdict {
         case .never:
             return .stop(.refused)
-        case .retry(let retryAfter?):
-            guard retryAfter <= self.policy.maximumRetryAfter else { return .stop(.retryAfterTooLong(retryAfter)) }
-            return self.wait(until: now.advanced(by: max(drawn, retryAfter)), floor: now.advanced(by: retryAfter))
-        case .retry(nil):
-            return self.wait(until: now.advanced(by: drawn), floor: now)
+        case .retry(let retryAfter):
+            let pause = retryAfter ?? .zero
+            guard pause <= self.policy.maximumRetryAfter || retryAfter == nil else {
+                return .stop(.retryAfterTooLong(pause))
+            }
+            guard let drawn = self.drawnDelay(at: now, random: random) else { return .stop(.timeExhausted) }
+            wait = self.wait(until: now.advanced(by: max(drawn, pause)), floor: now.advanced(by: pause))
         case .after(let delay):
-            return self.wait(until: now.advanced(by: max(delay, .zero)), floor: now)
+            wait = self.wait(until: now.advanced(by: max(delay, .zero)), floor: now)
         case .whenWoken:
-            return self.wait(until: nil, floor: now)
+            wait = self.wait(until: nil, floor: now)
         }
+        return wait.map(FailureAction.wait) ?? .stop(.timeExhausted)
     }
 
-    private mutating func wait(until deadline: Moment?, floor: Moment) -> FailureAction {
-        if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return .stop(.timeExhausted) }
-        return .wait(self.enter(until: deadline, floor: floor, isSettling: false))
+    /// The policy's delay before the next attempt; `nil` if there is no time for another one.
+    private mutating func drawnDelay(at now: Moment, random: Double) -> Duration? {
+        let next = self.index + 1
+        let left = self.timeLeft(at: now)
+        if let left, left < self.policy.delay(beforeAttempt: next) {
+            guard !self.wasCut else { return nil }
+            self.wasCut = true
+        }
+        return self.policy.delay(beforeAttempt: next, below: left, random: random)
+    }
+
+    /// Begins a wait; `nil` if the next attempt would begin too late.
+    private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
+        if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
+        return self.enter(until: deadline, floor: floor, isSettling: false)
     }
 
     /// No attempt begins later than this.
     private var latestStart: Moment? { self.policy.maximumDuration.map { self.startedAt.advanced(by: $0) } }
 
+    /// How long it is until ``latestStart``; negative after it.
+    private func timeLeft(at now: Moment) -> Duration? { self.latestStart.map { $0.duration(since: now) } }
+
     private mutating func enter(until deadline: Moment?, floor: Moment, isSettling: Bool) -> Wait {
-        let wait = Wait(id: self.nextID, deadline: deadline, floor: floor, isSettling: isSettling)
+        let limit = deadline == nil ? self.latestStart : nil
+        let wait = Wait(id: self.nextID, deadline: deadline, limit: limit, floor: floor, isSettling: isSettling)
         self.nextID += 1
         self.state = .waiting(wait)
         return wait
@@ -180,7 +208,8 @@ package struct RetryStateMachine: Sendable {
         case .waiting(let wait):
             guard wait.id == id else { return .ignore }
             let next = self.nextStart(after: wait, wake, at: now, random: random)
-            if let limit = self.latestStart, next > limit {
+            let isOver = wake == .time && wait.limit.map { $0 <= now } ?? false
+            if isOver || self.latestStart.map({ $0 < next }) ?? false {
                 self.state = .over
                 return .stop(.timeExhausted)
             }
@@ -198,7 +227,9 @@ package struct RetryStateMachine: Sendable {
         case .demand: return now
         case .time: return max(wait.floor, now)
         case .signal:
-            let put = now.advanced(by: RetryJitter.full.applied(to: self.policy.wakeJitter, random: random))
+            let left = self.timeLeft(at: now)
+            let jitter = RetryJitter.full.applied(to: self.policy.wakeJitter, below: left, random: random)
+            let put = now.advanced(by: jitter)
             return max(min(put, max(wait.deadline ?? put, now)), wait.floor)
         }
     }
@@ -210,26 +241,34 @@ package struct RetryStateMachine: Sendable {
         case attempt(Int)
         /// Call the wait off and wait so instead.
         case wait(Wait)
+        /// Call the wait off and end.
+        case stop(RetryError.Reason)
     }
 
-    /// Somebody wants the attempt now.
-    package mutating func demanded() -> DemandAction {
+    /// The next attempt is demanded now.
+    package mutating func demanded(at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
         case .waiting:
+            if let limit = self.latestStart, limit < now {
+                self.state = .over
+                return .stop(.timeExhausted)
+            }
             self.index += 1
             self.state = .running
             return .attempt(self.index)
         }
     }
 
-    /// Somebody wants another wait in place of the present one: for that long, or with `nil` until something wakes it.
+    /// Another wait is demanded in place of the present one: for that long, or with `nil` until something wakes it.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
         case .waiting:
             let deadline = delay.map { now.advanced(by: max($0, .zero)) }
-            return .wait(self.enter(until: deadline, floor: now, isSettling: false))
+            if let wait = self.wait(until: deadline, floor: now) { return .wait(wait) }
+            self.state = .over
+            return .stop(.timeExhausted)
         }
     }
 

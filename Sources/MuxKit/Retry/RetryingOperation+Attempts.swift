@@ -124,15 +124,26 @@ extension RetryingOperation {
     // MARK: - Told from outside
 
     /// Makes the next attempt now, if one is waited for; otherwise it does nothing, and the log says so.
-    public func retryNow() { self.follow(demand: { $0.demanded() }, wakeUps: []) }
+    ///
+    /// After the policy's ``RetryPolicy/maximumDuration`` it ends the operation instead.
+    public func retryNow() {
+        let now = self.course.time.now
+        self.follow(demand: { $0.demanded(at: now) }, wakeUps: [])
+    }
 
     /// Has the next attempt wait for this long from now, and for nothing else; does nothing where none is waited for.
+    ///
+    /// If the policy's ``RetryPolicy/maximumDuration`` is over by then, the operation ends now, with
+    /// ``RetryError/Reason/timeExhausted``.
     public func retry(in delay: Duration) {
         let now = self.course.time.now
         self.follow(demand: { $0.rescheduled(delay, at: now) }, wakeUps: [])
     }
 
     /// Has the next attempt wait for the first of these, and for nothing else; does nothing where none is waited for.
+    ///
+    /// The operation ends with ``RetryError/Reason/timeExhausted`` if none of them has come when the policy's
+    /// ``RetryPolicy/maximumDuration`` is over.
     ///
     /// - Parameter wakeUps: What may end the wait; if there are none, the operation is parked until it is told.
     public func retry(wakingOn wakeUps: [RetryWakeUp]) {
@@ -155,6 +166,7 @@ extension RetryingOperation {
         case .ignore(let phase): self.course.log(.ignoredDemand(while: phase.rawValue))
         case .attempt(let index): self.makeAttempt(index)
         case .wait(let wait): self.wait(wait, wakeUps)
+        case .stop(let reason): self.giveUp(reason)
         }
     }
 }

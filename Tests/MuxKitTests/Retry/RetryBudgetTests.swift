@@ -214,7 +214,7 @@ struct RetryBudgetTests {
         machine.abandoned(tickets[22], at: self.at(6))
         #expect(probe != nil)
         #expect(ticket(7) == nil, "the probe is still out")
-        #expect(ticket(1_000) == nil, "and nothing else decides")
+        #expect(ticket(35) == nil, "and nothing else decides")
 
         machine.answered()
 
@@ -279,5 +279,60 @@ struct RetryBudgetTests {
         b.answered()
         #expect(await self.world.passWaits(1) == [.milliseconds(1_500)])
         #expect(try await callerB.value == .seconds(103))
+    }
+
+    @Test func `CO-39 a probe that never ends does not keep a host shut`() async throws {
+        let budget = self.budget { $0.probeLimit = .seconds(7) }
+        await self.open(budget)
+        self.world.clock.advance(by: .seconds(5))
+        let gate = Gate<Int>()
+        let course = self.course(budget)
+        let hanging = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        await gate.waitForCall(1)
+        self.world.clock.advance(by: .seconds(7) - .nanoseconds(1))
+        #expect(await self.failingCall(budget)?.reason == .hostDown)
+
+        self.world.clock.advance(by: .nanoseconds(1))
+        let second = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        await gate.waitForCall(2)
+        #expect(await self.failingCall(budget)?.reason == .hostDown, "one probe at a time")
+        self.world.clock.advance(by: .seconds(7))
+
+        try await self.succeedingCall(budget)
+        #expect(await self.failingCall(budget)?.reason == .attemptsExhausted, "it is asked as before")
+        gate.openForGood(returning: 7)
+        #expect(try await hanging.value == 7)
+        #expect(try await second.value == 7)
+    }
+
+    @Test func `CO-39 the failure of a probe whose time is over says nothing about the next one`() async throws {
+        let budget = self.budget()
+        await self.open(budget)
+        self.world.clock.advance(by: .seconds(5))
+        let gate = Gate<Void>()
+        let course = self.course(budget, attempts: 1)
+        let hanging = Task { await retryError { try await course.run { _ in .output(try await gate.pass()) } } }
+        await gate.waitForCall(1)
+        self.world.clock.advance(by: .seconds(30))
+        let next = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        await gate.waitForCall(2)
+
+        gate.fail(with: Flaky())
+        #expect(await hanging.value?.reason == .attemptsExhausted)
+        #expect(await self.failingCall(budget)?.reason == .hostDown, "the next one is still out")
+        gate.open(returning: ())
+
+        try await next.value
+        try await self.succeedingCall(budget)
+    }
+
+    @Test(arguments: [Duration.zero, .seconds(-1), .seconds(Int64.max)])
+    func `CO-39 no limit of a probe traps`(limit: Duration) async {
+        let budget = self.budget { $0.probeLimit = limit }
+        await self.open(budget)
+        self.world.clock.advance(by: .seconds(5))
+
+        #expect(await self.failingCall(budget)?.reason == .attemptsExhausted)
+        #expect(await self.failingCall(budget)?.reason == .hostDown)
     }
 }

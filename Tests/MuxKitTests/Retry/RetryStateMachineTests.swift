@@ -31,7 +31,7 @@ struct RetryStateMachineTests {
         var fresh = RetryStateMachine(.web)
         #expect(fresh.failed(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
         #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore)
-        #expect(fresh.demanded() == .ignore(.unstarted))
+        #expect(fresh.demanded(at: self.at(0)) == .ignore(.unstarted))
         #expect(fresh.rescheduled(.zero, at: self.at(0)) == .ignore(.unstarted))
         #expect(fresh.ended() == .nothing)
         #expect(fresh.started(at: self.at(0)) == false)
@@ -41,17 +41,17 @@ struct RetryStateMachineTests {
         #expect(machine.woken(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore)
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore)
-        #expect(machine.demanded() == .ignore(.running))
+        #expect(machine.demanded(at: self.at(60)) == .ignore(.running))
         #expect(machine.ended() == .stopAttempt)
         #expect(machine.ended() == .ignore)
         #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
-        #expect(machine.demanded() == .ignore(.finished))
+        #expect(machine.demanded(at: self.at(60)) == .ignore(.finished))
     }
 
     @Test func `F09 a demand ends a wait, whatever the server asked for`() throws {
         var (machine, wait) = try self.waiting(.retry(retryAfter: .seconds(200)))
 
-        #expect(machine.demanded() == .attempt(1))
+        #expect(machine.demanded(at: self.at(1)) == .attempt(1))
         #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore, "that wait is over")
     }
 
@@ -106,6 +106,7 @@ struct RetryStateMachineTests {
         var wait: RetryStateMachine.Wait?
         var floor = now
         var isOver = false
+        var firstStart = Duration.zero
 
         for _ in 0..<60 {
             now = now.advanced(by: .seconds(Int64.random(in: 0...8, using: &generator)))
@@ -113,7 +114,10 @@ struct RetryStateMachineTests {
             let before = machine.phase
             switch Int.random(in: 0..<10, using: &generator) {
             case 0:
-                if machine.started(at: now) { attempts += 1 }
+                if machine.started(at: now) {
+                    attempts += 1
+                    firstStart = now.duration(since: self.at(0))
+                }
             case 1...4:
                 let after = pick([nil, Duration.seconds(7), .seconds(1_000)])
                 let verdict = pick([
@@ -132,7 +136,7 @@ struct RetryStateMachineTests {
                 }
             case 5...7:
                 let wake = pick([RetryStateMachine.Wake.time, .signal, .demand])
-                if wake == .time, let deadline = wait?.deadline { now = max(now, deadline) }
+                if wake == .time, let end = wait?.end { now = max(now, end) }
                 switch machine.woken(wait?.id ?? 99, by: wake, at: now, random: random) {
                 case .ignore: break
                 case .stop: isOver = true
@@ -146,11 +150,17 @@ struct RetryStateMachineTests {
                     #expect(wake == .demand || now >= floor, "no attempt before the server wants one")
                 }
             case 8:
-                let action = Bool.random(using: &generator) ? machine.demanded() : machine.rescheduled(nil, at: now)
+                let action = pick(
+                    [
+                        { $0.demanded(at: now) }, { $0.rescheduled(nil, at: now) },
+                        { $0.rescheduled(.seconds(20), at: now) },
+                    ] as [(inout RetryStateMachine) -> RetryStateMachine.DemandAction]
+                )(&machine)
                 switch action {
                 case .ignore(let phase): #expect(phase == before && before != .waiting)
                 case .attempt: attempts += 1
                 case .wait(let next): (wait, floor) = (next, now)
+                case .stop: isOver = true
                 }
             default:
                 if Int.random(in: 0..<8, using: &generator) == 0 {
@@ -159,7 +169,97 @@ struct RetryStateMachineTests {
                 }
             }
             #expect(attempts <= max(policy.maxAttempts, 1))
+            if machine.phase == .waiting, let limit = policy.maximumDuration {
+                #expect(
+                    wait?.end.map { $0 <= self.at(0).advanced(by: limit + firstStart) } == true,
+                    "a wait has no end"
+                )
+            }
             if isOver { #expect(machine.phase == .finished) }
         }
+    }
+
+    /// A machine whose first attempt began, and whose last attempt may begin 100 seconds later.
+    private func limited(_ change: (inout RetryPolicy) -> Void = { _ in }) -> RetryStateMachine {
+        var policy = RetryPolicy.fixed(.seconds(60), maxAttempts: 100, jitter: .full)
+        policy.maximumDuration = .seconds(100)
+        change(&policy)
+        var machine = RetryStateMachine(policy)
+        _ = machine.started(at: self.at(0))
+        return machine
+    }
+
+    private func wait(_ action: RetryStateMachine.FailureAction) throws -> RetryStateMachine.Wait {
+        guard case .wait(let wait) = action else { throw Flaky() }
+        return wait
+    }
+
+    @Test func `CO-37 a wait for a wake up ends at the limit`() throws {
+        var machine = self.limited()
+        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+
+        #expect(wait.deadline == nil)
+        #expect(wait.end == self.at(100))
+        #expect(machine.woken(wait.id, by: .time, at: self.at(100), random: 0) == .stop(.timeExhausted))
+        #expect(machine.phase == .finished)
+    }
+
+    @Test func `CO-37 a time that is waited for as a wake up begins an attempt before the limit`() throws {
+        var machine = self.limited()
+        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+
+        #expect(machine.woken(wait.id, by: .time, at: self.at(99), random: 0) == .attempt(1))
+    }
+
+    @Test(arguments: [0, 0.5, 1])
+    func `CO-37 a wake up one second before the limit gets its attempt`(random: Double) throws {
+        var machine = self.limited()
+        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+
+        switch machine.woken(wait.id, by: .signal, at: self.at(99), random: random) {
+        case .attempt(let index): #expect(index == 1 && random == 0)
+        case .settle(let next):
+            let deadline = try #require(next.deadline)
+            #expect(deadline < self.at(100))
+            #expect(machine.woken(next.id, by: .time, at: deadline, random: random) == .attempt(1))
+        case .ignore, .stop: Issue.record("no attempt")
+        }
+    }
+
+    @Test func `CO-37 a demand after the limit ends it, and so does a wait that would pass the limit`() throws {
+        var machine = self.limited()
+        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        #expect(machine.demanded(at: self.at(101)) == .stop(.timeExhausted))
+        #expect(machine.demanded(at: self.at(101)) == .ignore(.finished))
+
+        machine = self.limited()
+        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        #expect(machine.rescheduled(.seconds(91), at: self.at(10)) == .stop(.timeExhausted))
+        #expect(machine.phase == .finished)
+
+        machine = self.limited()
+        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        guard case .wait(let parked) = machine.rescheduled(nil, at: self.at(20)) else { throw Flaky() }
+        #expect(parked.end == self.at(100))
+    }
+
+    @Test(arguments: [0, 0.5, 1])
+    func `CO-37 a random delay is drawn from the time that is left, once`(random: Double) throws {
+        var machine = self.limited()
+        let first = try self.wait(machine.failed(.retry(retryAfter: nil), at: self.at(70), random: random))
+        let deadline = try #require(first.deadline)
+        #expect(deadline < self.at(100))
+        #expect(machine.woken(first.id, by: .time, at: deadline, random: random) == .attempt(1))
+
+        #expect(machine.failed(.retry(retryAfter: nil), at: deadline, random: 0) == .stop(.timeExhausted))
+    }
+
+    @Test func `CO-37 a delay that cannot be shorter than the time that is left is not waited for`() {
+        for jitter in [RetryJitter.none, .equal] {
+            var machine = self.limited { $0.jitter = jitter }
+            #expect(machine.failed(.retry(retryAfter: nil), at: self.at(75), random: 0) == .stop(.timeExhausted))
+        }
+        var machine = self.limited()
+        #expect(machine.failed(.retry(retryAfter: .seconds(31)), at: self.at(70), random: 0) == .stop(.timeExhausted))
     }
 }

@@ -499,4 +499,22 @@ struct RetryTests {
             #expect(text.contains("Secret"))
         }
     }
+
+    @Test(arguments: [1, 301, 86_400])
+    func `CO-38 how long one mirror wants to be left alone is no matter to the next`(seconds: Int64) async throws {
+        let tried = Guarded<[Int]>([])
+        let events = Guarded<[RetryEvent]>([])
+
+        let winner = try await retry(trying: 1...4, log: RetryLog { event in events.withLock { $0.append(event) } }) {
+            mirror in
+            tried.withLock { $0.append(mirror) }
+            guard mirror == 4 else { throw Advised.status(503, retryAfter: .seconds(seconds)) }
+            return mirror
+        }
+
+        #expect(winner == 4)
+        #expect(tried.withLock { $0 } == [1, 2, 3, 4])
+        let waits = events.withLock { $0 }.filter { if case .waiting = $0 { true } else { false } }
+        #expect(waits == Array(repeating: .waiting(.zero), count: 3), "at once")
+    }
 }

@@ -236,6 +236,46 @@ struct RetryWakeUpTests {
 
         #expect(try await caller.value == .seconds(60))
     }
+
+    @Test func `CO-37 a wait that nothing wakes ends when the time in all is over`() async {
+        var policy = RetryPolicy.web
+        policy.maximumDuration = .seconds(30)
+        let helper = CountingHelper()
+        let course = self.world.course(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
+        let caller = Task { await retryError { let _: Int = try await course.run { _ in throw Flaky() } } }
+        await helper.waitForSetUp()
+
+        #expect(await self.world.passWaits(1) == [.seconds(30)])
+
+        let error = await caller.value
+        #expect(error?.reason == .timeExhausted)
+        #expect(error?.lastError is Flaky)
+        #expect(helper.tearDowns == 1)
+        #expect(self.world.lines.withLock { $0.contains("retry: waiting until woken") })
+    }
+
+    @Test func `CO-37 a wake up one second before the time is over gets its attempt`() async throws {
+        var world = self.world
+        world.random = { 0.999 }
+        var policy = RetryPolicy.web
+        policy.maximumDuration = .seconds(30)
+        let helper = CountingHelper()
+        let course = world.course(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
+        let caller = Task {
+            try await course.run { attempt in
+                if attempt.index == 0 { throw Flaky() }
+                return .output(attempt.elapsed)
+            }
+        }
+        await helper.waitForSetUp()
+        await world.clock.waitForSleepers(1)
+        world.clock.advance(by: .seconds(29))
+
+        helper.fire()
+
+        #expect(await world.passWaits(1) == [.milliseconds(999)])
+        #expect(try await caller.value == .milliseconds(29_999))
+    }
 }
 
 extension RetryPolicy {

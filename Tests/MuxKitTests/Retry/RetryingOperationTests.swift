@@ -524,4 +524,61 @@ struct RetryingOperationTests {
         #expect(error?.reason == .hostDown)
         #expect(error?.attempts.count == 3)
     }
+
+    private func limited(_ manner: Manner, _ plan: RetryPlan) -> RetryingOperation<Int> {
+        var policy = RetryPolicy.fixed(.seconds(10), maxAttempts: 9, jitter: .none)
+        policy.maximumDuration = .seconds(30)
+        return self.world.operation(manner, policy, steps: [.failure(plan), .value(7)])
+    }
+
+    private func reason(of operation: RetryingOperation<Int>) -> RetryError.Reason? {
+        guard case .failure(let error as RetryError)? = operation.result else { return nil }
+        return error.reason
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `CO-37 an operation that is parked ends when the time in all is over`(manner: Manner) async {
+        let operation = self.limited(manner, .wakingOn([]))
+        let end = self.world.begin(operation)
+
+        #expect(await self.world.retry.passWaits(1) == [.seconds(30)])
+
+        await end.value
+        #expect(self.reason(of: operation) == .timeExhausted)
+        #expect(self.world.runs.value == 1)
+    }
+
+    @Test(arguments: Manner.allCases)
+    func `CO-37 a wait that would pass the limit ends the operation`(manner: Manner) async {
+        let operation = self.limited(manner, .pass)
+        let end = self.world.begin(operation)
+        await self.clock.waitForSleepers(1)
+
+        operation.retry(in: .seconds(31))
+
+        await end.value
+        #expect(self.reason(of: operation) == .timeExhausted)
+        #expect(self.world.runs.value == 1)
+    }
+
+    @Test func `CO-37 a wait for other wake ups ends at the limit, and a demand at the limit is in time`() async throws
+    {
+        let parked = self.limited(.task, .pass)
+        var end = self.world.begin(parked)
+        await self.clock.waitForSleepers(1)
+        parked.retry(wakingOn: [])
+        await self.clock.waitForSleepers(1)
+        #expect(await self.world.retry.passWaits(1) == [.seconds(30)])
+        await end.value
+        #expect(self.reason(of: parked) == .timeExhausted)
+
+        let demanded = self.limited(.task, .pass)
+        end = self.world.begin(demanded)
+        await self.clock.waitForSleepers(1)
+        demanded.retry(in: .seconds(30))
+        await self.clock.waitForSleepers(1)
+        #expect(await self.world.retry.passWaits(1) == [.seconds(30)])
+        await end.value
+        #expect(try demanded.result?.get() == 7)
+    }
 }
