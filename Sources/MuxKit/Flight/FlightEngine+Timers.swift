@@ -33,10 +33,19 @@ extension FlightEngine {
         _ duration: Duration,
         _ instead: @escaping Instead
     ) -> Task<Void, Never> {
+        self.startPatience(of: [(ticket, key)], duration) { state, _, _, now in instead(&state, now) }
+    }
+
+    /// Gives those of the callers who still wait after `duration` what there is instead; the flights go on.
+    func startPatience(
+        of callers: [(Ticket, Key)],
+        _ duration: Duration,
+        _ instead: @escaping @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
+    ) -> Task<Void, Never> {
         let time = self.time
         return self.spawn(name: "mux.patience") { [weak self] in
             guard (try? await time.sleep(for: duration)) != nil else { return }
-            self?.patienceEnded(of: ticket, key, instead)
+            for (ticket, key) in callers { self?.patienceEnded(of: ticket, key) { instead(&$0, key, ticket, $1) } }
         }
     }
 

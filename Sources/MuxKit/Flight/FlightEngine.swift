@@ -194,6 +194,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         _ key: Key,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
+        left: (inout State) -> Void = { _ in },
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let ticket = self.nextID()
@@ -206,6 +207,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 now: self.time.now,
                 decide: decide,
                 joined: joined,
+                left: left,
                 arrived: arrived
             )
         } onCancel: {
@@ -233,6 +235,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - leads: Whether the caller does the work itself if a flight has to start.
     ///   - decide: Called under the lock, once.
     ///   - joined: Called under the lock if the caller waits; the flag says whether the flight is running already.
+    ///   - left: Called under the lock if the caller would have to wait, and its task is cancelled already.
     ///   - arrived: Called outside the lock as soon as it is settled what the caller gets or waits for.
     /// - Returns: What is to be given to ``landing(_:_:)`` with the answer.
     @inlinable
@@ -244,6 +247,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         leads: Bool = false,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
+        left: (inout State) -> Void = { _ in },
         arrived: () -> Void = {}
     ) -> Waiter.LooseEnds? {
         var wait: FlightGraph.WaitID?
@@ -256,7 +260,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             until: deadline,
             &wait,
             decide: decide,
-            joined: joined
+            joined: joined,
+            left: left
         )
         switch arrival {
         case .resume(let result):
@@ -307,7 +312,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         until deadline: Moment?,
         _ wait: inout FlightGraph.WaitID?,
         decide: (inout State) -> Decision,
-        joined: (inout State, Bool) -> Void
+        joined: (inout State, Bool) -> Void,
+        left: (inout State) -> Void
     ) -> Arrival {
         let priority = Task.currentPriority
         let caller = FlightContext.ofTask
@@ -326,7 +332,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .fly: break
             }
             // Under the lock: `leave` finds who is cancelled from here on, and did not find who was before.
-            guard !Task.isCancelled else { return .resume(.failure(CancellationError())) }
+            guard !Task.isCancelled else {
+                left(&board.state)
+                return .resume(.failure(CancellationError()))
+            }
             if leads, board.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }

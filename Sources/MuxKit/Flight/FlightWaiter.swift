@@ -7,14 +7,29 @@ package struct FlightWaiter: Sendable {
     /// A ``FlightAnswer``.
     @usableFromInline package typealias Answer = any AnyObject & Sendable
 
-    @usableFromInline let continuation: LeanContinuation<Answer>
+    @usableFromInline
+    enum Address: Sendable {
+        /// A caller that waits for this flight alone.
+        case caller(LeanContinuation<Answer>)
+        /// A part of what a caller waits for.
+        case part(FlightGathering.Part)
+    }
+
+    @usableFromInline let address: Address
 
     @inlinable
-    init(_ continuation: LeanContinuation<Answer>) { self.continuation = continuation }
+    init(_ continuation: LeanContinuation<Answer>) { self.address = .caller(continuation) }
+
+    init(_ part: FlightGathering.Part) { self.address = .part(part) }
 
     /// Tells the caller what it gets; to be called once.
     @usableFromInline
-    func resume(with answer: Answer) { self.continuation.resume(returning: answer) }
+    func resume(with answer: Answer) {
+        switch self.address {
+        case .caller(let continuation): continuation.resume(returning: answer)
+        case .part(let part): part.resume(with: answer)
+        }
+    }
 
     /// Tells many callers the same, in their order.
     @usableFromInline

@@ -40,9 +40,11 @@ extension MultiplexerCore {
         }
 
         /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
+        ///
+        /// If it is not `isAlone`, its maker sees to the caller's patience.
         @inlinable
         @inline(never)
-        func arrive(_ waiter: FlightWaiter) {
+        func arrive(_ waiter: FlightWaiter, isAlone: Bool = true) {
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
             let now = core.repository.time.now
             let limits = options?.limits(core.policy) ?? core.usualLimits
@@ -62,7 +64,7 @@ extension MultiplexerCore {
                         state.statistics.hit(isStale: false)
                         met = .hit
                     case .fly, .flyNoLonger:
-                        guard let patience = options?.patience else { break }
+                        guard isAlone, let patience = options?.patience else { break }
                         return .flyNoLonger(than: patience) {
                             MultiplexerCore.instead(in: &$0, key, ticket, at: $1).map(Result.success)
                         }
@@ -75,6 +77,10 @@ extension MultiplexerCore {
                         state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
                     }
                     met = isRunning ? .joined : .missed
+                },
+                left: { state in
+                    state.statistics.misses += 1
+                    met = .missed
                 },
                 arrived: { if let met { core.tell(met, key) } }
             )

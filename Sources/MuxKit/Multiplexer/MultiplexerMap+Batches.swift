@@ -44,7 +44,8 @@ extension MultiplexerMap {
 
     /// Returns the values of `keys`: fresh ones from memory or disk, the others fetched, at the same time.
     ///
-    /// A key that is being fetched is joined, by this and by any other request.
+    /// A key that is being fetched is joined, by this and by any other request. The call waits once for all keys; only a
+    /// fetch has a task of its own.
     ///
     /// - Parameters:
     ///   - keys: Any keys that are equal to themselves.
@@ -78,29 +79,24 @@ extension MultiplexerMap {
         _ options: RequestOptions = .init()
     ) async -> [Key: Result<Value, any Error>] {
         var hits: [Key: Result<Value, any Error>] = [:]
-        var others: [Key] = []
+        var others: [ExactKey<Key>] = []
         for key in Set(keys) {
-            if options == .init(), let value = self.core.hit(ExactKey(key)) {
+            let exact = ExactKey(key)
+            if exact != exact {
+                hits[key] = .failure(MuxError.unusableKey)
+            } else if let value = self.hit(exact, options) {
                 hits[key] = .success(value)
             } else {
-                others.append(key)
+                others.append(exact)
             }
         }
         guard !others.isEmpty else { return hits }
-        return await withTaskGroup(of: (Key, Result<Value, any Error>).self) { [hits, others] group in
-            for key in others {
-                group.addTask {
-                    do {
-                        return (key, .success(try await self.request(key: key, options)))
-                    } catch {
-                        return (key, .failure(error))
-                    }
-                }
-            }
-            var results = hits
-            while let (key, result) = await group.next() { results[key] = result }
-            return results
-        }
+        for (key, result) in zip(others, await self.core.results(others, options)) { hits[key.key] = result }
+        return hits
+    }
+
+    private nonisolated func hit(_ key: ExactKey<Key>, _ options: RequestOptions) -> Value? {
+        options == .init() ? self.core.hit(key) : self.core.hit(key, options)?.value
     }
 }
 

@@ -6,7 +6,8 @@ public struct MuxStatistics: Sendable, Equatable {
     /// Requests that waited for a flight which was running already.
     public var joins = 0
 
-    /// Requests that started a flight, or that asked for no more than what is cached, which was nothing.
+    /// Requests that started a flight, that asked for no more than what is cached, which was nothing, or that would have had
+    /// to wait and whose task was cancelled already.
     public var misses = 0
 
     /// Flights answered from disk, without a fetch.
@@ -41,8 +42,7 @@ public struct MuxStatistics: Sendable, Equatable {
 
     /// Requests in all: each is a hit, a join or a miss.
     ///
-    /// One that was cancelled before it began is none, nor is one that is an error in itself: ``MuxError/wouldDeadlock``,
-    /// ``MuxError/unusableKey``.
+    /// One that is an error in itself is none: ``MuxError/wouldDeadlock``, ``MuxError/unusableKey``.
     public var requests: Int { self.hits + self.joins + self.misses }
 
     /// Counts a request that was answered without waiting.

@@ -28,6 +28,13 @@ package struct Spawn: Sendable {
     }
 }
 
+extension Spawn {
+    /// Starts `operation` in a task that belongs to no caller: it inherits no task-locals, priority or schedule.
+    static func uninherited(name: String, _ operation: @escaping @Sendable @concurrent () async -> Void) {
+        Task.detached(name: name, priority: .high, operation: operation)
+    }
+}
+
 /// An executor that decides in which order everything runs: how a test sees every order that there is.
 package protocol JobSchedule: TaskExecutor {
     /// Runs `action` between two jobs, when its turn comes: what other threads do in earnest.

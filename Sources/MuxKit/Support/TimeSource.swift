@@ -44,9 +44,14 @@ package struct TimeSource: Sendable {
     package init(_ clock: some Clock<Duration>) {
         let origin = clock.now
         let elapsed: @Sendable () -> Duration = { origin.duration(to: clock.now) }
-        self.elapsed = clock is ContinuousClock ? nil : elapsed
         self.origin = SystemClock.nanoseconds
-        self.pause = { try await clock.sleep(for: $0) }
+        if clock is ContinuousClock {
+            self.elapsed = nil
+            self.pause = { try await SystemTimer.shared.sleep(for: $0) }
+        } else {
+            self.elapsed = elapsed
+            self.pause = { try await clock.sleep(for: $0) }
+        }
     }
 
     /// The present moment.

@@ -70,6 +70,7 @@ final class MediaCore: Sendable {
                 if let digest { state.digests[name, default: []].insert(digest) }
                 met = isRunning ? .joined : .missed
             },
+            left: { $0.statistics.misses += 1 },
             arrived: {
                 if isUrgent { self.turnstile.raise(name) }
                 self.tell(met)

@@ -1,0 +1,158 @@
+/// Wakes tasks by the system's continuous clock, and forgets a sleep at once when it is cancelled.
+///
+/// `Task.sleep` leaves a job behind when it is cancelled, 100 to 300 bytes until the time at which it would have woken (Swift
+/// 6.3.1): a server that gives each request a limit of an hour would keep an hour of requests. Here a sleep is a place in a
+/// heap. A *driver*, a task that sleeps until the earliest of them, is started only where none wakes early enough, so there
+/// are few.
+package final class SystemTimer: Sendable {
+    package static let shared = SystemTimer()
+
+    /// `true` resumes a sleep whose time has come, `false` one that was cancelled.
+    private typealias Sleeper = LeanContinuation<Bool>
+
+    private struct State: Sendable {
+        var sleepers: [UInt64: Sleeper] = [:]
+        var deadlines = DeadlineHeap()
+        /// When the drivers wake, latest first.
+        var drivers: [Int64] = []
+        var lastID: UInt64 = 0
+
+        /// Forgets what no sleeper needs any more.
+        mutating func compact() {
+            if self.sleepers.isEmpty, self.sleepers.capacity > 1_024 { self.sleepers = [:] }
+            let sleepers = self.sleepers
+            self.deadlines.compact(ownerCount: sleepers.count) { sleepers[$0] != nil }
+        }
+
+        /// When another driver has to wake; `nil` if there are enough.
+        mutating func driverNeeded() -> Int64? {
+            self.compact()
+            guard let first = self.deadlines.first, self.drivers.last.map({ first < $0 }) ?? true else { return nil }
+            self.drivers.append(first)
+            return first
+        }
+    }
+
+    private let state = Guarded(State())
+
+    package init() {}
+
+    /// Suspends for at least `duration`.
+    ///
+    /// - Throws: `CancellationError`, at once, if the task is cancelled first.
+    package func sleep(isolation: isolated (any Actor)? = #isolation, for duration: Duration) async throws {
+        let deadline = Moment(nanoseconds: SystemClock.nanoseconds).advanced(by: max(duration, .zero)).nanoseconds
+        let id = self.state.withLock { state in
+            state.lastID += 1
+            return state.lastID
+        }
+        let isOver = await withTaskCancellationHandler {
+            _ = isolation
+            return await Sleeper.wait { self.begin(id, until: deadline, $0) }
+        } onCancel: {
+            self.cancel(id)
+        }
+        guard isOver else { throw CancellationError() }
+    }
+
+    private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: Sleeper) {
+        let (begins, driver) = self.state.withLock { state -> (Bool, Int64?) in
+            // Under the lock: `cancel` finds what is cancelled from here on, and did not find what was before.
+            guard !Task.isCancelled else { return (false, nil) }
+            state.sleepers[id] = sleeper
+            state.deadlines.insert(deadline, id)
+            return (true, state.driverNeeded())
+        }
+        if let driver { self.drive(until: driver) }
+        if !begins { sleeper.resume(returning: false) }
+    }
+
+    private func cancel(_ id: UInt64) {
+        let sleeper = self.state.withLock { state in
+            defer { state.compact() }
+            return state.sleepers.removeValue(forKey: id)
+        }
+        sleeper?.resume(returning: false)
+    }
+
+    private func drive(until deadline: Int64) {
+        let left = Moment(nanoseconds: deadline).duration(since: Moment(nanoseconds: SystemClock.nanoseconds))
+        Spawn.uninherited(name: "mux.timer") {
+            try? await ContinuousClock().sleep(for: min(max(left, .zero), .longest))
+            self.wake(deadline)
+        }
+    }
+
+    private func wake(_ driver: Int64) {
+        let now = max(driver, SystemClock.nanoseconds)
+        let (due, next) = self.state.withLock { state -> ([Sleeper], Int64?) in
+            state.drivers.removeAll { $0 == driver }
+            var due: [Sleeper] = []
+            while let first = state.deadlines.first, first <= now {
+                let id = state.deadlines.removeFirst()
+                if let sleeper = state.sleepers.removeValue(forKey: id) { due.append(sleeper) }
+            }
+            return (due, state.driverNeeded())
+        }
+        if let next { self.drive(until: next) }
+        for sleeper in due { sleeper.resume(returning: true) }
+    }
+
+    /// How many tasks sleep, places are kept for them, and drivers run.
+    package var occupancy: (sleepers: Int, places: Int, drivers: Int) {
+        self.state.withLock { ($0.sleepers.count, $0.deadlines.count, $0.drivers.count) }
+    }
+}
+
+/// A binary heap of deadlines and what they belong to, earliest first.
+///
+/// Places whose owners are gone stay until they are first, or until they outnumber the others by far.
+private struct DeadlineHeap: Sendable {
+    private var places: [(deadline: Int64, id: UInt64)] = []
+
+    var count: Int { self.places.count }
+
+    var first: Int64? { self.places.first?.deadline }
+
+    mutating func insert(_ deadline: Int64, _ id: UInt64) {
+        self.places.append((deadline, id))
+        self.siftUp(from: self.places.count - 1)
+    }
+
+    /// Removes the earliest; there has to be one.
+    mutating func removeFirst() -> UInt64 {
+        self.places.swapAt(0, self.places.count - 1)
+        let id = self.places.removeLast().id
+        self.siftDown(from: 0)
+        return id
+    }
+
+    /// Removes the first places whose owners are gone, and all such if there are more than twice as many places as owners.
+    mutating func compact(ownerCount: Int, where isOwned: (UInt64) -> Bool) {
+        while let first = self.places.first, !isOwned(first.id) { _ = self.removeFirst() }
+        guard self.places.count > 64 + 2 * ownerCount else { return }
+        self.places = self.places.filter { isOwned($0.id) }
+        for index in (0..<self.places.count / 2).reversed() { self.siftDown(from: index) }
+    }
+
+    private mutating func siftUp(from index: Int) {
+        var index = index
+        while index > 0, self.places[index].deadline < self.places[(index - 1) / 2].deadline {
+            self.places.swapAt(index, (index - 1) / 2)
+            index = (index - 1) / 2
+        }
+    }
+
+    private mutating func siftDown(from index: Int) {
+        var index = index
+        while 2 * index + 1 < self.places.count {
+            var least = 2 * index + 1
+            if least + 1 < self.places.count, self.places[least + 1].deadline < self.places[least].deadline {
+                least += 1
+            }
+            guard self.places[least].deadline < self.places[index].deadline else { return }
+            self.places.swapAt(index, least)
+            index = least
+        }
+    }
+}

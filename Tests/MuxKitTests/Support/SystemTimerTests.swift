@@ -1,0 +1,58 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct SystemTimerTests {
+    private let timer = SystemTimer()
+
+    @Test func `CO-17 a sleep that was cancelled leaves nothing behind`() async {
+        let sleeps = (0..<2_000).map { number in
+            Task { [timer] in try await timer.sleep(for: .seconds(3_600 + number % 7)) }
+        }
+        for sleep in sleeps { sleep.cancel() }
+        for sleep in sleeps { await #expect(throws: CancellationError.self) { try await sleep.value } }
+
+        let occupancy = self.timer.occupancy
+        #expect(occupancy.sleepers == 0)
+        #expect(occupancy.places <= 64)
+        #expect(occupancy.drivers <= 7, "one for each time that was earlier than all before")
+    }
+
+    @Test func `CO-17 sleeps end in the order of their times, and a task that is cancelled sleeps no more`()
+        async throws
+    {
+        let order = Guarded<[Int]>([])
+        try await withThrowingTaskGroup { group in
+            for number in [3, 1, 2, 0] {
+                group.addTask { [timer] in
+                    try await timer.sleep(for: .milliseconds(40 * number))
+                    order.withLock { $0.append(number) }
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(order.withLock { $0 } == [0, 1, 2, 3])
+        try await self.timer.sleep(for: .seconds(-1))
+        #expect(self.timer.occupancy.sleepers == 0)
+
+        let late = Task { [timer] in
+            withUnsafeCurrentTask { $0?.cancel() }
+            try await timer.sleep(for: .longest)
+        }
+        await #expect(throws: CancellationError.self) { try await late.value }
+        #expect(self.timer.occupancy.drivers == 0)
+    }
+
+    @Test func `CO-17 a request with a limit of patience keeps nothing of it once it is answered`() async throws {
+        let repository = MuxRepository(store: MemoryStore())
+        let number = Multiplexer<Int>(repository: repository) { 1 }
+        for _ in 0..<1_000 { _ = try await number.request(.reload.within(.seconds(3_600))) }
+        number.expectAtRest()
+        // Other tests sleep by the same clock, but not a thousand of them.
+        let occupancy = SystemTimer.shared.occupancy
+        #expect(occupancy.sleepers < 500)
+        #expect(occupancy.places < 1_500)
+        #expect(occupancy.drivers < 100)
+    }
+}
