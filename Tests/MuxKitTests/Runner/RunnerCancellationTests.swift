@@ -197,9 +197,13 @@ struct RunnerCancellationTests {
         let updates = Guarded(0)
         let time = TimeSource(VirtualClock())
         let spawn = Spawn(executor: executor)
-        let core = RunnerCore<Int>(policy: .init(), observer: events, time: time, spawn: spawn) { _, _ in
-            RunnerCore.Updated(.updatedDependency(updates.next()))
-        }
+        let core = RunnerCore<Int>(
+            policy: .init(),
+            observer: events,
+            time: time,
+            spawn: spawn,
+            update: { _, _ in RunnerCore.Updated(.updatedDependency(updates.next())) }
+        )
         executor.pause()
         let call = Task { try await core.run { held, _ in .output(held.value) } }
         await events.wait(for: .dependencyAwaited, count: 1)
