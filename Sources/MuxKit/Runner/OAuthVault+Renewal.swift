@@ -193,7 +193,7 @@ extension OAuthVault {
     func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
         let wallTime = self.repository.wallTime()
         let date = access.flatMap { Date(expiryOf: $0) }
-        let lifetime = lifetime ?? date.map { .saturating(seconds: $0.timeIntervalSince(wallTime)) }
+        let lifetime = lifetime ?? date.map { Duration.saturating(seconds: $0.timeIntervalSince(wallTime)) }
         return AccessEnd(lifetime, now: self.repository.time.now, wallTime: wallTime)
     }
 

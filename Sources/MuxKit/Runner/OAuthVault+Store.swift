@@ -141,6 +141,8 @@ extension OAuthVault {
 
     @discardableResult
     private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws -> Upper.Held? {
+        // Before anything is asked of the repository, which may be waiting for the store.
+        guard !self.storeLane.isHeldByCaller else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
             guard let present = upper.held, present.session == held.session,

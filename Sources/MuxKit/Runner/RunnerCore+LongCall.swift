@@ -169,12 +169,9 @@ extension RunnerCore {
     func arrive(_ waiter: FlightWaiter, _ long: LongCall) {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
-        let impediment: RunnerError? =
-            if !long.leads, !self.hasStoredUpdate {
-                .noUpdate
-            } else {
-                self.mayWait?() ?? true ? nil : .wouldDeadlock
-            }
+        let mayWait = self.mayWait?() ?? true
+        var impediment = mayWait ? nil : RunnerError.wouldDeadlock
+        if !long.leads, !self.hasStoredUpdate { impediment = .noUpdate }
         var waits = false
         long.loose = self.engine.arrive(
             waiter,
@@ -182,7 +179,9 @@ extension RunnerCore {
             at: .sole,
             now: now,
             leads: long.leads,
-            decide: { self.decision(&$0, &long.state, parentEpoch: parentEpoch, impediment, at: now) },
+            decide: { [impediment] in
+                self.decision(&$0, &long.state, parentEpoch: parentEpoch, impediment, at: now)
+            },
             joined: { _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
         )

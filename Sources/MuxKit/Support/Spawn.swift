@@ -89,7 +89,8 @@ package func shieldedFromCancellation<Success: Sendable>(
 
 /// Waits for `operation`, which runs in a task of its own, for as long as `limit` says; it goes on after that.
 ///
-/// The caller's cancellation cancels the operation, whose end it awaits.
+/// The caller's cancellation cancels the operation, whose end it awaits. Where the caller is the work of a flight, so is the
+/// operation: if it waits for that flight, it is told.
 ///
 /// - Parameters:
 ///   - limit: How long to wait.
@@ -117,10 +118,11 @@ package func waiting<Success: Sendable>(
         return continuation != nil
     }
     defer { for task in tasks.withLock({ $0 }).dropFirst() { task.cancel() } }
+    let executor = FlightContext.current?.isAwaited ?? false ? FlightExecutor.shared : nil
     return try await withTaskCancellationHandler {
         try await withCheckedThrowingContinuation { continuation in
             waiter.withLock { $0 = continuation }
-            let work = spawn(name: "mux.waiting") {
+            let work = spawn(name: "mux.waiting", otherwiseOn: executor) {
                 let result: Result<Success, any Error>
                 do {
                     result = .success(try await operation())

@@ -119,4 +119,21 @@ struct UpdateTimeoutTests {
         #expect(try await runner.run { .output($0) } == 7)
         runner.expectAtRest()
     }
+
+    @Test func `CO-23 a refresh that asks its own runner for a token is told so at once`() async throws {
+        let holder = Guarded<OAuthDependentRunner<String, String>?>(nil)
+        let runner = OAuthDependentRunner<String, String>(
+            repository: World().repository,
+            refreshAccess: { _ in
+                guard let runner = holder.withLock({ $0 }) else { throw FetchFailed() }
+                let access = try await runner.run { .output($0) }
+                return OAuthRenewal(access: access)
+            },
+            signIn: { OAuthSignIn(refresh: "refresh") }
+        )
+        holder.withLock { $0 = runner }
+        defer { holder.withLock { $0 = nil } }
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        #expect(error?.code == .wouldDeadlock)
+    }
 }
