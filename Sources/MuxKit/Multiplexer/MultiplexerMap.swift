@@ -134,8 +134,10 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Makes all values stale, also those that are on disk only.
     ///
+    /// The next save writes that down, so that they are stale after a relaunch, too.
+    ///
     /// - Returns: The map, to go on with ``request(key:_:)``.
-    /// - Complexity: O(*n*) in the number of values in memory.
+    /// - Complexity: O(*n*) in the number of fetches that are running, whatever is in memory.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()

@@ -60,7 +60,8 @@ public struct MuxPolicy: Sendable {
     ///
     /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
     /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
-    /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``; they stay as long as that fails.
+    /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``. Where the disk cannot be written, they
+    /// go unsaved: an observer hears of each (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxSaveReport`` counts them.
     /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
     /// and nothing is kept.
     public var maximumCount: Int?
