@@ -56,10 +56,9 @@ func requestTriedAgain() {
 }
 
 struct SocketClosed: Error {}
+struct UntrustedServer: Error {}
 
 extension SocketClosed: ConnectivityError {}
-
-struct UntrustedServer: Error {}
 
 extension UntrustedServer: ConnectivityError {
     var isConnectivityFailure: Bool { false }

@@ -61,7 +61,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     @usableFromInline var replacements: [Moment] = []
 
     /// Whether a value was refused, and no other has been accepted since: only then is an acceptance worth noting.
-    @usableFromInline package private(set) var awaitsAcceptance = false
+    @usableFromInline package private(set) var isUnproven = false
 
     /// The epoch of the value whose acceptance was noted last.
     @usableFromInline package private(set) var acceptedEpoch: UInt64 = 0
@@ -147,7 +147,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     @usableFromInline
     mutating func notesRefusal(of epoch: UInt64, by call: inout Call) {
         self.refusedEpoch = epoch
-        self.awaitsAcceptance = true
+        self.isUnproven = true
         call.countedEpoch = epoch
         call.refusals += 1
         call.updates += 1
@@ -155,13 +155,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Whether ``accepted(_:)`` has something to note.
     func notesAcceptance(of epoch: UInt64) -> Bool {
-        self.awaitsAcceptance && epoch == self.held?.epoch && epoch != self.refusedEpoch
+        self.isUnproven && epoch == self.held?.epoch && epoch != self.refusedEpoch
     }
 
     /// A task accepted the value of `epoch`: refusals of earlier ones were not for nothing, and do not count any more.
     package mutating func accepted(_ epoch: UInt64) {
         guard self.notesAcceptance(of: epoch) else { return }
-        self.awaitsAcceptance = false
+        self.isUnproven = false
         self.acceptedEpoch = epoch
         self.replacements = []
     }
@@ -304,7 +304,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.held = nil
         self.forgetFailures()
         self.replacements = []
-        self.awaitsAcceptance = false
+        self.isUnproven = false
         self.lastEnd = end
     }
 }

@@ -21,7 +21,7 @@ extension RunnerCore {
         guard let ready = self.ready(at: now) else { return .unfinished(self.begun(nil)) }
         do {
             if case .output(let output) = try await task(ready.value) {
-                if ready.awaitsAcceptance { self.accepted(ready.epoch) }
+                if ready.isUnproven { self.accepted(ready.epoch) }
                 return .output(output)
             }
         } catch {

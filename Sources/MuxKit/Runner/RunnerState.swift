@@ -65,8 +65,8 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     private mutating func publish() {
         // The parent's epoch is another lock's: whoever takes the value compares it.
         let held = self.quiet.current(parentEpoch: 0)
-        let awaitsAcceptance = self.quiet.awaitsAcceptance
-        self.ready = held.map { ReadyDependency($0, awaitsAcceptance: awaitsAcceptance) }
+        let isUnproven = self.quiet.isUnproven
+        self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
         self.epochs.changed(epoch: self.quiet.epoch, heldParentEpoch: held?.parentEpoch)
     }
 }
@@ -82,14 +82,14 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline let epoch: UInt64
     let session: UInt64
     /// Whether its acceptance is to be noted: it replaced a refused one, and no task has accepted it yet.
-    @usableFromInline let awaitsAcceptance: Bool
+    @usableFromInline let isUnproven: Bool
 
-    init(_ held: DependencyStateMachine<Dependency>.Held, awaitsAcceptance: Bool) {
+    init(_ held: DependencyStateMachine<Dependency>.Held, isUnproven: Bool) {
         self.value = held.value
         self.parentEpoch = held.parentEpoch
         self.until = held.expiry?.renewal.advanced(by: .zero - HitClock.lateness) ?? .distantFuture
         self.epoch = held.epoch
         self.session = held.session
-        self.awaitsAcceptance = awaitsAcceptance
+        self.isUnproven = isUnproven
     }
 }

@@ -150,7 +150,7 @@ struct SiblingSignOutTests {
     }
 }
 
-#if os(Linux) || os(macOS)
+#if os(macOS) || os(Linux)
 /// The same with processes that are ones.
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct ProcessSignOutTests {

@@ -28,7 +28,7 @@ struct SignOutExplorerTests {
         let tasks = Guarded<[Task<Void, Never>]>([])
 
         init() async throws {
-            let user = self.user
+            let (user, signIns) = (self.user, Guarded(0))
             let repository = MuxRepository(store: SteppedStore(base: self.base, hook: self.hook))
             self.repository = repository
             self.profile = Multiplexer(cacheKey: "Profile", repository: repository) { user.withLock { $0 } }
@@ -37,7 +37,11 @@ struct SignOutExplorerTests {
                 store: SteppedTokenStore(hook: self.hook),
                 repository: repository,
                 refreshAccess: { OAuthRenewal(access: $0) },
-                signIn: { OAuthSignIn(refresh: user.withLock { $0 }, access: user.withLock { $0 }) }
+                signIn: {
+                    // Each sign-in is another person's.
+                    let name = signIns.next() == 1 ? "alice" : "bob"
+                    return OAuthSignIn(refresh: name, access: name)
+                }
             )
             _ = try await self.profile.request()
             _ = try await self.unregistered.request()

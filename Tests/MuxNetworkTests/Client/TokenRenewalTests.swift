@@ -171,12 +171,7 @@ struct TokenRenewalTests {
         _ = try await runner.run { .output($0) }
         servers.clock.advance(by: .seconds(61))
         servers.trouble.withLock { $0 = [self.busy] }
-        let other = Multiplexer<String>(
-            cacheKey: "Other",
-            dependency: runner,
-            policy: policy,
-            repository: MuxRepository(store: MemoryStore())
-        ) { token in
+        let other = Multiplexer<String>(cacheKey: "Other", dependency: runner, policy: policy) { token in
             servers.oauth.authorize(token.value) ?? ""
         }
         #expect(try await other.request() == "alice")

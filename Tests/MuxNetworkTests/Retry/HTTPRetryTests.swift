@@ -132,7 +132,7 @@ struct HTTPRetryTests {
             (.transport(.truncated(expected: 2, received: 1)), true), (.transport(.notHTTP), false),
             (.transport(.bodyTooLarge(limit: 1)), false), (.transport(.redirectRefused(.insecure)), false),
             (.transport(.unreachable(NSError(domain: "NSURLErrorDomain", code: -1200))), false),
-            (.authentication(down), false),
+            (.authentication(down), true), (.authentication(BadDependency()), false),
         ]
 
         for (error, isTransient) in table { #expect(error.retryAdvice.isTransient == isTransient, "\(error)") }
