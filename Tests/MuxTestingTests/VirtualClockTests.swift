@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 import MuxTesting
 import Testing
@@ -93,5 +94,56 @@ struct VirtualClockTests {
         waiter.cancel()
 
         await waiter.value
+    }
+
+    /// Runs each job at once, on the thread that enqueues it.
+    private final class InlineExecutor: TaskExecutor {
+        func enqueue(_ job: consuming ExecutorJob) {
+            UnownedJob(job).runSynchronously(on: self.asUnownedTaskExecutor())
+        }
+    }
+
+    /// How long the processor has worked for this thread: other tests take nothing from it.
+    private static var processorTime: Duration {
+        var time = timespec()
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
+
+    enum Crowd: CaseIterable, Sendable {
+        case deadlinesOfTheirOwn
+        case oneDeadline
+        case cancelled
+    }
+
+    @Test(arguments: Crowd.allCases)
+    func `CO-43 forty thousand sleepers take less than a second`(crowd: Crowd) async {
+        let clock = self.clock
+        let count = 40_000
+        let executor = InlineExecutor()
+        let awake = Guarded(0)
+
+        // All on one thread: each task sleeps by the time that its creator goes on.
+        let time = await Task(executorPreference: executor) {
+            let start = Self.processorTime
+            let tasks = (0..<count).map { number in
+                let seconds = crowd == .deadlinesOfTheirOwn ? number * 7_919 % count + 1 : 1
+                return Task(executorPreference: executor) {
+                    try await clock.sleep(for: .seconds(seconds))
+                    awake.withLock { $0 += 1 }
+                }
+            }
+            #expect(clock.sleeperCount == count)
+            switch crowd {
+            case .deadlinesOfTheirOwn: while clock.advanceToNextDeadline() != nil {}
+            case .oneDeadline: clock.advance(by: .seconds(1))
+            case .cancelled: for task in tasks { task.cancel() }
+            }
+            return Self.processorTime - start
+        }.value
+
+        #expect(time < .seconds(1))
+        #expect(clock.sleeperCount == 0)
+        #expect(awake.withLock { $0 } == (crowd == .cancelled ? 0 : count))
     }
 }

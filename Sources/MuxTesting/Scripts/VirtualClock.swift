@@ -14,10 +14,12 @@ import MuxKit
 /// their arrival. All of them see the time that the clock was moved to.
 ///
 /// **Cancellation.** A cancelled sleeper leaves at once with `CancellationError`, however far its deadline is.
+///
+/// - Complexity: O(log *n*) for each of *n* sleepers.
 public final class VirtualClock: Clock, Sendable {
     /// A point on a virtual clock's time line, in whole nanoseconds; its arithmetic saturates.
     public struct Instant: InstantProtocol, Sendable, Hashable {
-        private var moment: Moment
+        fileprivate var moment: Moment
 
         /// The point that lies `offset` after the start of the clock.
         public init(offset: Duration = .zero) {
@@ -35,29 +37,47 @@ public final class VirtualClock: Clock, Sendable {
         }
 
         /// How much later `other` is.
-        public func duration(to other: Instant) -> Duration { other.moment.duration(since: self.moment) }
+        public func duration(to other: Instant) -> Duration {
+            other.moment.duration(since: self.moment)
+        }
 
         /// Whether `a` is before `b`.
         public static func < (a: Instant, b: Instant) -> Bool { a.moment < b.moment }
     }
 
-    private struct Sleeper: Sendable {
-        var id: UInt64
-        var deadline: Instant
-        var continuation: CheckedContinuation<Void, any Error>
-    }
+    private typealias Sleeper = CheckedContinuation<Void, any Error>
 
     private struct State: Sendable {
         var now = Instant()
         var nextID: UInt64 = 0
-        /// In the order in which they are to be resumed.
-        var sleepers: [Sleeper] = []
+        /// The calls that are asleep.
+        var sleepers: [UInt64: Sleeper] = [:]
+        /// Their deadlines, and those of calls that were cancelled since.
+        var deadlines = DeadlineQueue()
+
+        /// The earliest deadline of a call that is asleep.
+        mutating func firstDeadline() -> DeadlineQueue.Element? {
+            while let first = self.deadlines.first, self.sleepers[first.id] == nil {
+                self.deadlines.removeFirst()
+            }
+            return self.deadlines.first
+        }
 
         mutating func takeDue() -> [Sleeper] {
-            let now = self.now
-            let due = self.sleepers.prefix { $0.deadline <= now }
-            self.sleepers.removeFirst(due.count)
-            return Array(due)
+            var due: [Sleeper] = []
+            while let first = self.firstDeadline(), first.nanoseconds <= self.now.moment.nanoseconds {
+                if let sleeper = self.sleepers.removeValue(forKey: first.id) { due.append(sleeper) }
+            }
+            return due
+        }
+
+        mutating func takeCancelled(_ id: UInt64) -> Sleeper? {
+            guard let sleeper = self.sleepers.removeValue(forKey: id) else { return nil }
+            if self.deadlines.count > 2 * self.sleepers.count + 64 {
+                let sleepers = self.sleepers
+                self.deadlines.keep { sleepers[$0.id] != nil }
+            }
+            return sleeper
         }
     }
 
@@ -88,12 +108,14 @@ public final class VirtualClock: Clock, Sendable {
             try await withCheckedThrowingContinuation { continuation in
                 let parked = self.state.withLock { state -> Bool in
                     guard deadline > state.now else { return false }
-                    let index = state.sleepers.firstIndex { $0.deadline > deadline } ?? state.sleepers.endIndex
-                    state.sleepers.insert(Sleeper(id: id, deadline: deadline, continuation: continuation), at: index)
+                    state.sleepers[id] = continuation
+                    state.deadlines.insert(.init(nanoseconds: deadline.moment.nanoseconds, id: id))
                     return true
                 }
                 guard parked else {
-                    return continuation.resume(with: Task.isCancelled ? .failure(CancellationError()) : .success(()))
+                    return continuation.resume(
+                        with: Task.isCancelled ? .failure(CancellationError()) : .success(())
+                    )
                 }
                 self.sleeping.add()
                 if Task.isCancelled { self.leave(id) }
@@ -118,9 +140,10 @@ public final class VirtualClock: Clock, Sendable {
     @discardableResult
     public func advanceToNextDeadline() -> Duration? {
         let (step, due) = self.state.withLock { state -> (Duration?, [Sleeper]) in
-            guard let deadline = state.sleepers.first?.deadline else { return (nil, []) }
-            let step = state.now.duration(to: deadline)
-            state.now = deadline
+            guard let first = state.firstDeadline() else { return (nil, []) }
+            let before = state.now
+            state.now.moment = Moment(nanoseconds: first.nanoseconds)
+            let step = before.duration(to: state.now)
             return (step, state.takeDue())
         }
         self.wake(due)
@@ -134,16 +157,64 @@ public final class VirtualClock: Clock, Sendable {
 
     private func wake(_ due: [Sleeper]) {
         self.sleeping.add(-due.count)
-        for sleeper in due { sleeper.continuation.resume() }
+        for sleeper in due { sleeper.resume() }
     }
 
     private func leave(_ id: UInt64) {
-        let sleeper = self.state.withLock { state -> Sleeper? in
-            guard let index = state.sleepers.firstIndex(where: { $0.id == id }) else { return nil }
-            return state.sleepers.remove(at: index)
-        }
-        guard let sleeper else { return }
+        guard let sleeper = self.state.withLock({ $0.takeCancelled(id) }) else { return }
         self.sleeping.add(-1)
-        sleeper.continuation.resume(throwing: CancellationError())
+        sleeper.resume(throwing: CancellationError())
+    }
+}
+
+/// The earliest deadline first, and of one deadline the earliest arrival: a binary heap.
+private struct DeadlineQueue: Sendable {
+    struct Element: Sendable {
+        var nanoseconds: Int64
+        var id: UInt64
+
+        func precedes(_ other: Element) -> Bool {
+            self.nanoseconds == other.nanoseconds
+                ? self.id < other.id : self.nanoseconds < other.nanoseconds
+        }
+    }
+
+    private var heap: [Element] = []
+
+    var count: Int { self.heap.count }
+
+    var first: Element? { self.heap.first }
+
+    /// - Complexity: O(log *n*).
+    mutating func insert(_ element: Element) {
+        var index = self.heap.count
+        self.heap.append(element)
+        while index > 0 {
+            let parent = (index - 1) / 2
+            guard element.precedes(self.heap[parent]) else { break }
+            self.heap.swapAt(index, parent)
+            index = parent
+        }
+    }
+
+    /// - Complexity: O(log *n*).
+    mutating func removeFirst() {
+        guard let last = self.heap.popLast(), !self.heap.isEmpty else { return }
+        self.heap[0] = last
+        var index = 0
+        while true {
+            var child = 2 * index + 1
+            guard child < self.heap.count else { return }
+            if child + 1 < self.heap.count, self.heap[child + 1].precedes(self.heap[child]) { child += 1 }
+            guard self.heap[child].precedes(last) else { return }
+            self.heap.swapAt(index, child)
+            index = child
+        }
+    }
+
+    /// - Complexity: O(*n* log *n*).
+    mutating func keep(_ isKept: (Element) -> Bool) {
+        // What is sorted is a heap.
+        self.heap = self.heap.filter(isKept).sorted { $0.precedes($1) }
     }
 }
