@@ -5,8 +5,8 @@ public import Foundation
 /// | request | answer |
 /// | --- | --- |
 /// | `POST /sign-in` with `user`, `password` | tokens, or 401 with `invalid_credentials` |
-/// | `POST /token` with `grant_type=refresh_token`, `refresh_token` | tokens, or 400 with `invalid_grant` (RFC 6749) |
-/// | `GET /me` with a bearer token | `{"user": …}` of the token's user, or 401 |
+/// | `POST /token` with `grant_type=refresh_token`, `refresh_token` | tokens, or 400 with `invalid_grant`, `invalid_request` or `unsupported_grant_type` (RFC 6749) |
+/// | `GET /me` with a bearer token | `{"user": …}` of the token's user, or 401, with `invalid_token` if there was one |
 /// | `GET /places/{id}` with a bearer token | one of the places, 404, or 401 |
 ///
 /// Bodies may be JSON or a submitted form. Tokens come as `access_token`, `refresh_token`, `token_type` and
@@ -82,16 +82,22 @@ public final class LoopbackBackend: Sendable {
             }
         case ("POST", "token", 1):
             let fields = request.fields
-            guard fields["grant_type"] == "refresh_token" else {
+            // RFC 6749, section 5.2; a parameter without a value counts as left out (section 3.2).
+            guard let grant = fields["grant_type"], !grant.isEmpty else {
+                return self.problem("invalid_request", status: 400)
+            }
+            guard grant == "refresh_token" else {
                 return self.problem("unsupported_grant_type", status: 400)
             }
-            guard let token = fields["refresh_token"] else { return self.problem("invalid_request", status: 400) }
+            guard let token = fields["refresh_token"], !token.isEmpty else {
+                return self.problem("invalid_request", status: 400)
+            }
             return await self.tokens { try await oauth.refresh(token) }
         case ("GET", "me", 1):
-            guard let user = self.user(of: request, oauth) else { return self.unauthorized() }
+            guard let user = self.user(of: request, oauth) else { return self.unauthorized(request) }
             return .json(["user": user])
         case ("GET", "places", 2):
-            guard self.user(of: request, oauth) != nil else { return self.unauthorized() }
+            guard self.user(of: request, oauth) != nil else { return self.unauthorized(request) }
             guard let place = places[segments[1]] else { return self.problem("not_found", status: 404) }
             return LoopbackResponse(headers: ["Content-Type": "application/json"], body: place)
         default:
@@ -123,8 +129,12 @@ public final class LoopbackBackend: Sendable {
         }
     }
 
-    private static func unauthorized() -> LoopbackResponse {
-        .json(
+    /// Names an error only for a token that was there (RFC 6750, section 3.1).
+    private static func unauthorized(_ request: LoopbackRequest) -> LoopbackResponse {
+        guard request.bearerToken != nil else {
+            return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Bearer"])
+        }
+        return .json(
             ["error": "invalid_token"],
             status: 401,
             headers: ["WWW-Authenticate": #"Bearer error="invalid_token""#]

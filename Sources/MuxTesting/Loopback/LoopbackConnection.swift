@@ -11,8 +11,16 @@ final class LoopbackConnection: Sendable {
         var work: Task<Void, Never>?
     }
 
+    /// What the client has sent and no request has been made of yet.
+    private struct Incoming {
+        var parser: LoopbackRequestParser
+        /// The client sends no more; it may still listen.
+        var isEnded = false
+    }
+
     private let descriptor: Int32
     private let wakeUp: (wait: Int32, wake: Int32)
+    private let executor = LoopbackExecutor()
     private let state = Guarded(State())
 
     /// Takes over the descriptor of a connection.
@@ -55,57 +63,123 @@ final class LoopbackConnection: Sendable {
         _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
         _ handler: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
     ) {
-        var parser = parser
+        var incoming = Incoming(parser: parser)
         while true {
-            switch parser.next() {
+            switch incoming.parser.next() {
             case .needsMore:
-                guard let bytes = Socket.read(self.descriptor) else { return }
-                parser.append(bytes)
+                guard !incoming.isEnded, let bytes = Socket.read(self.descriptor) else { return }
+                incoming.parser.append(bytes)
             case .sendContinue:
-                guard Socket.write(Array("HTTP/1.1 100 Continue\r\n\r\n".utf8), to: self.descriptor) else { return }
+                guard self.write(Data("HTTP/1.1 100 Continue\r\n\r\n".utf8)) else { return }
             case .request(let request):
-                let response = immediate(request) ?? self.outcome(of: { await handler(request) })
-                guard let response, self.play(response) else { return }
+                let response = immediate(request) ?? self.outcome(of: { await handler(request) }, &incoming)
+                guard let response, self.play(response, to: request, &incoming) else { return }
             case .refuse(let status):
-                _ = self.play(LoopbackResponse(status: status, headers: ["Connection": "close"]))
+                if self.play(LoopbackResponse(status: status), to: nil, &incoming) { self.hearOut() }
                 return
             }
         }
     }
 
-    /// - Returns: Whether the connection can take another request.
-    private func play(_ response: LoopbackResponse) -> Bool {
+    private func write(_ data: Data) -> Bool { Socket.write(Array(data), to: self.descriptor) }
+
+    /// Reads on for a moment and forgets it: with bytes unread, closing would reset the connection, and the answer would be
+    /// lost with it (RFC 9112, section 9.6).
+    private func hearOut() {
+        Socket.endWriting(self.descriptor)
+        let end = ContinuousClock.now.advanced(by: .seconds(1))
+        while ContinuousClock.now < end,
+            Socket.wait(for: self.descriptor, wake: self.wakeUp.wait, milliseconds: 1_000) == .readable,
+            Socket.read(self.descriptor) != nil
+        {}
+    }
+
+    // MARK: - Answering
+
+    /// Sends an answer to `request`, or to something that was none.
+    ///
+    /// - Returns: Whether it was sent, and, to a request, whether the connection can take another one.
+    private func play(
+        _ response: LoopbackResponse,
+        to request: LoopbackRequest?,
+        _ incoming: inout Incoming
+    ) -> Bool {
+        var keepsAlive = request?.keepsAlive ?? false
+        var hasBody = true
+        // The head goes out together with what follows it.
+        var head = Data()
         for step in response.steps {
+            if case .send(let data) = step, hasBody {
+                guard self.write(head + data) else { return false }
+                head = Data()
+                continue
+            }
+            guard head.isEmpty || self.write(head) else { return false }
+            head = Data()
             switch step {
-            case .send(let data):
-                guard Socket.write(Array(data), to: self.descriptor) else { return false }
-            case .sendPieces(let next):
-                while let data = next() {
-                    guard Socket.write(Array(data), to: self.descriptor) else { return false }
-                }
-            case .sendAwaited(let next):
-                var piece = self.outcome(of: next)
-                while let data = piece ?? nil {
-                    guard Socket.write(Array(data), to: self.descriptor) else { return false }
-                    piece = self.outcome(of: next)
-                }
-                if piece == nil { return false }
-            case .wait(let closure):
-                guard self.outcome(of: closure) != nil else { return false }
+            case .head(let status, let headers):
+                keepsAlive = keepsAlive && !ConnectionOptions(headers).contains("close")
+                hasBody = request?.method != "HEAD" && status >= 200 && status != 204 && status != 304
+                head = Self.head(status, headers, request, keepsAlive: keepsAlive)
             case .close:
                 return false
             case .reset:
                 Socket.resetOnClose(self.descriptor)
                 return false
+            case .send, .sendPieces, .sendAwaited, .wait:
+                guard !hasBody || self.play(step, &incoming) else { return false }
             }
+        }
+        guard head.isEmpty || self.write(head) else { return false }
+        return keepsAlive || request == nil
+    }
+
+    /// - Returns: Whether the answer goes on.
+    private func play(_ step: LoopbackResponse.Step, _ incoming: inout Incoming) -> Bool {
+        switch step {
+        case .sendPieces(let next):
+            while let data = next() {
+                guard self.write(data) else { return false }
+            }
+        case .sendAwaited(let next):
+            while true {
+                guard let piece = self.outcome(of: next, &incoming) else { return false }
+                guard let data = piece else { break }
+                guard self.write(data) else { return false }
+            }
+        case .wait(let closure):
+            return self.outcome(of: closure, &incoming) != nil
+        case .head, .send, .close, .reset:
+            break
         }
         return true
     }
 
+    private static func head(
+        _ status: Int,
+        _ headers: [(name: String, value: String)],
+        _ request: LoopbackRequest?,
+        keepsAlive: Bool
+    ) -> Data {
+        var text = "HTTP/1.1 \(status) \(status < 400 ? "OK" : "Refused")\r\n"
+        for (name, value) in headers { text += "\(name): \(value)\r\n" }
+        let options = ConnectionOptions(headers)
+        if status >= 200, !keepsAlive, !options.contains("close") { text += "Connection: close\r\n" }
+        if keepsAlive, request?.version == "HTTP/1.0", !options.contains("keep-alive") {
+            text += "Connection: keep-alive\r\n"
+        }
+        return Data((text + "\r\n").utf8)
+    }
+
     /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped before that.
-    private func outcome<Value: Sendable>(of operation: @escaping @Sendable @concurrent () async -> Value) -> Value? {
+    ///
+    /// What the client sends meanwhile is kept.
+    private func outcome<Value: Sendable>(
+        of operation: @escaping @Sendable @concurrent () async -> Value,
+        _ incoming: inout Incoming
+    ) -> Value? {
         let result = Guarded<Value?>(nil)
-        let work = Spawn(executor: LoopbackExecutor.shared)(name: "mux.loopback") { [weak self] in
+        let work = Spawn(executor: self.executor)(name: "mux.loopback") { [weak self] in
             let value = await operation()
             result.withLock { $0 = value }
             self?.wake()
@@ -117,23 +191,35 @@ final class LoopbackConnection: Sendable {
         if isStopped { work.cancel() }
         defer { self.state.withLock { $0.work = nil } }
 
-        var listens = true
         while true {
-            switch Socket.wait(for: listens ? self.descriptor : nil, wake: self.wakeUp.wait) {
-            case .readable where !Socket.isAtEnd(self.descriptor):
-                listens = false
+            let listens = !incoming.isEnded && incoming.parser.canTakeMore
+            if !listens, !Socket.isConnected(self.descriptor) { break }
+            // A connection whose peer is not read from tells nothing of its end by itself.
+            let milliseconds: Int32? = listens ? nil : 20
+            let source = listens ? self.descriptor : nil
+            switch Socket.wait(for: source, wake: self.wakeUp.wait, milliseconds: milliseconds) {
+            case .readable:
+                if let bytes = Socket.read(self.descriptor) {
+                    incoming.parser.append(bytes)
+                } else {
+                    incoming.isEnded = true
+                    Socket.probe(self.descriptor)
+                }
+                continue
             case .woken:
                 Socket.drain(self.wakeUp.wait)
-                guard !self.state.withLock({ $0.isStopped }) else {
-                    work.cancel()
-                    return nil
-                }
+                if self.state.withLock({ $0.isStopped }) { break }
                 if let value = result.withLock({ $0 }) { return value }
-            case .readable, .hungUp:
-                work.cancel()
-                return nil
+                continue
+            case .timedOut:
+                continue
+            case .hungUp:
+                break
             }
+            break
         }
+        work.cancel()
+        return nil
     }
 
     private func wake() {

@@ -1,12 +1,10 @@
 import Dispatch
 
-/// Runs what answers requests on a thread of its own.
+/// Runs what answers the requests of one connection, on a thread of its own.
 ///
 /// A test that waits for another process may block the threads that all tasks share (exit tests of Swift 6.3.1 do), and that
 /// process may wait for an answer.
 final class LoopbackExecutor: TaskExecutor {
-    static let shared = LoopbackExecutor()
-
     private let queue = DispatchQueue(label: "MuxTesting.Loopback")
 
     func enqueue(_ job: consuming ExecutorJob) {

@@ -9,7 +9,7 @@ import MuxKit
 /// ```
 ///
 /// Its bytes are made when they are sent, so it may be larger than memory. It understands `Range: bytes=a-`,
-/// `Range: bytes=a-b` and `If-Range` (RFC 9110, sections 13.1.5 and 14).
+/// `bytes=a-b` and `bytes=-n`, and `If-Range` (RFC 9110, sections 13.1.5 and 14).
 public final class LoopbackFile: Sendable {
     /// What goes wrong with one answer.
     public enum Fault: Sendable {
@@ -47,7 +47,7 @@ public final class LoopbackFile: Sendable {
     ///   - seed: Tells contents apart; 0 for nothing but zeros.
     ///   - etag: The validator, quotes included; `nil` for none.
     public init(size: Int64, seed: UInt64 = 1, etag: String? = "\"1\"") {
-        self.state = Guarded(State(size: size, seed: seed, etag: etag))
+        self.state = Guarded(State(size: max(0, size), seed: seed, etag: etag))
     }
 
     /// Puts another content in the file's place.
@@ -58,7 +58,7 @@ public final class LoopbackFile: Sendable {
     ///   - etag: The validator from now on.
     public func replace(size: Int64, seed: UInt64, etag: String?) {
         self.state.withLock { state in
-            state.size = size
+            state.size = max(0, size)
             state.seed = seed
             state.etag = etag
         }
@@ -96,24 +96,22 @@ public final class LoopbackFile: Sendable {
         }
         self.state.withLock { $0.starts.append(range.lowerBound) }
 
-        var headers = [("Accept-Ranges", "bytes")]
+        var headers = [(name: "Accept-Ranges", value: "bytes")]
         if let etag = state.etag { headers.append(("ETag", etag)) }
         var shift: Int64 = 0
         var length: Int64? = Int64(range.count)
         switch fault {
-        case .claim(let more)?: length = Int64(range.count) + more
+        case .claim(let more)?: length = Int64(range.count) &+ more
         case .shift(let count)?: shift = count
         case .excess?, .unannounced?: length = nil
         case .cut?, .hold?, .ignoreRange?, nil: break
         }
         if status == 206 {
-            let text = "bytes \(range.lowerBound + shift)-\(range.upperBound - 1)/\(state.size)"
+            let text = "bytes \(range.lowerBound &+ shift)-\(range.upperBound - 1)/\(state.size)"
             headers.append(("Content-Range", text))
         }
         if let length { headers.append(("Content-Length", String(length))) }
-        var head = "HTTP/1.1 \(status) OK\r\n"
-        for (name, value) in headers { head += "\(name): \(value)\r\n" }
-        var response = LoopbackResponse(steps: [.send(Data((head + "\r\n").utf8))])
+        var response = LoopbackResponse(steps: [.head(status: status, headers: headers)])
         response.steps += self.body(range, seed: state.seed, fault)
         return response
     }
@@ -124,11 +122,14 @@ public final class LoopbackFile: Sendable {
             return [self.pieces(range.prefixing(count), seed), .close]
         case .hold(let count, let wait)?:
             let first = range.prefixing(count)
-            return [self.pieces(first, seed), .wait(wait), self.pieces(first.upperBound..<range.upperBound, seed)]
+            return [
+                self.pieces(first, seed), .wait(wait),
+                self.pieces(first.upperBound..<range.upperBound, seed),
+            ]
         case .claim?, .unannounced?:
             return [self.pieces(range, seed), .close]
         case .excess(let count)?:
-            return [self.pieces(range, seed), .send(Data(count: count)), .close]
+            return [self.pieces(range, seed), .send(Data(count: max(0, count))), .close]
         case .shift?, .ignoreRange?, nil:
             return [self.pieces(range, seed)]
         }
@@ -149,14 +150,33 @@ public final class LoopbackFile: Sendable {
         }
     }
 
-    /// The range that a header field asks for: `nil` if it asks for none, `.some(nil)` if there is no such range.
+    /// The range that a header field asks for: `nil` if it asks for none that makes sense, `.some(nil)` if the file has
+    /// nothing of it.
     private static func range(_ field: String?, of size: Int64) -> Range<Int64>?? {
         guard let field, field.hasPrefix("bytes=") else { return .none }
-        let ends = field.dropFirst("bytes=".count).split(separator: "-", omittingEmptySubsequences: false)
-        guard ends.count == 2, let first = Int64(ends[0]) else { return .none }
-        let last = Int64(ends[1]) ?? size - 1
-        guard first < size, last >= first else { return .some(nil) }
-        return first..<min(last + 1, size)
+        let ends = field.dropFirst("bytes=".count).split(
+            separator: "-",
+            omittingEmptySubsequences: false
+        )
+        guard ends.count == 2 else { return .none }
+        switch (ends[0].isEmpty, ends[1].isEmpty) {
+        case (true, true):
+            return .none
+        case (true, false):
+            guard let count = self.position(ends[1]) else { return .none }
+            return .some(count == 0 || size == 0 ? nil : size - min(count, size)..<size)
+        case (false, let isOpen):
+            guard let first = self.position(ends[0]), let last = isOpen ? .max : self.position(ends[1]),
+                first <= last
+            else { return .none }
+            return .some(first < size ? first..<min(last, size - 1) + 1 : nil)
+        }
+    }
+
+    /// The number that the digits say, however many there are; `nil` if they are none.
+    private static func position(_ digits: Substring) -> Int64? {
+        guard !digits.isEmpty, digits.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
+        return Int64(digits) ?? .max
     }
 
     private static func bytes(_ range: Range<Int64>, seed: UInt64) -> Data {
@@ -181,6 +201,8 @@ public final class LoopbackFile: Sendable {
 extension Range<Int64> {
     /// The first `count` numbers.
     fileprivate func prefixing(_ count: Int64) -> Range<Int64> {
-        self.lowerBound..<Swift.min(self.upperBound, self.lowerBound + Swift.max(0, count))
+        let end = self.lowerBound.addingReportingOverflow(Swift.max(0, count))
+        return self
+            .lowerBound..<(end.overflow ? self.upperBound : Swift.min(self.upperBound, end.partialValue))
     }
 }

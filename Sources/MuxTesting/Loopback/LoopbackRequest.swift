@@ -8,6 +8,9 @@ public struct LoopbackRequest: Sendable {
     /// Path and query, as they were sent.
     public var target: String
 
+    /// The version of HTTP that the client speaks: `HTTP/1.1` or `HTTP/1.0`.
+    public var version = "HTTP/1.1"
+
     /// Names and values of the header fields, in order.
     public var headers: [(name: String, value: String)]
 
@@ -26,6 +29,13 @@ public struct LoopbackRequest: Sendable {
     public func header(_ name: String) -> String? {
         let name = name.lowercased()
         return self.headers.first { $0.name.lowercased() == name }?.value
+    }
+
+    /// Whether the client may send another request on the same connection (RFC 9112, section 9.3).
+    var keepsAlive: Bool {
+        let options = ConnectionOptions(self.headers)
+        return !options.contains("close")
+            && (self.version != "HTTP/1.0" || options.contains("keep-alive"))
     }
 
     /// The token of an `Authorization: Bearer …` field.
@@ -49,4 +59,19 @@ public struct LoopbackRequest: Sendable {
         }
         return fields
     }
+}
+
+/// What the `Connection` fields of a message say, in lower case (RFC 9110, section 7.6.1).
+struct ConnectionOptions: Sendable {
+    private let options: Set<String>
+
+    init(_ headers: [(name: String, value: String)]) {
+        let fields = headers.filter { $0.name.lowercased() == "connection" }
+        self.options = Set(
+            fields.flatMap { $0.value.lowercased().split(separator: ",") }
+                .map { $0.trimmingCharacters(in: .whitespaces) }
+        )
+    }
+
+    func contains(_ option: String) -> Bool { self.options.contains(option) }
 }

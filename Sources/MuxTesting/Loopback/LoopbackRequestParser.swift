@@ -32,6 +32,9 @@ package struct LoopbackRequestParser: Sendable {
     /// Whether bytes of an unfinished request are there.
     package var isInRequest: Bool { self.head != nil || !self.buffer.isEmpty }
 
+    /// Whether there is room for more than the present request: what a client may send ahead has an end.
+    package var canTakeMore: Bool { self.buffer.count <= self.headerLimit + self.bodyLimit }
+
     package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }
 
     package mutating func next() -> Step {
@@ -46,7 +49,9 @@ package struct LoopbackRequestParser: Sendable {
                 self.buffer.removeFirst(end)
                 self.head = head
                 let expects = head.request.header("Expect")?.lowercased() == "100-continue"
-                if expects, self.buffer.count < head.bodyLength { return .sendContinue }
+                if expects, head.request.version != "HTTP/1.0", self.buffer.count < head.bodyLength {
+                    return .sendContinue
+                }
             }
         }
         guard var head = self.head, self.buffer.count >= head.bodyLength else { return .needsMore }
@@ -87,12 +92,16 @@ package struct LoopbackRequestParser: Sendable {
         let request = LoopbackRequest(
             method: String(start[0]),
             target: String(start[1]),
+            version: String(start[2]),
             headers: headers,
             body: Data()
         )
         guard request.header("Transfer-Encoding") == nil else { return .failure(Refusal(status: 411)) }
-        let length = request.header("Content-Length") ?? "0"
-        guard length.utf8.allSatisfy({ (48...57).contains($0) }), let bodyLength = Int(length) else {
+        let lengths = Set(headers.filter { $0.name.lowercased() == "content-length" }.map(\.value))
+        let length = lengths.first ?? "0"
+        guard lengths.count <= 1, length.utf8.allSatisfy({ (48...57).contains($0) }),
+            let bodyLength = Int(length)
+        else {
             return .failure(Refusal(status: 400))
         }
         guard bodyLength <= self.bodyLimit else { return .failure(Refusal(status: 413)) }

@@ -4,7 +4,13 @@ public import Foundation
 public struct LoopbackResponse: Sendable {
     /// One thing that the server does to answer.
     public enum Step: Sendable {
-        /// Sends these bytes.
+        /// Sends a status line and header fields as they are, and `Connection: close` where the connection ends.
+        ///
+        /// What follows is the body: it is left out where there can be none, in answer to `HEAD` and with the statuses
+        /// 1xx, 204 and 304. With `Connection: close` the connection is closed after it.
+        case head(status: Int, headers: [(name: String, value: String)])
+
+        /// Sends these bytes; without a ``head(status:headers:)`` before it, whatever was asked.
         case send(Data)
 
         /// Sends what the closure makes, piece by piece, until it makes no more: for a body larger than memory.
@@ -25,7 +31,7 @@ public struct LoopbackResponse: Sendable {
         case reset
     }
 
-    /// What the server does, in order; afterwards the connection takes the next request.
+    /// What the server does, in order; afterwards the connection takes the next request, unless the client wants it closed.
     public var steps: [Step]
 
     /// An answer of your own making.
@@ -44,14 +50,17 @@ public struct LoopbackResponse: Sendable {
         body: Data = Data(),
         claimedLength: Int? = nil
     ) {
-        let head = Self.head(status: status, headers: headers, length: claimedLength ?? body.count)
-        self.steps = [.send(head + body)]
+        self.init(status, Self.fields(headers), length: claimedLength ?? body.count, body: body)
         if claimedLength != nil { self.steps.append(.close) }
     }
 
     /// A regular answer with text.
     public static func text(_ text: String, status: Int = 200) -> LoopbackResponse {
-        LoopbackResponse(status: status, headers: ["Content-Type": "text/plain; charset=utf-8"], body: Data(text.utf8))
+        LoopbackResponse(
+            status: status,
+            headers: ["Content-Type": "text/plain; charset=utf-8"],
+            body: Data(text.utf8)
+        )
     }
 
     /// A regular answer with a value as JSON; status 500 if the value cannot be encoded.
@@ -61,10 +70,8 @@ public struct LoopbackResponse: Sendable {
         headers: KeyValuePairs<String, String> = [:]
     ) -> LoopbackResponse {
         guard let body = try? JSONEncoder().encode(value) else { return LoopbackResponse(status: 500) }
-        var response = LoopbackResponse(steps: [])
-        let all = headers.map { ($0.key, $0.value) } + [("Content-Type", "application/json")]
-        response.steps = [.send(Self.head(status: status, headers: all, length: body.count) + body)]
-        return response
+        let fields = Self.fields(headers) + Self.fields(["Content-Type": "application/json"])
+        return LoopbackResponse(status, fields, length: body.count, body: body)
     }
 
     /// A regular answer that stops after the first `count` bytes of the body until `wait` returns.
@@ -73,10 +80,9 @@ public struct LoopbackResponse: Sendable {
         after count: Int,
         _ wait: @escaping @Sendable @concurrent () async -> Void
     ) -> LoopbackResponse {
-        let head = Self.head(status: 200, headers: [:], length: body.count)
-        return LoopbackResponse(steps: [
-            .send(head + body.prefix(count)), .wait(wait), .send(Data(body.dropFirst(count))),
-        ])
+        var response = LoopbackResponse(200, [], length: body.count, body: body.prefix(count))
+        response.steps += [.wait(wait), .send(Data(body.dropFirst(count)))]
+        return response
     }
 
     /// An answer of no announced length, which is written piece by piece and ends with the connection.
@@ -95,10 +101,8 @@ public struct LoopbackResponse: Sendable {
         headers: KeyValuePairs<String, String> = [:],
         next: @escaping @Sendable @concurrent () async -> Data?
     ) -> LoopbackResponse {
-        let all = headers.map { ($0.key, $0.value) } + [("Content-Type", contentType), ("Connection", "close")]
-        return LoopbackResponse(steps: [
-            .send(Self.head(status: 200, headers: all, length: nil)), .sendAwaited(next), .close,
-        ])
+        let fields = Self.fields(headers) + Self.fields(["Content-Type": contentType, "Connection": "close"])
+        return LoopbackResponse(steps: [.head(status: 200, headers: fields), .sendAwaited(next), .close])
     }
 
     /// A redirection.
@@ -106,14 +110,15 @@ public struct LoopbackResponse: Sendable {
         LoopbackResponse(status: status, headers: ["Location": location.absoluteString])
     }
 
-    private static func head(status: Int, headers: KeyValuePairs<String, String>, length: Int) -> Data {
-        self.head(status: status, headers: headers.map { ($0.key, $0.value) }, length: length)
+    private init(_ status: Int, _ headers: [(name: String, value: String)], length: Int, body: Data) {
+        // RFC 9110, section 8.6, leaves no choice with 204, and with 304 the length would be that of another answer.
+        let hasLength = status >= 200 && status != 204 && status != 304
+        let length = hasLength ? Self.fields(["Content-Length": String(length)]) : []
+        self.steps = [.head(status: status, headers: headers + length)]
+        if !body.isEmpty { self.steps.append(.send(body)) }
     }
 
-    package static func head(status: Int, headers: [(String, String)], length: Int?) -> Data {
-        var text = "HTTP/1.1 \(status) \(status < 400 ? "OK" : "Refused")\r\n"
-        for (name, value) in headers { text += "\(name): \(value)\r\n" }
-        if let length, status != 204, status != 304 { text += "Content-Length: \(length)\r\n" }
-        return Data((text + "\r\n").utf8)
+    private static func fields(_ fields: KeyValuePairs<String, String>) -> [(name: String, value: String)] {
+        fields.map { (name: $0.key, value: $0.value) }
     }
 }

@@ -10,10 +10,13 @@ import MuxKit
 /// await server.stop()
 /// ```
 ///
-/// It speaks over real sockets, on threads of its own, keeps connections alive, and can be told to behave badly:
-/// see ``LoopbackResponse``. It is made for tests, not for production.
+/// It speaks over real sockets, on threads of its own, keeps connections alive until the client wants them closed, and can
+/// be told to behave badly: see ``LoopbackResponse``. It is made for tests, not for production.
 ///
-/// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops.
+/// **Concurrent calls.** Each connection answers on a thread of its own: a closure that blocks holds up that connection alone.
+///
+/// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops. A client that only
+/// says that it will send no more has not hung up: it gets its answer.
 public final class LoopbackServer: Sendable {
     /// What answers a request.
     public typealias Handler = @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
@@ -42,11 +45,12 @@ public final class LoopbackServer: Sendable {
     private let opened = Tally()
     private let closed = Tally()
     private let listenersClosed = Tally()
+    private let stops = Tally()
 
     /// A server that does not run yet.
     ///
     /// - Parameters:
-    ///   - port: The port to listen on; `nil` for a free one.
+    ///   - port: The port to listen on; `nil` or 0 for a free one.
     ///   - headerLimit: The greatest size of a request without its body, in bytes.
     ///   - bodyLimit: The greatest size of a request's body, in bytes.
     ///   - immediate: Is asked first, on the connection's own thread: what it answers needs none of the tasks' threads, which
@@ -59,7 +63,7 @@ public final class LoopbackServer: Sendable {
         immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)? = nil,
         handler: @escaping Handler
     ) {
-        self.fixedPort = port
+        self.fixedPort = port == 0 ? nil : port
         self.immediate = immediate
         self.headerLimit = headerLimit
         self.bodyLimit = bodyLimit
@@ -117,20 +121,26 @@ public final class LoopbackServer: Sendable {
         }
     }
 
-    /// Stops listening and breaks off every connection; returns when all their sockets are closed.
+    /// Stops listening and breaks off every connection.
+    ///
+    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not end the wait for that.
     public func stop() async {
-        let (wake, connections, listeners) = self.state.withLock { state -> (Int32?, [LoopbackConnection], Int) in
-            guard let wake = state.wake else { return (nil, [], 0) }
+        let (isFirst, connections, starts) = self.state.withLock {
+            state -> (Bool, [LoopbackConnection], Int) in
+            guard let wake = state.wake else { return (false, [], state.starts) }
             state.wake = nil
             state.isStopping = true
             Socket.wake(wake)
-            return (wake, Array(state.connections.values), state.starts)
+            return (true, Array(state.connections.values), state.starts)
         }
-        guard wake != nil else { return }
         for connection in connections { connection.stop() }
-        await self.listenersClosed.reached(listeners)
-        await self.closed.reached(self.opened.value)
-        self.state.withLock { $0.isStopping = false }
+        await finishing { [self] in
+            guard isFirst else { return await self.stops.reached(starts) }
+            await self.listenersClosed.reached(starts)
+            await self.closed.reached(self.opened.value)
+            self.state.withLock { $0.isStopping = false }
+            self.stops.add()
+        }
     }
 
     /// The URL of the server, without a path; without a port as long as it was never started.
@@ -185,7 +195,9 @@ public final class LoopbackServer: Sendable {
     }
 
     private func open(_ descriptor: Int32) {
-        guard let connection = try? LoopbackConnection(descriptor) else { return Socket.close(descriptor) }
+        guard let connection = try? LoopbackConnection(descriptor) else {
+            return Socket.close(descriptor)
+        }
         let id = self.state.withLock { state -> UInt64? in
             guard state.wake != nil else { return nil }
             state.nextID += 1

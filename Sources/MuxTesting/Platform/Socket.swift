@@ -20,6 +20,8 @@ package enum Socket {
         case readable
         /// The peer is gone.
         case hungUp
+        /// Nothing happened for as long as was to be waited.
+        case timedOut
     }
 
     /// Listens on a port of 127.0.0.1 only.
@@ -101,23 +103,44 @@ package enum Socket {
         return descriptor
     }
 
-    /// Waits until there is something to read, or `wake` is written to; with `nil` only for the latter.
-    package static func wait(for descriptor: Int32?, wake: Int32) -> Event {
+    /// Waits until there is something to read, or the end of what the peer sends, or `wake` is written to.
+    ///
+    /// - Parameters:
+    ///   - descriptor: What to read from; `nil` to wait for `wake` alone.
+    ///   - wake: The first end of a pipe.
+    ///   - milliseconds: How long to wait; `nil` for as long as it takes.
+    /// - Returns: What happened first.
+    package static func wait(for descriptor: Int32?, wake: Int32, milliseconds: Int32? = nil) -> Event {
         var entries = [pollfd(fd: wake, events: Int16(POLLIN), revents: 0)]
         if let descriptor { entries.append(pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)) }
         while true {
-            let count = poll(&entries, nfds_t(entries.count), -1)
+            let count = poll(&entries, nfds_t(entries.count), milliseconds ?? -1)
             if count < 0, errno == EINTR { continue }
+            guard count != 0 else { return .timedOut }
             guard count > 0 else { return .hungUp }
             if entries[0].revents != 0 { return .woken }
             return entries[1].revents & Int16(POLLIN) != 0 ? .readable : .hungUp
         }
     }
 
-    /// Whether the peer of a readable connection has closed it, rather than sent something.
-    package static func isAtEnd(_ descriptor: Int32) -> Bool {
+    /// Has the peer answer if it has closed the connection, rather than only ended what it sends.
+    ///
+    /// Nothing tells the two apart on the wire until something is sent: a closed peer then answers with a reset, after which
+    /// ``isConnected(_:)`` is `false`. What is sent is one urgent byte, which a peer that still reads does not get to see.
+    package static func probe(_ descriptor: Int32) {
         var byte: UInt8 = 0
-        return recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) <= 0
+        send(descriptor, &byte, 1, Int32(MSG_OOB) | Self.noSignal)
+    }
+
+    /// Whether the connection was not reset.
+    package static func isConnected(_ descriptor: Int32) -> Bool {
+        var address = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        return withUnsafeMutablePointer(to: &address) { address in
+            address.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                getpeername(descriptor, $0, &length) == 0
+            }
+        }
     }
 
     /// Reads what has arrived, at least one byte; `nil` at the end of the connection.
@@ -165,6 +188,11 @@ package enum Socket {
     package static func drain(_ descriptor: Int32) {
         var byte: UInt8 = 0
         _ = Self.systemRead(descriptor, &byte)
+    }
+
+    /// Ends what is sent; the peer can still be read from.
+    package static func endWriting(_ descriptor: Int32) {
+        shutdown(descriptor, Int32(SHUT_WR))
     }
 
     /// Ends a connection in both directions; its descriptor stays taken until it is closed.

@@ -1,0 +1,56 @@
+import Foundation
+import MuxTesting
+
+/// The other end of a server's connection: sends bytes as they are, and hears all that comes back.
+struct RawClient: Sendable {
+    /// What came back.
+    struct Answer: Sendable {
+        var text = ""
+        /// Whether the server ended the connection, rather than kept it open for two seconds.
+        var isEnded = false
+
+        var body: String? { self.text.components(separatedBy: "\r\n\r\n").dropFirst().first }
+    }
+
+    let descriptor: Int32
+
+    init(_ url: URL) throws {
+        self.descriptor = try Socket.dial(port: UInt16(clamping: url.port ?? 0))
+        var limit = timeval(tv_sec: 2, tv_usec: 0)
+        setsockopt(self.descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    }
+
+    func send(_ text: String) { _ = Socket.write(Array(text.utf8), to: self.descriptor) }
+
+    /// Says that nothing more will be sent, and goes on listening.
+    func endSending() { shutdown(self.descriptor, Int32(SHUT_WR)) }
+
+    func close() { Socket.close(self.descriptor) }
+
+    /// All that the server sends until it ends the connection or is silent for two seconds; closes the connection then.
+    func answer() async -> Answer {
+        await withCheckedContinuation { continuation in
+            // It blocks.
+            Thread.detachNewThread {
+                var bytes: [UInt8] = []
+                var isEnded = false
+                var buffer = [UInt8](repeating: 0, count: 4_096)
+                while !isEnded {
+                    let count = recv(self.descriptor, &buffer, buffer.count, 0)
+                    if count < 0 { break }
+                    isEnded = count == 0
+                    bytes += buffer.prefix(count)
+                }
+                self.close()
+                continuation.resume(returning: Answer(text: String(decoding: bytes, as: UTF8.self), isEnded: isEnded))
+            }
+        }
+    }
+
+    /// Sends a request on a connection of its own, and hears the answer.
+    static func exchange(_ text: String, with url: URL) async throws -> Answer {
+        let client = try RawClient(url)
+        client.send(text)
+        return await client.answer()
+    }
+}
