@@ -75,7 +75,7 @@ struct SeededExecutorTests {
 
     @Test(arguments: [false, true])
     func `P-04 what waits for ever is told and not waited for`(ignoringCancellation: Bool) async {
-        let schedule = SeededExecutor(seed: 7, patience: .milliseconds(1))
+        let schedule = SeededExecutor(seed: 7)
         let gate = Gate<Int>()
 
         await #expect {

@@ -32,7 +32,7 @@ struct ScheduleTests {
             var logs: [[MuxEvent]] = []
             var orders: [UInt64] = []
             for _ in 0..<2 {
-                let schedule = SeededExecutor(seed: seed)
+                let schedule = SeededExecutor(seed: seed, grace: .none)
                 let log = Log()
                 try await schedule.run { try await MapScenario(schedule, observer: log).play() }
                 logs.append(log.events.withLock { $0 })
