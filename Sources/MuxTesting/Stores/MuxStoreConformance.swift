@@ -11,14 +11,19 @@ public import MuxKit
 public enum MuxStoreConformance: Sendable {
     /// Checks rule after rule, each on a store of its own.
     ///
-    /// - Parameter makeStore: Makes an empty store in its first session, apart from all that were made before.
-    /// - Throws: ``MuxStoreConformanceError`` for the first rule that is broken; what the store threw, if it did.
-    public static func run(_ makeStore: @Sendable @concurrent () async throws -> any MuxStore) async throws {
+    /// - Parameters:
+    ///   - limit: How long each rule may take, in real time: a call that never returns breaks the rule, too.
+    ///   - makeStore: Makes an empty store in its first session, apart from all that were made before.
+    /// - Throws: ``MuxStoreConformanceError`` for the first rule that is broken, also by a call that throws; what `makeStore` threw;
+    ///   `CancellationError` if the task is cancelled.
+    public static func run(
+        within limit: Duration = .seconds(20),
+        _ makeStore: @Sendable @concurrent () async throws -> any MuxStore
+    ) async throws {
         for (name, rule) in self.rules {
-            do {
-                try await rule(try await makeStore())
-            } catch let broken as Broken {
-                throw MuxStoreConformanceError(rule: name, detail: broken.detail)
+            let store = try await makeStore()
+            if let detail = try await RuleCheck.flaw(within: limit, { try await rule(store) }) {
+                throw MuxStoreConformanceError(rule: name, detail: detail)
             }
         }
     }
@@ -26,27 +31,28 @@ public enum MuxStoreConformance: Sendable {
     /// The names of all rules, in the order they are checked.
     package static var ruleNames: [String] { self.rules.map(\.name) }
 
-    private struct Broken: Error {
-        var detail: String
-    }
-
     private typealias Rule = @Sendable @concurrent (any MuxStore) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
         ("An empty store holds nothing", Self.empty),
         ("What was saved is loaded whole", Self.whole),
+        ("Loading changes nothing", Self.loads),
+        ("What can be kept is not refused", Self.checks),
         ("A later save replaces an earlier one", Self.replaces),
         ("Names that differ in any byte name different entries", Self.names),
+        ("Calls without entries change nothing", Self.nothing),
         ("A removed entry is gone, and no other", Self.removes),
         ("Removing a domain leaves the others", Self.removesDomain),
         ("Removing everything keeps the session", Self.removesEverything),
+        ("A relaxed call takes effect too", Self.relaxed),
         ("The session number never falls", Self.sessionRises),
         ("Entries of an earlier session do not exist", Self.sessionEnds),
+        ("A session that has ended stays ended", Self.sessionStaysEnded),
         ("Many calls at once do not mix", Self.manyCalls),
     ]
 
     private static func expect(_ condition: Bool, _ detail: @autoclosure () -> String) throws {
-        guard condition else { throw Broken(detail: detail()) }
+        try RuleCheck.expect(condition, detail())
     }
 
     private static func expect(_ store: any MuxStore, holds entry: MuxStoredEntry) async throws {
@@ -95,13 +101,18 @@ extension MuxStoreConformance {
 
     private static func whole(_ store: any MuxStore) async throws {
         var entries = [self.entry("plain", nil), self.entry("", ""), self.entry("", nil)]
-        let times = [0, 0.1, 800_000_000.1, 810_000_000.123_456_7, -978_307_200.000_001, -63_114_076_800, 1e15]
+        let times = [
+            0, 0.1, 800_000_000.1, 810_000_000.123_456_7, -978_307_200.000_001, -63_114_076_800, 1e15,
+        ]
         for (number, time) in times.enumerated() {
             var entry = self.entry("time", "\(number)")
             entry.fetchedAt = Date(timeIntervalSinceReferenceDate: time)
             entries.append(entry)
         }
-        let lives = [.zero, .nanoseconds(1), .seconds(Int64.max), .seconds(1) / 3, Duration.seconds(86_400) * 365_000]
+        let lives = [
+            .zero, .nanoseconds(1), .seconds(Int64.max), .seconds(1) / 3,
+            Duration.seconds(86_400) * 365_000,
+        ]
         for (number, life) in lives.enumerated() {
             var entry = self.entry("life", "\(number)")
             entry.timeToLive = life
@@ -128,18 +139,81 @@ extension MuxStoreConformance {
         for entry in entries { try await self.expect(store, holds: entry) }
     }
 
+    private static func loads(_ store: any MuxStore) async throws {
+        let entries = [self.entry("a", nil), self.entry("a", "b", 2)]
+        try await store.save(entries, durability: .full)
+        for _ in 0..<3 {
+            for entry in entries { try await self.expect(store, holds: entry) }
+            try await self.expect(store, holdsNo: MuxStoreKey(domain: "b"))
+        }
+    }
+
+    private static func checks(_ store: any MuxStore) async throws {
+        let entries = [self.entry("a", nil), self.entry("a", "b", 2), self.entry("a", "")]
+        for entry in entries {
+            do {
+                try store.check(entry)
+            } catch {
+                throw RuleBroken(detail: "\(entry.name) is refused: \(error)")
+            }
+            try await store.save([entry], durability: .full)
+            try await self.expect(store, holds: entry)
+        }
+    }
+
+    private static func relaxed(_ store: any MuxStore) async throws {
+        let entries = [
+            self.entry("a", nil), self.entry("a", "b"), self.entry("b", nil), self.entry("b", "c"),
+        ]
+        try await store.save(entries, durability: .relaxed)
+        for entry in entries { try await self.expect(store, holds: entry) }
+        try await store.save([self.entry("a", nil, 2)], durability: .relaxed)
+        try await self.expect(store, holds: self.entry("a", nil, 2))
+        try await store.remove([MuxStoreKey(domain: "a", key: "b")], durability: .relaxed)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
+        try await store.removeAll(domain: "b", durability: .relaxed)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "b"))
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "b", key: "c"))
+        try await self.expect(store, holds: self.entry("a", nil, 2))
+    }
+
+    private static func nothing(_ store: any MuxStore) async throws {
+        let entries = [self.entry("a", nil), self.entry("a", "b"), self.entry("", "")]
+        try await store.save(entries, durability: .full)
+        for durability in [MuxDurability.full, .relaxed] {
+            try await store.save([], durability: durability)
+            try await store.remove([], durability: durability)
+            try await store.remove(
+                [MuxStoreKey(domain: "x"), MuxStoreKey(domain: "a", key: "x")],
+                durability: durability
+            )
+            try await store.removeAll(domain: "x", durability: durability)
+            for entry in entries { try await self.expect(store, holds: entry) }
+        }
+        try await store.raiseSessionEpoch(to: 0)
+        for entry in entries { try await self.expect(store, holds: entry) }
+    }
+
     private static func replaces(_ store: any MuxStore) async throws {
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
         for number in 1...3 {
-            try await store.save([self.entry("a", "b", number)], durability: number == 2 ? .relaxed : .full)
+            try await store.save(
+                [self.entry("a", "b", number)],
+                durability: .full
+            )
             try await self.expect(store, holds: self.entry("a", "b", number))
         }
         try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 2))
+        // Whatever its numbers say: a clock can be set back, and so can an app.
+        try await store.save([self.entry("a", "c", 1)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", "c", 1))
     }
 
     private static func names(_ store: any MuxStore) async throws {
         let texts = [
-            "", "domain", " ", "a", "A", "é", "e\u{301}", "a/b", "../a", "..", ".", "a\u{0}", "a\u{0}b", "a\nb", "\"",
+            "", "domain", " ", "a", "A", "é", "e\u{301}", "a/b", "../a", "..", ".", "a\u{0}", "a\u{0}b",
+            "a\nb", "\"",
             "\\", "👩‍🚀",
             "Å", "\u{212b}", String(repeating: "n", count: 10_000), "null", "%2F", "\u{feff}", "\u{200d}",
         ]
@@ -150,42 +224,75 @@ extension MuxStoreConformance {
             entries.append(self.entry(text, "key", entries.count))
         }
         entries += [self.entry("ab", "c", 1000), self.entry("a", "bc", 1001)]
-        for entry in entries { try await store.save([entry], durability: .relaxed) }
+        for separator in ["/", ":", ".", "-", "_", "|", "#", "\u{0}", "\n"] {
+            let pairs = [
+                ("x", "y\(separator)z"), ("x\(separator)y", "z"), ("x\(separator)y\(separator)z", nil),
+            ]
+            for (domain, key) in pairs { entries.append(self.entry(domain, key, entries.count)) }
+        }
+        for end in ["a", "b"] {
+            let long = String(repeating: "l", count: 1_000) + end
+            entries += [
+                self.entry(long, nil, entries.count), self.entry("long", long, entries.count + 1),
+            ]
+        }
+        for entry in entries { try await store.save([entry], durability: .full) }
         for entry in entries { try await self.expect(store, holds: entry) }
     }
 
     private static func removes(_ store: any MuxStore) async throws {
+        let others = [self.entry("a", ""), self.entry("b", "b"), self.entry("b", nil)]
+        let keys = ["c", "d", "e"]
         try await store.save(
-            [self.entry("a", nil), self.entry("a", ""), self.entry("a", "b"), self.entry("b", "b")],
+            [self.entry("a", nil), self.entry("a", "b")] + others + keys.map { self.entry("a", $0) },
             durability: .full
         )
-        try await store.remove([MuxStoreKey(domain: "a", key: "b"), MuxStoreKey(domain: "x")], durability: .full)
+        try await store.remove(
+            [MuxStoreKey(domain: "a", key: "b"), MuxStoreKey(domain: "x")],
+            durability: .full
+        )
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "b"))
-        try await store.remove([MuxStoreKey(domain: "a")], durability: .relaxed)
+        for entry in others + keys.map({ self.entry("a", $0) }) {
+            try await self.expect(store, holds: entry)
+        }
+        try await store.remove([MuxStoreKey(domain: "a")], durability: .full)
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
-        try await self.expect(store, holds: self.entry("a", ""))
-        try await self.expect(store, holds: self.entry("b", "b"))
+        let names = keys.map { MuxStoreKey(domain: "a", key: $0) }
+        try await store.remove([MuxStoreKey(domain: "x")] + names, durability: .full)
+        for name in names { try await self.expect(store, holdsNo: name) }
+        for entry in others { try await self.expect(store, holds: entry) }
         try await store.save([self.entry("a", "b", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "b", 2))
     }
 
     private static func removesDomain(_ store: any MuxStore) async throws {
+        let others = [
+            self.entry("e\u{301}", "k"), self.entry("", "k"), self.entry("éa", nil),
+            self.entry("éa", "k"),
+            self.entry("é/", nil), self.entry("É", "k"), self.entry("aé", "k"), self.entry("k", "é"),
+        ]
         try await store.save(
-            [self.entry("é", nil), self.entry("é", "k"), self.entry("e\u{301}", "k"), self.entry("", "k")],
+            [self.entry("é", nil), self.entry("é", "k"), self.entry("é", "")] + others,
             durability: .full
         )
         try await store.removeAll(domain: "é", durability: .full)
-        try await self.expect(store, holdsNo: MuxStoreKey(domain: "é"))
-        try await self.expect(store, holdsNo: MuxStoreKey(domain: "é", key: "k"))
-        try await self.expect(store, holds: self.entry("e\u{301}", "k"))
-        try await self.expect(store, holds: self.entry("", "k"))
+        for key in [nil, "k", ""] {
+            try await self.expect(store, holdsNo: MuxStoreKey(domain: "é", key: key))
+        }
+        for entry in others { try await self.expect(store, holds: entry) }
         try await store.save([self.entry("é", "k", 2)], durability: .full)
+        try await self.expect(store, holds: self.entry("é", "k", 2))
+        try await store.removeAll(domain: "", durability: .full)
+        try await self.expect(store, holdsNo: MuxStoreKey(domain: "", key: "k"))
         try await self.expect(store, holds: self.entry("é", "k", 2))
     }
 
     private static func removesEverything(_ store: any MuxStore) async throws {
         try await store.raiseSessionEpoch(to: 3)
-        try await store.save([self.entry("a", nil, epoch: 3), self.entry("b", "k", epoch: 3)], durability: .full)
+        try await store.save(
+            [self.entry("a", nil, epoch: 3), self.entry("b", "k", epoch: 3)],
+            durability: .full
+        )
         try await store.removeEverything()
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "b", key: "k"))
@@ -196,22 +303,53 @@ extension MuxStoreConformance {
     }
 
     private static func sessionRises(_ store: any MuxStore) async throws {
-        for (asked, expected): (UInt64, UInt64) in [(1, 1), (0, 1), (1, 1), (7, 7), (2, 7), (.max, .max), (0, .max)] {
+        for (asked, expected): (UInt64, UInt64) in [
+            (1, 1), (0, 1), (1, 1), (7, 7), (2, 7), (.max, .max), (0, .max),
+        ] {
             try await store.raiseSessionEpoch(to: asked)
             let epoch = try await store.sessionEpoch()
-            try self.expect(epoch == expected, "raised to \(asked), the session is \(epoch) instead of \(expected)")
+            try self.expect(
+                epoch == expected,
+                "raised to \(asked), the session is \(epoch) instead of \(expected)"
+            )
         }
     }
 
     private static func sessionEnds(_ store: any MuxStore) async throws {
-        try await store.save([self.entry("a", nil), self.entry("a", "early", epoch: 2)], durability: .full)
+        try await store.save(
+            [self.entry("a", nil), self.entry("a", "early", epoch: 2)],
+            durability: .full
+        )
         try await self.expect(store, holds: self.entry("a", "early", epoch: 2))
         try await store.raiseSessionEpoch(to: 2)
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a"))
         try await self.expect(store, holds: self.entry("a", "early", epoch: 2))
-        try await store.save([self.entry("a", "late", epoch: 1), self.entry("a", "new", epoch: 2)], durability: .full)
+        try await store.save(
+            [self.entry("a", "late", epoch: 1), self.entry("a", "new", epoch: 2)],
+            durability: .full
+        )
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "late"))
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
+        // What comes late does not take the place of what is there, either.
+        try await store.save([self.entry("a", "new", 3, epoch: 1)], durability: .full)
+        try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
+    }
+
+    private static func sessionStaysEnded(_ store: any MuxStore) async throws {
+        let names = [MuxStoreKey(domain: "a"), MuxStoreKey(domain: "a", key: "b")]
+        try await store.save(names.map { self.entry($0.domain, $0.key) }, durability: .full)
+        try await store.raiseSessionEpoch(to: 2)
+        for step in 0..<4 {
+            switch step {
+            case 0: try await store.raiseSessionEpoch(to: 0)
+            case 1: try await store.raiseSessionEpoch(to: 1)
+            case 2: try await store.save([self.entry("c", nil, epoch: 2)], durability: .full)
+            default: try await store.removeAll(domain: "c", durability: .full)
+            }
+            for name in names { try await self.expect(store, holdsNo: name) }
+            let epoch = try await store.sessionEpoch()
+            try self.expect(epoch == 2, "the session became \(epoch)")
+        }
     }
 
     private static func manyCalls(_ store: any MuxStore) async throws {
@@ -224,6 +362,8 @@ extension MuxStoreConformance {
             }
             try await group.waitForAll()
         }
-        for number in 0..<50 { try await self.expect(store, holds: self.entry("d", "\(number)", number)) }
+        for number in 0..<50 {
+            try await self.expect(store, holds: self.entry("d", "\(number)", number))
+        }
     }
 }
