@@ -6,6 +6,8 @@ import Foundation
 struct DiskRefresh: Sendable {
     /// What was fetched at this time of day or earlier is from before a refresh.
     private(set) var date: Date?
+    /// The same on the process's own time line, if the refresh was here: it holds though the clock is set meanwhile.
+    private(set) var moment: Moment?
     /// Whether the disk was asked for the date.
     private(set) var isRead = false
     /// Whether the disk has the date.
@@ -16,8 +18,9 @@ struct DiskRefresh: Sendable {
     private static let schemaVersion = -1
 
     /// There was a refresh.
-    mutating func refreshed(at date: Date) {
+    mutating func refreshed(at date: Date, _ moment: Moment) {
         self.date = max(self.date ?? date, date)
+        self.moment = moment
         self.isSaved = false
     }
 

@@ -297,6 +297,7 @@ extension MultiplexerCore: SessionParticipant {
             let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
             return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
         }
+        entries.unseen = unsaved.unseen.map(persistence.name(of:))
         entries.unchanged = max(0, self.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
         return entries
     }
@@ -304,8 +305,10 @@ extension MultiplexerCore: SessionParticipant {
     /// What the disk has yet to hear of.
     private struct Unsaved {
         var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
-        /// How many entries are dirty, those included that may not be written yet.
+        /// How many entries are dirty, those in ``unseen`` included.
         var dirtyCount = 0
+        /// Those that may not be written yet.
+        var unseen: [Key] = []
         var removals: [Key] = []
         var refreshes: [Key] = []
     }
@@ -328,7 +331,7 @@ extension MultiplexerCore: SessionParticipant {
                 if slot.isRefreshOwed { unsaved.refreshes.append(key) }
                 guard let entry = slot.entry, entry.isDirty else { continue }
                 unsaved.dirtyCount += 1
-                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) }
+                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) } else { unsaved.unseen.append(key) }
             }
             place = next
         } while place != nil

@@ -148,8 +148,9 @@ extension MultiplexerCore {
                 let hold = max(self.policy.errorBackoff, memory)
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()
+                let isSaved = !state.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
                 current = state.withSlot(of: key) { slot in
-                    if slot.entry == nil, let fallback { slot.restored(fallback) }
+                    if slot.entry == nil, let fallback { slot.restored(fallback, isSaved: isSaved) }
                     slot.failed(
                         error,
                         heldUntil: heldUntil,

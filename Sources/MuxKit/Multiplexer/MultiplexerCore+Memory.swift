@@ -80,8 +80,8 @@ extension MultiplexerCore {
         /// What is on disk and older than the date then counts as stale: more than was asked for, but never less.
         ///
         /// - Returns: The marks, to be let go of outside the lock.
-        mutating func foldMarks(at date: Date) -> any Sendable {
-            self.diskRefresh.refreshed(at: date)
+        mutating func foldMarks(at date: Date, _ moment: Moment) -> any Sendable {
+            self.diskRefresh.refreshed(at: date, moment)
             return self.slots.removeMarks()
         }
 
@@ -106,6 +106,7 @@ extension MultiplexerCore {
         /// Whether an entry on disk is from before a refresh that the disk knows of, or will.
         func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
             loaded.isRefreshed || self.diskRefresh.date.map { loaded.fetchedAt <= $0 } ?? false
+                || self.diskRefresh.moment.map { loaded.entry.fetchedAt <= $0 } ?? false
         }
 
         /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:failed:)`` has to follow.
@@ -206,8 +207,8 @@ extension MultiplexerCore {
 
     @usableFromInline
     func foldMarks() {
-        let date = self.repository.wallTime()
-        let marks = self.engine.withState { $0.foldMarks(at: date) }
+        let (date, now) = (self.repository.wallTime(), self.repository.time.now)
+        let marks = self.engine.withState { $0.foldMarks(at: date, now) }
         withExtendedLifetime(marks) {}
     }
 

@@ -215,12 +215,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Makes every entry stale, in memory and on disk.
     func refreshAll() {
         let date = self.persistence == nil ? nil : self.repository.wallTime()
+        let now = self.repository.time.now
         let removed = self.engine.fenceAll { state in
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             // The date says it of all that is absent.
-            if let date { state.diskRefresh.refreshed(at: date) }
+            if let date { state.diskRefresh.refreshed(at: date, now) }
             return removed
         }
         withExtendedLifetime(removed) {}  // let go of outside the lock

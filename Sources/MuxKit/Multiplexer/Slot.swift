@@ -190,8 +190,13 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// A fetch failed whose older value had to leave memory meanwhile: it is taken back if nothing newer is known.
-    package mutating func restored(_ former: Slot) {
-        guard let entry = former.entry else { return }
+    ///
+    /// - Parameters:
+    ///   - former: The slot as it was when the fetch began.
+    ///   - isSaved: Whether its entry cannot have left memory before the disk had it.
+    package mutating func restored(_ former: Slot, isSaved: Bool) {
+        guard var entry = former.entry else { return }
+        if isSaved { entry.isDirty = false }
         self.loaded(entry, fromBeforeRefresh: former.isRefreshed)
     }
 

@@ -51,7 +51,8 @@ extension MuxRepository {
             } catch {
                 let unsaved = participants.map { $0.unsaved() }
                 report.unchanged = unsaved.reduce(0) { $0 + $1.unchanged }
-                report.failed = unsaved.flatMap(\.dirty).map { .init(name: $0.name, error: error) }
+                let names = unsaved.flatMap { $0.dirty.map(\.name) + $0.unseen }
+                report.failed = names.map { .init(name: $0, error: error) }
                 for entry in unsaved.flatMap(\.dirty) { entry.markFailed() }
                 report.repairFailures.append(error)
                 report.letGo = participants.reduce(0) { $0 + $1.takeLosses() }
@@ -62,6 +63,7 @@ extension MuxRepository {
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
                 report.unchanged += unsaved.unchanged
+                report.leftOver += unsaved.unseen.count
                 dirty += name == nil ? unsaved.dirty : unsaved.dirty.filter { $0.name == name }
             }
             dirty.sort { $0.fetchedAt > $1.fetchedAt }

@@ -85,6 +85,8 @@ package enum ClearedEntries: Sendable {
 package struct UnsavedEntries: Sendable {
     /// What is in memory and not yet on disk.
     var dirty: [UnsavedEntry] = []
+    /// What is not written before the disk was asked what it has in its place.
+    var unseen: [MuxStoreKey] = []
     /// How many entries the disk has already.
     var unchanged = 0
 }

@@ -40,7 +40,6 @@ public enum MuxStoreConformance: Sendable {
         ("What can be kept is not refused", Self.checks),
         ("A later save replaces an earlier one", Self.replaces),
         ("Names that differ in any byte name different entries", Self.names),
-        ("Calls without entries change nothing", Self.nothing),
         ("A removed entry is gone, and no other", Self.removes),
         ("Removing a domain leaves the others", Self.removesDomain),
         ("Removing everything keeps the session", Self.removesEverything),
@@ -48,6 +47,7 @@ public enum MuxStoreConformance: Sendable {
         ("The session number never falls", Self.sessionRises),
         ("Entries of an earlier session do not exist", Self.sessionEnds),
         ("A session that has ended stays ended", Self.sessionStaysEnded),
+        ("Calls without entries change nothing", Self.nothing),
         ("Many calls at once do not mix", Self.manyCalls),
     ]
 

@@ -165,9 +165,7 @@ struct SignOutExplorerTests {
     }
 
     @Test func `CO-06 lazy globals that are first used during sign-outs are signed out`() async throws {
-        let scratch = Scratch(isInspected: false)
-        let hook = StepHook()
-        let store = SteppedStore(base: scratch.store(), hook: hook)
+        let store = UnreliableStore()
         let repository = MuxRepository(store: store, durability: .relaxed)
         var (made, served, saved) = (0, 0, 0)
         for round in 0..<400 {
@@ -185,13 +183,9 @@ struct SignOutExplorerTests {
                 }
             }
             // All of them have ended before the sign-out does.
-            hook.arm { step in
-                guard step == 6 else { return }
-                for screen in screens { _ = await screen.value }
-            }
+            store.beforeRemoval.withLock { $0 = { for screen in screens { _ = await screen.value } } }
 
             await repository.clearAll()
-            hook.disarm()
 
             for screen in screens {
                 let globals = await screen.value
