@@ -48,12 +48,12 @@ struct DiskRefresh: Sendable {
         return entry.fetchedAt
     }
 
-    /// The entry that says `date`.
-    static func entry(_ date: Date, _ name: MuxStoreKey) -> MuxStoredEntry {
+    /// The entry that says `date`, in a session.
+    static func entry(_ date: Date, _ name: MuxStoreKey, _ sessionEpoch: UInt64) -> MuxStoredEntry {
         MuxStoredEntry(
             name: name,
             schemaVersion: self.schemaVersion,
-            sessionEpoch: 0,
+            sessionEpoch: sessionEpoch,
             fetchedAt: date,
             timeToLive: .zero,
             payload: self.payload

@@ -421,9 +421,10 @@ extension MultiplexerCore: SessionParticipant {
         let refresh = self.engine.withState { $0.diskRefresh }
         guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
         // Another process may have refreshed later.
-        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName))
+        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName, isInLane: true))
         let latest = max(date, known ?? date)
-        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName)])
+        let epoch = try await self.repository.settledEpoch()
+        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName, epoch)])
         self.engine.withState { $0.diskRefresh.saved(latest) }
     }
 
@@ -434,7 +435,8 @@ extension MultiplexerCore: SessionParticipant {
             let portion = Array(rest.prefix(Self.portion))
             var entries: [MuxStoredEntry] = []
             for key in portion {
-                guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
+                let found = try await self.repository.load(persistence.name(of: key), isInLane: true)
+                guard let stored = found else { continue }
                 if !stored.isRefreshed { entries.append(stored.refreshed(staleIfError: self.policy.staleIfError)) }
             }
             if !entries.isEmpty { try await self.repository.write(entries) }
@@ -450,7 +452,8 @@ extension MultiplexerCore: SessionParticipant {
         let latest = self.policy.schemaVersion
         var newer: [Key] = []
         for key in unseen {
-            guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
+            let found = try await self.repository.load(persistence.name(of: key), isInLane: true)
+            guard let stored = found else { continue }
             if stored.schemaVersion > latest { newer.append(key) }
         }
         self.inPortions(newer) { state, key in

@@ -60,6 +60,8 @@ extension MuxRepository {
             }
             // What a removal that is made good now takes with it has to be saved again: repairs come first.
             for participant in participants { report.repairFailures += await participant.makeGood() }
+            // They may have found that another process has signed out meanwhile.
+            let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
             var dirty: [UnsavedEntry] = []
             for unsaved in participants.map({ $0.unsaved() }) {
                 report.unchanged += unsaved.unchanged
@@ -73,7 +75,7 @@ extension MuxRepository {
             while !rest.isEmpty {
                 if let deadline, self.time.now >= deadline { break }
                 // Of two entries of one name the newer one is to stay: it goes last.
-                await self.write(rest.prefix(portion).reversed(), epoch, into: &report)
+                await self.write(rest.prefix(portion).reversed(), session, into: &report)
                 rest = rest.dropFirst(portion)
             }
             report.leftOver += rest.count

@@ -2,13 +2,27 @@ extension MuxRepository {
     // MARK: - Entries of the session
 
     /// Reads an entry of the present session; `nil` if there is none.
-    nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
+    ///
+    /// - Parameters:
+    ///   - name: The entry.
+    ///   - isInLane: Whether the caller has the lane, which it would otherwise wait for if the session has ended elsewhere.
+    /// - Returns: The entry.
+    /// - Throws: What the store threw.
+    nonisolated func load(_ name: MuxStoreKey, isInLane: Bool = false) async throws -> MuxStoredEntry? {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return nil }
         let entry = try await self.store.load(name)
-        // An entry says which session the store is in; where there is none, the store has to be asked.
+        // An entry of this session says that the store is still in it; otherwise the store has to be asked.
+        let known = self.registry.withLock { $0.sessionEpoch }
         let epoch: UInt64
-        if let entry { epoch = entry.sessionEpoch } else { epoch = try await self.store.sessionEpoch() }
-        return await self.isPresent(epoch) ? entry : nil
+        if let known, entry?.sessionEpoch == known {
+            epoch = known
+        } else {
+            epoch = try await self.store.sessionEpoch()
+        }
+        guard await self.isPresent(epoch, isInLane: isInLane), let entry, entry.sessionEpoch == epoch else {
+            return nil
+        }
+        return entry
     }
 
     /// Looks whether another process has signed out, and ends the session here, too, if so.
@@ -63,9 +77,9 @@ extension MuxRepository {
     nonisolated func learnSession() {
         // The others wait: a value must not be taken in before the number is known.
         self.hasLearntSession.withLock { hasLearnt in
-            guard !hasLearnt else { return }
+            // Where it could not be read, the next participant has it tried again.
+            guard !hasLearnt, let epoch = self.store.peekSessionEpoch() else { return }
             hasLearnt = true
-            guard let epoch = self.store.peekSessionEpoch() else { return }
             self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
         }
     }
@@ -73,7 +87,7 @@ extension MuxRepository {
     /// Whether `epoch`, which the store has just given, is that of this process's session.
     ///
     /// If it is a later one, another process has signed out, and the session ends here, too.
-    nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
+    nonisolated func isPresent(_ epoch: UInt64, isInLane: Bool = false) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
             let known = registry.sessionEpoch ?? epoch
@@ -81,7 +95,8 @@ extension MuxRepository {
             registry.isEnding = epoch > known
             return (epoch == known, registry.isEnding)
         }
-        if isLater { await self.inLane { self.endedElsewhere(in: epoch) } }
+        if isLater, isInLane { self.endedElsewhere(in: epoch) }
+        if isLater, !isInLane { await self.inLane { self.endedElsewhere(in: epoch) } }
         if isPresent { self.watchSession() }
         return isPresent
     }
@@ -105,11 +120,17 @@ extension MuxRepository {
         self.sessionWatch.withLock { task in
             guard task == nil else { return }
             task = self.spawn(name: "mux.session") { [weak self] in
+                var seen: UInt64 = 0
                 while let known = self?.registry.withLock({ $0.sessionEpoch }),
-                    let epoch = try? await watch(known), epoch > known
+                    let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
                 {
+                    seen = epoch
+                    // A sign-out that is under way here settles it: the look comes after it.
+                    await self?.inLane {}
                     _ = await self?.isPresent(epoch)
                 }
+                // The next look at the disk starts another one.
+                self?.sessionWatch.withLock { $0 = nil }
             }
         }
     }
@@ -120,6 +141,8 @@ extension MuxRepository {
     nonisolated func settledEpoch(raisedBySibling report: inout MuxSaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
+        // The folder may have been emptied: the number does not go back.
+        if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
         if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
         return max(settled, epoch)
     }
@@ -149,8 +172,11 @@ extension MuxRepository {
             registry.endedSessions &+= 1
             return registry.participants.living(after: order)
         }
+        let lateFarewells = inOrder(late).map { $0.sessionEnded(isTold: true) }
+        // A fetch may have begun through one of those that came late.
+        if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
         // Fetches are cancelled before the callers inside them that wait for a token are told.
-        farewells = farewells.reversed() + others + inOrder(late).map { $0.sessionEnded(isTold: true) }
+        farewells = farewells.reversed() + others + lateFarewells
         for farewell in farewells { farewell() }
     }
 
@@ -224,7 +250,8 @@ extension MuxRepository {
             var raised: UInt64?
             self.registry.withLock { $0.owesSignOut = true }
             do {
-                let epoch = try Self.next(after: await self.store.sessionEpoch())
+                let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
+                let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
                 // First, because the system may empty the repository's folder, and the number with it. If it fails, the
                 // removal below will, and reports it.
                 await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }

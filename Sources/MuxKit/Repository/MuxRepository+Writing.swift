@@ -1,12 +1,8 @@
 extension MuxRepository {
-    /// Writes entries that no save counts, as of the present session; in the lane.
+    /// Writes entries that no save counts; in the lane.
+    ///
+    /// Each keeps the session that it says: one that was read before the session ended is not to get into the next one.
     nonisolated func write(_ entries: [MuxStoredEntry]) async throws {
-        let epoch = try await self.settledEpoch()
-        let current = entries.map { entry in
-            var entry = entry
-            entry.sessionEpoch = epoch
-            return entry
-        }
-        try await self.store.save(current, durability: self.durability)
+        try await self.store.save(entries, durability: self.durability)
     }
 }

@@ -137,6 +137,32 @@ struct SiblingSignOutTests {
         #expect(await fresh.profile.loadCachedValue() == nil)
     }
 
+    @Test func `CO-08 a sign-out elsewhere at any step of a save leaves nothing of the session`() async throws {
+        var (step, steps) = (0, 1)
+        while step < steps {
+            step += 1
+            let (base, hook) = (MemoryStore(), StepHook())
+            let a = App(base, user: "alice")
+            let b = App(SteppedStore(base: base, hook: hook), user: "alice")
+            defer { for app in [a, b] { app.end() } }
+            b.profile.store("alice, by hand")
+            _ = try await b.settings.request()
+            hook.arm { [step] number in if number == step { await a.repository.clearAll() } }
+
+            await b.repository.saveAll()
+            steps = max(steps, hook.count)
+            hook.disarm()
+            await b.repository.saveAll()
+
+            #expect(b.profile.cachedValue == nil, "at step \(step) of \(steps)")
+            let fresh = App(base, user: "nobody")
+            defer { fresh.end() }
+            #expect(await fresh.profile.loadCachedValue() == nil, "at step \(step) of \(steps)")
+            #expect(await fresh.settings.loadCachedValue() == nil, "at step \(step) of \(steps)")
+        }
+        #expect(steps >= 6)
+    }
+
     @Test func `CO-08 without a sign-out what was stored before anything was read is saved`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }
