@@ -43,7 +43,7 @@ extension MultiplexerCore {
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
         guard let persistence else { return (false, nil) }
         guard let look = self.look(for: key) else {
-            // Nothing is fetched for a session that another process has ended.
+            // Another process may have ended the session. If that is found out just now elsewhere, the value is dropped later.
             try? await self.repository.checkSession()
             return (false, nil)
         }
