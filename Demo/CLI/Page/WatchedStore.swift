@@ -53,10 +53,17 @@ final class WatchedStore: MuxStore {
     func check(_ entry: MuxStoredEntry) throws { try self.journal.check(entry) }
 
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-        try await self.journal.save(entries, durability: durability)
-        self.note { contents in
-            for entry in entries { contents.sizes[entry.name] = entry.payload.count }
+        var unkept: MuxPartialSaveError?
+        do {
+            try await self.journal.save(entries, durability: durability)
+        } catch let partial as MuxPartialSaveError {
+            unkept = partial
         }
+        let names = Set(unkept?.failures.map(\.name) ?? [])
+        self.note { contents in
+            for entry in entries where !names.contains(entry.name) { contents.sizes[entry.name] = entry.payload.count }
+        }
+        if let unkept { throw unkept }
     }
 
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {

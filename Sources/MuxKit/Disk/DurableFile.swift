@@ -9,8 +9,8 @@ package struct DurableFile: Sendable {
     private let folder: String
     private let name: String
 
-    /// Larger files are not read: nothing of that size was written here.
-    private static let maximumSize: Int64 = 1 << 24
+    /// Larger files are not read, unless the reader expects one: nothing of that size was written here.
+    package static let usualMaximum: Int64 = 1 << 24
 
     /// Describes the file `name` in `folder`; touches nothing.
     package init(_ name: String, in folder: String, fileSystem: any FileSystem) {
@@ -27,17 +27,21 @@ package struct DurableFile: Sendable {
     }
 
     /// The file's content as an array, which spares copies of a large one; `nil` if there is no file.
-    package func bytes() throws(MuxStoreError) -> [UInt8]? {
-        try self.openBytes()?.content
+    ///
+    /// - Parameter maximum: The size of the largest file that is read.
+    /// - Returns: The content.
+    /// - Throws: ``MuxStoreError``, also if the file is larger.
+    package func bytes(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> [UInt8]? {
+        try self.openBytes(atMost: maximum)?.content
     }
 
     /// The file's content together with the open file it came from, whose link count tells later whether it still holds.
     package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
-        guard let (file, bytes) = try self.openBytes() else { return nil }
+        guard let (file, bytes) = try self.openBytes(atMost: Self.usualMaximum) else { return nil }
         return (file, Data(bytes))
     }
 
-    private func openBytes() throws(MuxStoreError) -> (file: OpenFile, content: [UInt8])? {
+    private func openBytes(atMost maximum: Int64) throws(MuxStoreError) -> (file: OpenFile, content: [UInt8])? {
         let file: OpenFile
         do {
             file = try self.fileSystem.openFile(self.path, for: .read)
@@ -47,7 +51,7 @@ package struct DurableFile: Sendable {
             return nil
         }
         let size = try self.fileSystem.status(of: file).size
-        guard size <= Self.maximumSize else { throw .fileSystem(.read, code: POSIXFileSystem.tooLarge) }
+        guard size <= maximum else { throw .fileSystem(.read, code: POSIXFileSystem.tooLarge) }
         return (file, try self.fileSystem.readAll(file, at: 0, count: Int(size)))
     }
 

@@ -76,16 +76,24 @@ package struct EntryFormat: Sendable {
     /// Refuses what could not be read back.
     package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
-        let texts = [entry.name.domain, entry.name.key ?? "", entry.validator ?? ""]
-        let length = texts.reduce(0) { $0 + $1.utf8.count }
-        // A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
-        guard length * 6 + 1_024 <= Self.maximumHeader else { throw .entryTooLarge(bytes: length) }
+        let length = self.length(of: entry.name, entry.validator)
+        guard self.isHeaderLength(length) else { throw .entryTooLarge(bytes: length) }
         guard !self.hasLineBreak(entry.payload) else { throw .lineBreakInPayload }
         guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
             entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero,
             entry.staleWhileRevalidate ?? .zero >= .zero, entry.staleIfError ?? .zero >= .zero
         else { throw .timeOutOfRange }
     }
+
+    /// Whether an entry of that name can be written.
+    package static func canHold(_ name: MuxStoreKey) -> Bool { self.isHeaderLength(self.length(of: name, nil)) }
+
+    private static func length(of name: MuxStoreKey, _ validator: String?) -> Int {
+        name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
+    }
+
+    /// A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
+    private static func isHeaderLength(_ length: Int) -> Bool { length * 6 + 1_024 <= self.maximumHeader }
 
     private static func hasLineBreak(_ payload: Data) -> Bool {
         unsafe payload.withUnsafeBytes { buffer in
@@ -138,6 +146,15 @@ package struct EntryFormat: Sendable {
     package static func frame(_ line: ArraySlice<UInt8>) -> EntryFrame? {
         guard case .present(let rest)? = CheckedLine.open(line) else { return nil }
         return EntryFrame(rest)
+    }
+
+    /// Reads what the first line of an entry says, as an entry without a value; `nil` if the line is damaged or not there.
+    package func facts(in record: [UInt8]) -> MuxStoredEntry? {
+        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
+            frame.kind == .entry, frame.store == self.store,
+            let facts = EntryFacts(record, from: CheckedLine.restOffset + 1 + EntryFrame.count, to: end)
+        else { return nil }
+        return facts.entry(epoch: frame.epoch, payload: Data())
     }
 
     /// Reads an entry from its two lines; `nil` if any byte of them is not as it was written.

@@ -85,7 +85,7 @@ extension Journal {
                 epoch: location.epoch,
                 payloadCount: Int64(entry.payload.count)
             )
-            compacted.takeIn(frame, offset: compacted.end, count: location.count)
+            compacted.takeIn(frame, offset: compacted.end, count: location.count, isKnown: location.isKnown)
             compacted.end += location.count
             batch += record
             if batch.count >= Self.batchSize {

@@ -28,8 +28,7 @@ extension Journal {
     private static func places(_ index: JournalIndex, _ session: Session) -> [EntryDigest: JournalIndex.Location] {
         var places: [EntryDigest: JournalIndex.Location] = [:]
         for (digest, location) in index.locations where location.epoch >= session.content.epoch {
-            places[digest] = location
-            places[digest]?.lastUse = 0
+            places[digest] = .init(offset: location.offset, count: location.count, epoch: location.epoch)
         }
         return places
     }

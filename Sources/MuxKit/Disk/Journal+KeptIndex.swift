@@ -38,7 +38,8 @@ extension Journal {
 
     /// Takes over what the copy says, if it is one of this very journal; the rest of the journal is then still to be read.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
-        guard let content = try? self.indexFile.bytes() else { return }
+        // An entry takes less room in the index than in the journal.
+        guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
         segment.keptBytes = Int64(content.count)
         guard let kept = KeptIndex(content), self.isOf(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1

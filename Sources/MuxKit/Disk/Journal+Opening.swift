@@ -21,16 +21,24 @@ extension Journal {
     /// Brings everything up to date; under the lock.
     func refresh() throws(MuxStoreError) -> Present {
         let session = try self.openSession()
-        if let segment = self.segment {
-            let status = try self.fileSystem.status(at: self.layout.segment)
-            if let status, status.identity == segment.identity, status.size >= segment.end {
-                self.segment = nil
-                try self.readOn(segment, to: status.size, session)
-                self.segment = segment
-                return (session, segment)
-            }
+        let status = try self.fileSystem.status(at: self.layout.segment)
+        if let segment = self.segment, let status, status.identity == segment.identity, status.size >= segment.end {
+            self.segment = nil
+            try self.readOn(segment, to: status.size, session)
+            self.segment = segment
+            self.noteFilled()
+            return (session, segment)
         }
-        return (session, try self.openSegment(session))
+        let segment = try self.openSegment(session)
+        if let filledStore, filledStore != session.content.store || status == nil { self.statistics.losses += 1 }
+        self.noteFilled()
+        return (session, segment)
+    }
+
+    /// Remembers whether there are entries, to notice when they are gone.
+    func noteFilled() {
+        guard let session, let segment = self.segment else { return }
+        self.filledStore = segment.index.count > 0 ? session.content.store : nil
     }
 
     // MARK: - The session
@@ -89,6 +97,8 @@ extension Journal {
     private func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
         let session = Session(file: file, content: content)
         self.session = session
+        // What was there belongs to a session that has ended.
+        if content.epoch > self.lastEpoch { self.filledStore = nil }
         self.lastEpoch = max(self.lastEpoch, content.epoch)
         return session
     }

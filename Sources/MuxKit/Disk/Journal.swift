@@ -28,6 +28,12 @@ final class Journal {
     var segment: JournalSegment?
     /// The greatest session number seen: it does not fall even if somebody removes the folder.
     var lastEpoch: UInt64 = 0
+    /// The identity of the store that this process last knew to have entries; `nil` if there were none.
+    var filledStore: UInt64?
+    /// How long a call waits for a process that has the lock.
+    let lockPatience: Duration
+    /// A wait for the lock that no call waits for any more.
+    private var abandonedWait: LockWait?
 
     /// Attempts to lock a folder that is being removed and made again all the while.
     private static let lockAttempts = 8
@@ -36,11 +42,13 @@ final class Journal {
         root: String,
         byteLimit: Int64?,
         indexFloor: Int,
+        lockPatience: Duration,
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest
     ) {
         self.byteLimit = byteLimit
         self.indexFloor = indexFloor
+        self.lockPatience = lockPatience
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.digest = digest
@@ -101,32 +109,99 @@ final class Journal {
 
     // MARK: - Writing
 
-    func save(_ entries: [MuxStoredEntry], _ durability: MuxDurability) throws(MuxStoreError) {
-        for entry in entries { try EntryFormat.check(entry) }
-        guard !entries.isEmpty else { return }
+    /// - Returns: The entries that were not kept, and why.
+    func save(
+        _ entries: [MuxStoredEntry],
+        _ durability: MuxDurability
+    ) throws(MuxStoreError) -> [(name: MuxStoreKey, error: MuxStoreError)] {
+        var refused: [(name: MuxStoreKey, error: MuxStoreError)] = []
+        guard !entries.isEmpty else { return [] }
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
-        let present = self.arranged(entries.filter { $0.sessionEpoch >= session.content.epoch })
-        let records = JournalRecords(format)
-        for entry in present { try records.append(entry) }
+        let records = JournalRecords(EntryFormat(store: session.content.store, digest: self.digest))
+        let maximum = self.byteLimit.map { max(0, $0 - JournalSegment.overhead(of: 1)) } ?? .max
+        var written: [MuxStoredEntry] = []
+        var oversized: [MuxStoredEntry] = []
+        for (entry, digest) in self.arranged(entries, in: session, &refused) {
+            do throws(MuxStoreError) {
+                guard try !self.hasNewer(than: entry, digest, in: segment, session) else { throw .newerValue }
+                try records.append(entry, atMost: maximum)
+                written.append(entry)
+            } catch {
+                if error.concernsAll { throw error }
+                if case .entryTooLarge = error { oversized.append(entry) }
+                refused.append((entry.name, error))
+            }
+        }
+        let compactions = self.statistics.compactions
         let evicted = self.byteLimit.map { records.keepLast(within: $0) } ?? 0
         // What does not fit is not to be found in an older form either.
-        for entry in present.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
+        for entry in oversized + written.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
             try records.append(removal: .erase, of: entry.name, epoch: session.content.epoch)
         }
         try self.append(records, durability)
-        self.statistics.evicted += evicted
+        self.statistics.evicted += oversized.count + evicted
+        refused += written.prefix(evicted).map { ($0.name, .noRoom) }
+        // Rewriting the folder, to keep it within its limit, may have evicted more.
+        guard self.statistics.compactions != compactions else { return refused }
+        for entry in written.dropFirst(evicted) where self.segment?.index[self.digest(entry.name)] == nil {
+            refused.append((entry.name, .noRoom))
+        }
+        return refused
     }
 
-    /// The last of each name, those fetched last at the end: who comes first is the first to be evicted.
-    private func arranged(_ entries: [MuxStoredEntry]) -> [MuxStoredEntry] {
-        guard entries.count > 1 else { return entries }
-        var names: Set<MuxStoreKey> = []
-        names.reserveCapacity(entries.count)
-        let latest = entries.indices.reversed().filter { names.insert(entries[$0].name).inserted }
-        return latest.reversed().sorted { entries[$0].fetchedAt < entries[$1].fetchedAt }.map { entries[$0] }
+    /// The entries of the present session that can be written, the last of each name, those fetched last at the end: the first
+    /// ones are the first to be evicted.
+    private func arranged(
+        _ entries: [MuxStoredEntry],
+        in session: Session,
+        _ refused: inout [(name: MuxStoreKey, error: MuxStoreError)]
+    ) -> [(entry: MuxStoredEntry, digest: EntryDigest)] {
+        var arranged: [(entry: MuxStoredEntry, digest: EntryDigest)] = []
+        var numbers: [EntryDigest: Int] = [:]
+        arranged.reserveCapacity(entries.count)
+        numbers.reserveCapacity(entries.count)
+        for entry in entries where entry.sessionEpoch >= session.content.epoch {
+            do throws(MuxStoreError) {
+                try EntryFormat.check(entry)
+            } catch {
+                refused.append((entry.name, error))
+                continue
+            }
+            let digest = self.digest(entry.name)
+            guard let number = numbers[digest] else {
+                numbers[digest] = arranged.count
+                arranged.append((entry, digest))
+                continue
+            }
+            // The later one takes the place; under another name it leaves the earlier one none.
+            if arranged[number].entry.name != entry.name { refused.append((arranged[number].entry.name, .noRoom)) }
+            arranged[number].entry = entry
+        }
+        return arranged.sorted { $0.entry.fetchedAt < $1.entry.fetchedAt }
+    }
+
+    /// Whether another process has saved a newer value, which this process does not know yet; it does afterwards.
+    private func hasNewer(
+        than entry: MuxStoredEntry,
+        _ digest: EntryDigest,
+        in segment: JournalSegment,
+        _ session: Session
+    ) throws(MuxStoreError) -> Bool {
+        guard let location = segment.index[digest], !location.isKnown, location.epoch >= entry.sessionEpoch else {
+            return false
+        }
+        segment.index.touch(digest)
+        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        // Enough for most first lines.
+        for count in [1 << 10, Int64(EntryFormat.maximumHeader) + 1] {
+            let count = min(count, location.count)
+            let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count))
+            guard let found = format.facts(in: start) else { continue }
+            return found.name == entry.name && found.fetchedAt > entry.fetchedAt
+        }
+        return false
     }
 
     func remove(
@@ -134,6 +209,8 @@ final class Journal {
         _ names: [MuxStoreKey],
         _ durability: MuxDurability
     ) throws(MuxStoreError) {
+        // No entry can be there of a name that cannot be written.
+        let names = names.filter(EntryFormat.canHold)
         guard !names.isEmpty else { return }
         try self.lock()
         defer { self.unlock() }
@@ -159,7 +236,7 @@ final class Journal {
     func removeEverything() throws(MuxStoreError) {
         try self.lock()
         defer { self.unlock() }
-        self.segment = nil
+        (self.segment, self.filledStore) = (nil, nil)
         let trash = self.layout.trash(.random(in: .min ... .max))
         do {
             try self.fileSystem.move(self.layout.journal, to: trash)
@@ -191,10 +268,11 @@ final class Journal {
         segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
         for (frame, count) in records.frames {
-            segment.takeIn(frame, offset: segment.end, count: count)
+            segment.takeIn(frame, offset: segment.end, count: count, isKnown: true)
             segment.end += count
         }
         self.settle()
+        self.noteFilled()
     }
 
     /// What has to stand before the next record.
@@ -229,7 +307,7 @@ final class Journal {
     func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
             let file = try self.openLockFile()
-            try self.fileSystem.lock(file)
+            try self.take(file)
             // Somebody may have removed the folder and made it again: then this is not the lock that others take.
             do {
                 let status = try self.fileSystem.status(of: file)
@@ -242,6 +320,20 @@ final class Journal {
             (self.lockFile, self.session, self.segment) = (nil, nil, nil)
         }
         throw .fileSystem(.lock, code: POSIXFileSystem.staleFile)
+    }
+
+    /// Takes the lock of `file`, and waits for it for as long as patience lasts.
+    ///
+    /// While an earlier wait goes on, there is no other one: a process that was stopped with the lock costs one wait, not one
+    /// for each call.
+    private func take(_ file: OpenFile) throws(MuxStoreError) {
+        if let wait = self.abandonedWait, !wait.isOver { throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock) }
+        self.abandonedWait = nil
+        if try self.fileSystem.tryLock(file) { return }
+        let wait = LockWait(file, self.fileSystem)
+        if try wait.finish(within: self.lockPatience) { return }
+        self.abandonedWait = wait
+        throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock)
     }
 
     /// Lets others in; if even that fails, by closing the file.

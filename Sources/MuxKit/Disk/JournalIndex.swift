@@ -8,14 +8,25 @@ package struct JournalIndex: Sendable {
         /// The length of both lines with their line breaks.
         package var count: Int64
         package var epoch: UInt64
-        /// Grows with every use of any record.
-        package var lastUse: UInt64
+        /// ``lastUse``, and in the lowest bit ``isKnown``.
+        private var use: UInt64 = 0
 
-        package init(offset: Int64, count: Int64, epoch: UInt64, lastUse: UInt64 = 0) {
+        package init(offset: Int64, count: Int64, epoch: UInt64) {
             self.offset = offset
             self.count = count
             self.epoch = epoch
-            self.lastUse = lastUse
+        }
+
+        /// Grows with every use of any record.
+        package var lastUse: UInt64 {
+            get { self.use >> 1 }
+            set { self.use = newValue << 1 | self.use & 1 }
+        }
+
+        /// Whether this process wrote the record or has read it: what it saves then is meant to replace it.
+        package var isKnown: Bool {
+            get { self.use & 1 == 1 }
+            set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
         }
     }
 
@@ -57,10 +68,12 @@ package struct JournalIndex: Sendable {
     }
 
     /// Takes in a record that stands behind all that were taken in before.
-    package mutating func apply(_ frame: EntryFrame, offset: Int64, count: Int64) {
+    package mutating func apply(_ frame: EntryFrame, offset: Int64, count: Int64, isKnown: Bool = false) {
         switch frame.kind {
         case .entry:
-            self.insert(frame.digest, Location(offset: offset, count: count, epoch: frame.epoch))
+            var location = Location(offset: offset, count: count, epoch: frame.epoch)
+            location.isKnown = isKnown
+            self.insert(frame.digest, location)
         case .begin: break
         case .erase:
             self.remove(frame.digest)
@@ -105,11 +118,12 @@ package struct JournalIndex: Sendable {
         self.rows.append(Row(digest: digest, location: location))
     }
 
-    /// Notes that the record was used.
+    /// Notes that the record was used, and is known.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
         guard let hit = self.find(digest) else { return }
         self.rows[hit.number].location.lastUse = self.uses
+        self.rows[hit.number].location.isKnown = true
     }
 
     /// All live records, the least recently used first.

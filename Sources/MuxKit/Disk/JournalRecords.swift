@@ -8,10 +8,18 @@ final class JournalRecords {
 
     init(_ format: EntryFormat) { self.format = format }
 
-    func append(_ entry: MuxStoredEntry) throws(MuxStoreError) {
+    /// Appends an entry, or nothing if it cannot be written, or takes more than `maximum` bytes.
+    func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
         let start = self.bytes.count
-        let frame = try self.format.append(entry, to: &self.bytes)
-        self.frames.append((frame, Int64(self.bytes.count - start)))
+        do throws(MuxStoreError) {
+            let frame = try self.format.append(entry, to: &self.bytes)
+            let count = self.bytes.count - start
+            guard count <= maximum else { throw MuxStoreError.entryTooLarge(bytes: count) }
+            self.frames.append((frame, Int64(count)))
+        } catch {
+            self.bytes.removeLast(self.bytes.count - start)
+            throw error
+        }
     }
 
     func append(removal kind: EntryFrame.Kind, of name: MuxStoreKey, epoch: UInt64) throws(MuxStoreError) {

@@ -31,8 +31,14 @@ final class JournalSegment {
     var keptBytes: Int64 = 0
 
     /// Takes in a record that stands behind all others.
-    func takeIn(_ frame: EntryFrame, offset: Int64, count: Int64) {
-        self.index.apply(frame, offset: offset, count: count)
+    ///
+    /// - Parameters:
+    ///   - frame: What the record is.
+    ///   - offset: Where it begins.
+    ///   - count: Its length.
+    ///   - isKnown: Whether this process wrote it, or has read it.
+    func takeIn(_ frame: EntryFrame, offset: Int64, count: Int64, isKnown: Bool = false) {
+        self.index.apply(frame, offset: offset, count: count, isKnown: isKnown)
         self.lastOffset = offset
         self.unkept += 1
         if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }

@@ -12,7 +12,9 @@ public import Foundation
 /// records of a newer version of the library, which are left alone.
 ///
 /// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side by side. Several
-/// processes, such as an app and its extensions, may use one folder; the smallest of their limits holds.
+/// processes, such as an app and its extensions, may use one folder; the smallest of their limits holds. A process that was
+/// stopped while it had the folder's lock stops no other: a call waits a second for it, later ones fail at once until it
+/// goes on, and a failed load is a miss.
 ///
 /// **Cancellation.** A call that has begun is finished, whatever becomes of the caller's task.
 ///
@@ -20,7 +22,8 @@ public import Foundation
 /// readable by their owner alone, and no file is named after a key. Beside the entries, a large store keeps an index that
 /// it can do without: it is made again when it is missing or does not fit, and every entry is verified when it is loaded.
 ///
-/// **After a failure** nothing of the failed call counts as saved, and the next call starts afresh.
+/// **After a failure** nothing of the failed call counts as saved, other than what ``MuxPartialSaveError`` leaves out, and the
+/// next call starts afresh.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
     private let journal: Journal
@@ -62,6 +65,7 @@ public actor JournalStore: MuxStore {
         byteLimit: Int? = 100_000_000,
         indexFloor: Int = 512,
         watchesFolder: Bool = false,
+        lockPatience: Duration = .seconds(1),
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
     ) {
@@ -74,6 +78,7 @@ public actor JournalStore: MuxStore {
             root: root,
             byteLimit: byteLimit.map(Int64.init),
             indexFloor: max(1, indexFloor),
+            lockPatience: lockPatience,
             fileSystem: fileSystem,
             digest: digest
         )
@@ -134,11 +139,15 @@ public actor JournalStore: MuxStore {
     /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
     ///
     /// Of entries that do not fit into the limit together, those fetched last are kept; the others count as evicted, and
-    /// an older form of them is gone as well.
+    /// an older form of them is gone as well. An entry that another process saved since this one last looked at it stays if it
+    /// was fetched later. Entries of an earlier session are left out.
     ///
-    /// - Throws: ``MuxStoreError``; what was written of the entries is then taken back.
+    /// - Throws: ``MuxPartialSaveError`` if some entries were not kept, and all others were: ``MuxStoreError/noRoom``,
+    ///   ``MuxStoreError/newerValue``, or what is wrong with them. ``MuxStoreError`` if none was; what was written of them is
+    ///   then taken back.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
-        try self.journal.save(entries, durability)
+        let refused = try self.journal.save(entries, durability)
+        guard refused.isEmpty else { throw MuxPartialSaveError(refused.map { .init(name: $0.name, error: $0.error) }) }
     }
 
     /// Forgets the entries of those names; returns when that is as safe as `durability` says.

@@ -113,6 +113,11 @@ public struct MuxStoreStatistics: Sendable, Equatable {
     /// Entries that a ``SealedStore`` could not open; each was a miss.
     public var unopened = 0
 
+    /// Times that the store noticed that all it kept was gone, such as with a folder that was deleted underneath.
+    ///
+    /// A repository then saves again what it has in memory.
+    public var losses = 0
+
     /// Statistics of a store that has counted nothing yet.
     public init() {}
 }
@@ -122,6 +127,10 @@ public struct MuxStoreStatistics: Sendable, Equatable {
 /// The library calls the mutating members of one store one after another, in order, and ``load(_:)`` at any time, also
 /// while they run. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; a store of your own needs no more
 /// than these members.
+///
+/// **Calling back.** A member may call the repository that it is used by, or its multiplexers, in the task that it was called
+/// in. A sign-out takes place at once, unless one is under way. A save is refused, and a removal takes place in memory, with
+/// ``MuxError/calledFromStore`` in the report; the next save does what is left.
 ///
 /// **On disk.** A member that throws has changed nothing that a reader would take for a value it did not ask for:
 /// after a failed or interrupted ``save(_:durability:)`` a reader sees the old entry, the new one, or none.
@@ -160,12 +169,18 @@ public protocol MuxStore: Sendable {
 
     /// Keeps `entries`, each in place of the one of the same name; returns when they are as safe as `durability` says.
     ///
-    /// - Throws: What went wrong. None of the entries then counts as saved, though some may have been.
+    /// Entries of a session that has ended need not be kept; the caller looks at ``sessionEpoch()`` afterwards.
+    ///
+    /// - Throws: ``MuxPartialSaveError`` where all entries but some were kept, so that the others count as saved. Any other
+    ///   error says that none of them counts as saved, though some may have been; a repository then tries parts of them, to
+    ///   find the ones that fail, unless it is a ``MuxStoreError`` about the file system.
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws
 
     /// Forgets the entries of those names; returns when that is as safe as `durability` says.
     ///
-    /// - Throws: What went wrong; the entries may then still be there.
+    /// - Throws: What went wrong; the entries may then still be there. A repository tries again with the next save, each
+    ///   name by itself if need be. One for which this throws ``MuxStoreError/entryTooLarge(bytes:)`` is given up: no such entry
+    ///   can be there.
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws
 
     /// Forgets every entry of `domain`; returns when that is as safe as `durability` says.

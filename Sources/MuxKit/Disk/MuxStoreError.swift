@@ -19,6 +19,58 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 
     /// The folder belongs to a newer version of the library, which is not to lose its data.
     case newerFormat
+
+    /// The store is bounded, and newer entries of the same save took the room.
+    case noRoom
+
+    /// The store has a newer value of the entry, which another process saved.
+    case newerValue
+
+    /// Whether it can never become otherwise, because it is about the entry and not about the store.
+    var isPermanent: Bool {
+        switch self {
+        case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
+        case .fileSystem, .newerFormat, .noRoom, .newerValue: false
+        }
+    }
+
+    /// Whether it is about the store, so that other entries fail as well.
+    var concernsAll: Bool {
+        switch self {
+        case .fileSystem, .newerFormat: true
+        case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange, .noRoom, .newerValue: false
+        }
+    }
+}
+
+/// What ``MuxStore/save(_:durability:)`` throws when it kept all entries but some.
+///
+/// A store that saves entries one by one, or has a limit, throws it so that the others count as saved:
+///
+/// ```swift
+/// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
+///     var unsaved: [MuxSaveReport.Failure] = []
+///     for entry in entries {
+///         do { try await self.write(entry) } catch { unsaved.append(.init(name: entry.name, error: error)) }
+///     }
+///     if !unsaved.isEmpty { throw MuxPartialSaveError(unsaved) }
+/// }
+/// ```
+public struct MuxPartialSaveError: Error, Sendable {
+    /// The entries that were not kept, and why; all others of the call were.
+    public var failures: [MuxSaveReport.Failure]
+
+    /// Names what was not kept.
+    public init(_ failures: [MuxSaveReport.Failure]) { self.failures = failures }
+}
+
+extension MuxPartialSaveError: LocalizedError {
+    /// How many entries were not saved, and why the first one was not.
+    public var errorDescription: String? {
+        let count = self.failures.count
+        let first = self.failures.first.map { " " + $0.error.localizedDescription } ?? ""
+        return "\(count) \(count == 1 ? "entry was" : "entries were") not saved.\(first)"
+    }
 }
 
 extension MuxStoreError: LocalizedError {
@@ -31,6 +83,8 @@ extension MuxStoreError: LocalizedError {
         case .entryTooLarge(let bytes): "The entry to store is too large (\(bytes) bytes)."
         case .timeOutOfRange: "The entry to store has no usable date or time to live."
         case .newerFormat: "The store was written by a newer version of the library."
+        case .noRoom: "The entry was not kept, because newer ones fill the store up to its limit."
+        case .newerValue: "The store has a newer value, which another process saved."
         }
     }
 }

@@ -33,7 +33,7 @@ public struct SealedStore: MuxStore {
     ///
     /// - Parameters:
     ///   - base: Keeps the sealed entries; used by this store alone.
-    ///   - seal: Encrypts, with a key of its own; what it throws is thrown by the save.
+    ///   - seal: Encrypts, with a key of its own; an entry for which it throws is not saved, and the others are.
     ///   - open: Decrypts what `seal` returned, and throws if that was tampered with or sealed with another key.
     public init(
         _ base: some MuxStore,
@@ -75,10 +75,24 @@ public struct SealedStore: MuxStore {
 
     /// Seals and keeps `entries`, each in place of the one of the same name.
     ///
-    /// - Throws: What `seal` or the other store throws. If one entry cannot be sealed, none is saved.
+    /// - Throws: ``MuxPartialSaveError`` for those that cannot be sealed, or that the other store does not keep, while the
+    ///   others are; any other error of the other store if none was kept.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-        let sealed = await OffPool.map(entries) { entry in Result { try self.sealed(entry) } }
-        try await self.base.save(try sealed.map { try $0.get() }, durability: durability)
+        let results = await OffPool.map(entries) { entry in Result { try self.sealed(entry) } }
+        var sealed: [MuxStoredEntry] = []
+        var failures: [MuxSaveReport.Failure] = []
+        for (entry, result) in zip(entries, results) {
+            switch result {
+            case .success(let entry): sealed.append(entry)
+            case .failure(let error): failures.append(.init(name: entry.name, error: error))
+            }
+        }
+        do {
+            try await self.base.save(sealed, durability: durability)
+        } catch let partial as MuxPartialSaveError {
+            failures += partial.failures
+        }
+        if !failures.isEmpty { throw MuxPartialSaveError(failures) }
     }
 
     /// Forgets the entries of those names; returns when that is as safe as `durability` says.

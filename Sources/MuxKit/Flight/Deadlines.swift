@@ -19,6 +19,8 @@ package struct Deadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
     @usableFromInline var first = 0
+    /// What was forgotten, for ``takeForgotten()``: a key may be the last reference to an object of the caller's.
+    @usableFromInline var forgotten: [Deadline] = []
 
     /// Whether somebody sleeps until the first one.
     @usableFromInline var isWatched = false
@@ -50,9 +52,19 @@ package struct Deadlines<Key: Sendable>: Sendable {
     /// The first deadline of a flight that is still running; those of others before it are forgotten.
     @usableFromInline
     package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
-        self.deadlines = self.deadlines[self.first...].filter { isRunning($0.flight) }
+        let former = self.deadlines
+        self.deadlines = former[self.first...].filter { isRunning($0.flight) }
+        if self.deadlines.count < former.count { self.forgotten += former }
         self.first = 0
         return self.deadlines.first?.moment
+    }
+
+    /// Takes out what was forgotten, for the caller to let go of outside its lock.
+    @inlinable
+    package mutating func takeForgotten() -> any Sendable {
+        guard !self.forgotten.isEmpty else { return () }
+        defer { self.forgotten = [] }
+        return self.forgotten
     }
 
     /// Takes out the flights that are due.

@@ -1,11 +1,22 @@
 extension FlightEngine {
     // MARK: - Fencing
 
-    /// Changes the owner's state and fences off the flights of `key`; their callers wait on and get their outcome.
-    package func fence<R>(_ key: Key, _ change: (inout State) -> sending R) -> sending R {
+    /// Changes the owner's state and fences off the flights of `key`.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - error: What their callers get now, and the flights are cancelled; `nil` if they wait on and get their outcome.
+    ///   - change: Called under the lock.
+    /// - Returns: What `change` returned.
+    package func fence<R>(
+        _ key: Key,
+        answering error: (any Error)? = nil,
+        _ change: (inout State) -> sending R
+    ) -> sending R {
         let (result, action) = self.board.withLock { board in
-            (change(&board.state), board.withMachine(of: key) { $0.detachedByFence() })
+            (change(&board.state), board.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
         }
+        if let error { Self.wake(action.answer, with: .failure(error)) }
         self.cancel(action.cancel)
         return result
     }
@@ -20,14 +31,20 @@ extension FlightEngine {
         return hasChanged
     }
 
-    /// Changes the owner's state and fences off all flights; their callers wait on and get their outcome.
-    package func fenceAll<R>(_ change: (inout State) -> sending R) -> sending R {
-        let (result, flights) = self.board.withLock { board in
+    /// Changes the owner's state and fences off all flights; see ``fence(_:answering:_:)``.
+    package func fenceAll<R>(
+        answering error: (any Error)? = nil,
+        _ change: (inout State) -> sending R
+    ) -> sending R {
+        let (result, actions) = self.board.withLock { board in
             let result = change(&board.state)
-            let actions = board.keysInFlight.map { key in board.withMachine(of: key) { $0.detachedByFence() } }
-            return (result, actions.flatMap(\.cancel))
+            let actions = board.keysInFlight.map { key in
+                board.withMachine(of: key) { $0.fenced(dismissing: error != nil) }
+            }
+            return (result, actions)
         }
-        self.cancel(flights)
+        if let error { Self.wake(actions.flatMap(\.answer), with: .failure(error)) }
+        self.cancel(actions.flatMap(\.cancel))
         return result
     }
 

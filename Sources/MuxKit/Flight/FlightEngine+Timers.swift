@@ -74,11 +74,13 @@ extension FlightEngine {
     @inlinable
     func watchDeadlines() {
         guard self.options.deadline != nil else { return }
-        let isFirst = self.board.withLock { board -> Bool in
-            guard !board.deadlines.isWatched, !board.deadlines.isEmpty else { return false }
+        let (isFirst, forgotten) = self.board.withLock { board -> (Bool, any Sendable) in
+            let forgotten = board.deadlines.takeForgotten()
+            guard !board.deadlines.isWatched, !board.deadlines.isEmpty else { return (false, forgotten) }
             board.deadlines.isWatched = true
-            return true
+            return (true, forgotten)
         }
+        withExtendedLifetime(forgotten) {}  // let go of outside the lock
         if isFirst { self.beginWatch() }
     }
 
@@ -96,14 +98,14 @@ extension FlightEngine {
 
     /// The deadline to sleep for; `nil` if there is none, and then nobody watches any more.
     private func nextDeadline() -> Moment? {
-        self.board.withLock { board in
+        let (next, forgotten) = self.board.withLock { board in
             let running = board.running
-            guard let next = board.deadlines.next(where: { running[$0] != nil }) else {
-                board.deadlines.isWatched = false
-                return nil
-            }
-            return next
+            let next = board.deadlines.next { running[$0] != nil }
+            if next == nil { board.deadlines.isWatched = false }
+            return (next, board.deadlines.takeForgotten())
         }
+        withExtendedLifetime(forgotten) {}  // let go of outside the lock
+        return next
     }
 
     private func deadlinesPassed(at now: Moment) {

@@ -298,6 +298,11 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return FenceAction()
     }
 
+    /// See ``detachedByFence()`` and ``dismissedByFence()``.
+    package mutating func fenced(dismissing: Bool) -> FenceAction {
+        dismissing ? self.dismissedByFence() : self.detachedByFence()
+    }
+
     /// From now on no flight that began before may have its outcome kept, and its callers do not wait for it any longer.
     package mutating func dismissedByFence() -> FenceAction {
         var action = FenceAction()

@@ -124,8 +124,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let cost = max(0, cost)
         let isBeyondBound = self.maximumCount == 0 || cost > self.maximumCost ?? .max
         if isBeyondBound, mayGo(element) {
+            evicted(place.hit.map { self.keys[$0.number] } ?? key, element)
             self.remove(at: place)
-            evicted(key, element)
             return
         }
         if let number = place.hit?.number {

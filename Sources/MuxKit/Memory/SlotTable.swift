@@ -93,11 +93,20 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         // Marks first: an eviction that follows may leave one of its own, on this key too.
         let isAbsent = slot.entry == nil
         let isRemovalPending = isAbsent && slot.isRemovalPending
-        self.setMarks(isRefreshed: isAbsent && slot.isRefreshed, isRemovalPending: isRemovalPending, of: key)
-        if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key) }
+        // Keys and errors may be the last references to objects of the caller's, whose deinit may call us.
+        func released(_ key: Key) { evicted(key, Slot()) }
+        self.setMarks(
+            isRefreshed: isAbsent && slot.isRefreshed,
+            isRemovalPending: isRemovalPending,
+            of: key,
+            released: released
+        )
+        if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key, released: released) }
+        if let trouble = former?.trouble, trouble !== slot.trouble { evicted(key, Slot(trouble)) }
         let failure = isAbsent ? slot.trouble : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
+            if let number = place.hit?.number { released(self.table.keys[number]) }
             self.table.remove(at: place)
             return result
         }
@@ -106,7 +115,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let keep = { (key: Key, packed: PackedSlot<Value>) in lost.append((key, packed)) }
         self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
         for (key, packed) in lost {
-            self.leaveMarks(of: packed, on: key)
+            self.leaveMarks(of: packed, on: key, released: released)
             evicted(key, Slot(packed, since: self.lastRefresh))
         }
         return result
@@ -177,11 +186,14 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package mutating func removeClean(
         before place: Int?,
         atMost count: Int,
+        where isUnwanted: (Slot<Value>) -> Bool,
         removed: (Key, Slot<Value>) -> Void
     ) -> Int? {
         self.table.removeAll(before: place, atMost: count) { key, packed in
             guard !packed.isDirty, !packed.isRemovalPending else { return false }
-            removed(key, Slot(packed))
+            let slot = Slot(packed, since: self.lastRefresh)
+            guard isUnwanted(slot) else { return false }
+            removed(key, slot)
             return true
         }
     }
@@ -212,36 +224,56 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     ) {
         let place = self.failures.place(of: key)
         guard let failure else {
+            if let number = place.hit?.number { evicted(self.failures.keys[number], Slot()) }
             self.failures.remove(at: place)
             return
         }
         var lost: [(Key, Slot<Value>.Trouble)] = []
         self.failures.put(failure, of: key, at: place, mayGo: { _ in true }, evicted: { lost.append(($0, $1)) })
-        for (key, failure) in lost {
-            evicted(key, Slot(entry: nil, isRefreshed: false, trouble: failure, isRemovalPending: false))
-        }
+        for (key, failure) in lost { evicted(key, Slot(failure)) }
     }
 
     // MARK: - What the disk has yet to hear of
 
     @usableFromInline
-    mutating func setUnsaved(_ isUnsaved: Bool, _ key: Key) {
+    mutating func setUnsaved(_ isUnsaved: Bool, _ key: Key, released: (Key) -> Void) {
         // Where there is no disk, an absent entry cannot come back, and there is nothing to remember.
-        if isUnsaved, self.isPersistent { self.unsaved.insert((), of: key) } else { self.unsaved.remove(key) }
+        guard self.isPersistent else { return }
+        let place = self.unsaved.place(of: key)
+        if isUnsaved {
+            self.unsaved.put((), of: key, at: place, mayGo: { _ in false }, evicted: { _, _ in })
+        } else if let number = place.hit?.number {
+            released(self.unsaved.keys[number])
+            self.unsaved.remove(at: place)
+        }
     }
 
     @inlinable
-    mutating func setMarks(isRefreshed: Bool, isRemovalPending: Bool, of key: Key) {
+    mutating func setMarks(isRefreshed: Bool, isRemovalPending: Bool, of key: Key, released: (Key) -> Void) {
         guard self.isPersistent else { return }
-        if isRefreshed { self.refreshes.insert(key) } else if !self.refreshes.isEmpty { self.refreshes.remove(key) }
-        if isRemovalPending { self.removals.insert(key) } else if !self.removals.isEmpty { self.removals.remove(key) }
+        Self.set(isRefreshed, key, in: &self.refreshes, released: released)
+        Self.set(isRemovalPending, key, in: &self.removals, released: released)
+    }
+
+    @inlinable
+    static func set(_ isMember: Bool, _ key: Key, in keys: inout Set<Key>, released: (Key) -> Void) {
+        if isMember {
+            keys.insert(key)
+        } else if !keys.isEmpty, let former = keys.remove(key) {
+            released(former)
+        }
     }
 
     /// What the disk has of an entry that left memory unsaved is out of date, and what was cleared there is still cleared.
     @usableFromInline
-    mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key) {
-        self.setMarks(isRefreshed: packed.isDirty, isRemovalPending: packed.isRemovalPending, of: key)
-        self.setUnsaved(packed.isDirty || packed.isRemovalPending, key)
+    mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
+        self.setMarks(
+            isRefreshed: packed.isDirty,
+            isRemovalPending: packed.isRemovalPending,
+            of: key,
+            released: released
+        )
+        self.setUnsaved(packed.isDirty || packed.isRemovalPending, key, released: released)
     }
 
     @inlinable

@@ -132,11 +132,16 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Forgets the value, in memory and on disk; the next request fetches, and throws if that fails.
     ///
+    /// Requests that wait get what their fetch brings, which is not kept. If the value belongs to someone who must not be
+    /// served any more, such as a user that signs out, end them: then no one gets a value whose fetch began before
+    /// this returned.
+    ///
+    /// - Parameter endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetch is cancelled.
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear() async -> MuxClearReport {
-        await self.core.clear(.sole)
+    public func clear(endingRequests: Bool = false) async -> MuxClearReport {
+        await self.core.clear(.sole, endsRequests: endingRequests)
     }
 
     /// Forgets the value, in memory only; what is not on disk yet and has to go there stays.

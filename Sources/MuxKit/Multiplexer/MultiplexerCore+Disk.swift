@@ -139,23 +139,32 @@ extension MultiplexerCore {
     // MARK: - Clearing
 
     /// Forgets the entry of `key`, in memory and on disk.
-    func clear(_ key: Key) async -> MuxClearReport {
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - endsRequests: Whether those who wait get ``MuxError/cleared`` instead of what their fetch brings.
+    /// - Returns: What could not be removed.
+    func clear(_ key: Key, endsRequests: Bool) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
-            self.forget(key, alsoOnDisk: false)
+            self.forget(key, alsoOnDisk: false, endsRequests: endsRequests)
             return MuxClearReport()
         }
         let name = self.persistence?.name(of: key)
-        return await self.repository.inLane {
-            if let name { self.repository.tellOthers(.entries(domain: name.domain, keys: [name.key]), but: self) }
-            self.forget(key, alsoOnDisk: true)
-            return await self.remove([key])
+        return await self.repository.clearing {
+            if let name {
+                let cleared = ClearedEntries(domain: name.domain, keys: [name.key], endsRequests: endsRequests)
+                self.repository.tellOthers(cleared, but: self)
+            }
+            self.forget(key, alsoOnDisk: true, endsRequests: endsRequests)
+        } onDisk: {
+            await self.remove([key])
         }
     }
 
     /// Forgets the entry of `key` in memory.
-    private func forget(_ key: Key, alsoOnDisk: Bool) {
-        let former = self.engine.fence(key) { state in
+    func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
+        let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
@@ -165,44 +174,53 @@ extension MultiplexerCore {
     }
 
     /// Tells the disk to forget the entries of `keys`; in the lane.
-    private func remove(_ keys: [Key]) async -> MuxClearReport {
+    func remove(_ keys: [Key]) async -> MuxClearReport {
         guard let persistence else { return MuxClearReport() }
         do {
-            try await self.repository.remove(keys.map(persistence.name(of:)))
-            self.inPortions(keys) { state, key in
+            let failures = try await self.repository.remove(keys.map(persistence.name(of:)))
+            let owed = Set(failures.lazy.filter { !$0.isFinal }.map(\.name))
+            let removed = owed.isEmpty ? keys : keys.filter { !owed.contains(persistence.name(of: $0)) }
+            self.inPortions(removed) { state, key in
                 state.withSlot(of: key) { $0.removedFromDisk() }
-                state.newerOnDisk.remove(key)
+                state.release(state.newerOnDisk.remove(key))
             }
-            return MuxClearReport()
+            return MuxClearReport(failures: failures.map(\.error))
         } catch {
             return MuxClearReport(failures: [error])
         }
     }
 
     /// Forgets every entry, in memory and on disk.
-    func clearAll() async -> MuxClearReport {
+    ///
+    /// - Parameter endsRequests: See ``clear(_:endsRequests:)``.
+    /// - Returns: What could not be removed.
+    func clearAll(endsRequests: Bool) async -> MuxClearReport {
+        let error = endsRequests ? MuxError.cleared : nil
         guard self.persistence != nil else {
-            _ = self.engine.fenceAll { $0.slots.removeAll() }
+            _ = self.engine.fenceAll(answering: error) { $0.slots.removeAll() }
             self.watchers.changedAll()
             return MuxClearReport()
         }
-        return await self.repository.inLane {
-            if let domain = self.persistence?.domain { self.repository.tellOthers(.domain(domain), but: self) }
-            _ = self.engine.fenceAll { state in
+        return await self.repository.clearing {
+            if let domain = self.persistence?.domain {
+                self.repository.tellOthers(ClearedEntries(domain: domain, endsRequests: endsRequests), but: self)
+            }
+            _ = self.engine.fenceAll(answering: error) { state in
                 state.isDomainRemovalPending = true
                 state.clears &+= 1
                 return state.slots.removeAll()
             }
             self.watchers.changedAll()
-            return await self.removeDomain()
+        } onDisk: {
+            await self.removeDomain()
         }
     }
 
     /// Tells the disk to forget the domain; in the lane.
-    private func removeDomain() async -> MuxClearReport {
+    func removeDomain() async -> MuxClearReport {
         guard let persistence else { return MuxClearReport() }
         do {
-            try await self.repository.removeAll(domain: persistence.domain)
+            let failure = try await self.repository.removeAll(domain: persistence.domain)
             // What was saved since the first try has gone with the rest.
             let saved = self.engine.withState { state in
                 defer { state.savedDuringRemoval = [] }
@@ -216,250 +234,9 @@ extension MultiplexerCore {
                 return state.newerOnDisk
             }
             withExtendedLifetime(former) {}
-            return MuxClearReport()
+            return MuxClearReport(failures: failure.map { [$0] } ?? [])
         } catch {
             return MuxClearReport(failures: [error])
         }
-    }
-}
-
-extension MultiplexerCore: SessionParticipant {
-    // MARK: - Sign-out
-
-    package var domain: String? { self.persistence?.domain }
-
-    package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
-
-    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
-            let former = (state.newerOnDisk, state.unseenOnDisk, state.savedDuringRemoval)
-            state.session &+= 1
-            state.diskRefresh = DiskRefresh()
-            state.isDomainRemovalPending = false
-            state.newerOnDisk = []
-            state.unseenOnDisk = []
-            state.savedDuringRemoval = []
-            state.lostCount = 0
-            return (.failure(MuxError.sessionEnded), (state.slots.removeAll(), former))
-        }
-        withExtendedLifetime(former) {}
-        return {
-            farewell()
-            self.watchers.changedAll()
-            if isTold { self.tell(.sessionEnded) }
-        }
-    }
-
-    package func signOutCompleted() {
-        let former = self.engine.fenceAll { state in
-            state.clears &+= 1
-            return state.slots.removeAll()
-        }
-        withExtendedLifetime(former) {}
-        self.watchers.changedAll()
-    }
-
-    // MARK: - Others with the same name
-
-    package func cleared(_ cleared: ClearedEntries) {
-        guard let persistence else { return }
-        switch cleared {
-        case .domain(let domain):
-            guard domain == persistence.domain else { return }
-            _ = self.engine.fenceAll { state in
-                state.clears &+= 1
-                return state.slots.removeAll()
-            }
-            self.watchers.changedAll()
-        case .entries(let domain, let keys):
-            guard domain == persistence.domain else { return }
-            let gone = Set(keys)
-            var concerned = Set(self.engine.keysInFlight.filter { gone.contains(persistence.text($0)) })
-            var place: Int?
-            repeat {
-                let (known, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
-                concerned.formUnion(known.filter { gone.contains(persistence.text($0)) })
-                place = next
-            } while place != nil
-            for key in concerned { self.forget(key, alsoOnDisk: false) }
-        }
-    }
-
-    // MARK: - Saving
-
-    package func unsaved() -> UnsavedEntries {
-        guard let persistence else { return UnsavedEntries() }
-        let now = self.repository.time.now
-        let wallTime = self.repository.wallTime()
-        let unsaved = self.collect()
-        var entries = UnsavedEntries()
-        entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
-            let fetchedAt = wallTime.addingTimeInterval(-now.duration(since: entry.fetchedAt).secondsValue)
-            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
-        }
-        entries.unseen = unsaved.unseen.map(persistence.name(of:))
-        entries.unchanged = max(0, self.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
-        return entries
-    }
-
-    /// What the disk has yet to hear of.
-    private struct Unsaved {
-        var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
-        /// How many entries are dirty, those in ``unseen`` included.
-        var dirtyCount = 0
-        /// Those that may not be written yet.
-        var unseen: [Key] = []
-        var removals: [Key] = []
-        var refreshes: [Key] = []
-    }
-
-    /// Goes through what changed, a few at a time.
-    private func collect() -> Unsaved {
-        var unsaved = Unsaved()
-        var seen: Set<Key> = []
-        var place: Int?
-        repeat {
-            let (slots, next) = self.engine.withState { state in
-                let (keys, next) = state.slots.unsavedKeys(before: place, atMost: Self.portion)
-                let slots = keys.compactMap { key in
-                    state.slots.slot(of: key).map { (key, $0, isSeen: !state.unseenOnDisk.contains(key)) }
-                }
-                return (slots, next)
-            }
-            for (key, slot, isSeen) in slots where seen.insert(key).inserted {
-                if slot.isRemovalPending { unsaved.removals.append(key) }
-                if slot.isRefreshOwed { unsaved.refreshes.append(key) }
-                guard let entry = slot.entry, entry.isDirty else { continue }
-                unsaved.dirtyCount += 1
-                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) } else { unsaved.unseen.append(key) }
-            }
-            place = next
-        } while place != nil
-        return unsaved
-    }
-
-    private func unsaved(
-        _ entry: Slot<Value>.Entry,
-        _ key: Key,
-        isRefreshed: Bool,
-        fetchedAt: Date,
-        _ persistence: Persistence<Key, Value>
-    ) -> UnsavedEntry {
-        let name = persistence.name(of: key)
-        let (schemaVersion, staleIfError) = (self.policy.schemaVersion, self.policy.staleIfError)
-        return UnsavedEntry(
-            name: name,
-            fetchedAt: entry.fetchedAt,
-            encode: { sessionEpoch in
-                let stored = MuxStoredEntry(
-                    name: name,
-                    schemaVersion: schemaVersion,
-                    sessionEpoch: sessionEpoch,
-                    fetchedAt: fetchedAt,
-                    timeToLive: max(entry.timeToLive, .zero),
-                    validator: entry.validator,
-                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
-                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
-                    payload: try persistence.encode(entry.value)
-                )
-                // What a refresh made stale is stale after a relaunch, too.
-                return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
-            },
-            isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
-            markSaved: {
-                self.engine.withState { state in
-                    guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
-                    state.cannotWrite = false
-                    if state.isDomainRemovalPending { state.savedDuringRemoval.insert(key) }
-                }
-                self.letGoOfEvicted()
-            },
-            markFailed: {
-                self.engine.withState { state in
-                    guard state.slots.slot(of: key) != nil else { return }
-                    state.withSlot(of: key) { $0.notSaved(entry) }
-                }
-                self.letGoOfEvicted()
-            }
-        )
-    }
-
-    package func takeLosses() -> Int { self.engine.withState { $0.takeLosses() } }
-
-    // MARK: - What comes before a save
-
-    package func makeGood() async -> [any Error] {
-        guard let persistence else { return [] }
-        let unsaved = self.collect()
-        var failures: [any Error] = []
-        if self.engine.withState({ $0.isDomainRemovalPending }) {
-            failures += await self.removeDomain().failures
-        } else if !unsaved.removals.isEmpty {
-            failures += await self.remove(unsaved.removals).failures
-        }
-        // While everything that was cleared may still be there, nothing of it is to be looked at.
-        guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return failures }
-        do {
-            try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
-            try await self.saveRefreshes(unsaved.refreshes, persistence)
-        } catch {
-            failures.append(error)
-        }
-        do {
-            try await self.lookForNewer(persistence)
-        } catch {
-            failures.append(error)
-        }
-        return failures
-    }
-
-    /// Tells the disk when everything was refreshed last.
-    ///
-    /// With every save, so that a store which gives up what was not used for long does not give up this.
-    private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws {
-        let refresh = self.engine.withState { $0.diskRefresh }
-        guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
-        // Another process may have refreshed later.
-        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName, isInLane: true))
-        let latest = max(date, known ?? date)
-        let epoch = try await self.repository.settledEpoch()
-        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName, epoch)])
-        self.engine.withState { $0.diskRefresh.saved(latest) }
-    }
-
-    /// Has the disk take for stale what was refreshed and is not in memory.
-    private func saveRefreshes(_ keys: [Key], _ persistence: Persistence<Key, Value>) async throws {
-        var rest = keys[...]
-        while !rest.isEmpty {
-            let portion = Array(rest.prefix(Self.portion))
-            var entries: [MuxStoredEntry] = []
-            for key in portion {
-                let found = try await self.repository.load(persistence.name(of: key), isInLane: true)
-                guard let stored = found else { continue }
-                if !stored.isRefreshed { entries.append(stored.refreshed(staleIfError: self.policy.staleIfError)) }
-            }
-            if !entries.isEmpty { try await self.repository.write(entries) }
-            self.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
-            rest = rest.dropFirst(Self.portion)
-        }
-    }
-
-    /// Looks at what the disk has of values that were stored by hand: what a later version of the program wrote is to stay.
-    private func lookForNewer(_ persistence: Persistence<Key, Value>) async throws {
-        let unseen = self.engine.withState { $0.unseenOnDisk }
-        guard !unseen.isEmpty else { return }
-        let latest = self.policy.schemaVersion
-        var newer: [Key] = []
-        for key in unseen {
-            let found = try await self.repository.load(persistence.name(of: key), isInLane: true)
-            guard let stored = found else { continue }
-            if stored.schemaVersion > latest { newer.append(key) }
-        }
-        self.inPortions(newer) { state, key in
-            state.newerOnDisk.insert(key)
-            state.withSlot(of: key) { $0.isNotToBeSaved() }
-        }
-        self.inPortions(Array(unseen)) { state, key in state.unseenOnDisk.remove(key) }
     }
 }

@@ -100,6 +100,7 @@ extension MultiplexerCore {
         var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
+            state.sweep(at: entry.fetchedAt, self.usualLimits)
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }

@@ -40,6 +40,8 @@ extension MultiplexerCore {
         @usableFromInline var clears: UInt64 = 0
         /// What had to make room, to be told of and let go of outside the lock.
         @usableFromInline var evicted: [(Key, Slot<Value>)] = []
+        /// Where ``sweep(at:_:)`` goes on.
+        var sweepPlace: Int?
         /// Whether entries are being written so that they may go.
         @usableFromInline var isWritingBack = false
         /// How many entries there have to be before that is tried again, after it did not help.
@@ -73,6 +75,25 @@ extension MultiplexerCore {
                 self.evicted += evicted
             }
             return result
+        }
+
+        /// Looks at two entries, and forgets those that have been of no use for long; ``MultiplexerCore/letGoOfEvicted()`` has
+        /// to follow, outside the lock.
+        @usableFromInline
+        mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
+            var useless: [(Key, Slot<Value>)] = []
+            self.sweepPlace = self.slots.removeClean(before: self.sweepPlace, atMost: 2) {
+                $0.isBeyondUse(at: now, limits)
+            } removed: {
+                useless.append(($0, $1))
+            }
+            self.statistics.evictions += useless.count
+            if !useless.isEmpty { self.evicted += useless }
+        }
+
+        /// Lets go of `key`, which is in no table any more, outside the lock.
+        mutating func release(_ key: Key?) {
+            if let key { self.evicted.append((key, Slot())) }
         }
 
         /// Where many absent entries are marked as refreshed, lets one date stand for all the marks.
@@ -165,7 +186,11 @@ extension MultiplexerCore {
         repeat {
             let (gone, next) = self.engine.withState { state in
                 var gone: [(Key, Slot<Value>)] = []
-                let next = state.slots.removeClean(before: place, atMost: Self.portion) { gone.append(($0, $1)) }
+                let next = state.slots.removeClean(before: place, atMost: Self.portion) { _ in
+                    true
+                } removed: {
+                    gone.append(($0, $1))
+                }
                 return (gone, next)
             }
             withExtendedLifetime(gone) {}
@@ -215,15 +240,17 @@ extension MultiplexerCore {
     /// Saves, so that what is on disk then may go.
     @usableFromInline
     func writeBack() {
-        self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
-            guard let self else { return }
-            let report = await repository.save([self])
-            self.engine.withState { state in
-                state.wroteBack(report.saved, failed: report.failed.count)
-                state.lostCount += report.letGo  // for a report that somebody reads
+        ReentrantLane.outside {
+            _ = self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
+                guard let self else { return }
+                let report = await repository.save([self])
+                self.engine.withState { state in
+                    state.wroteBack(report.saved, failed: report.failed.count)
+                    state.lostCount += report.letGo  // for a report that somebody reads
+                }
+                if report.saved == 0, !report.failed.isEmpty { self.letGoOfUnsaved() }
+                self.letGoOfEvicted()
             }
-            if report.saved == 0, !report.failed.isEmpty { self.letGoOfUnsaved() }
-            self.letGoOfEvicted()
         }
     }
 }

@@ -169,21 +169,29 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Forgets the value of `key`, in memory and on disk; the next request fetches, and throws if that fails.
     ///
-    /// - Parameter key: Any key.
+    /// Requests that wait get what their fetch brings, which is not kept. If the value belongs to someone who must not be
+    /// served any more, such as one user of a server that signs out, end them: then no one gets a value whose fetch began before
+    /// this returned.
+    ///
+    /// - Parameters:
+    ///   - key: Any key.
+    ///   - endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetch is cancelled.
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear(key: Key) async -> MuxClearReport {
-        await self.core.clear(ExactKey(key))
+    public func clear(key: Key, endingRequests: Bool = false) async -> MuxClearReport {
+        await self.core.clear(ExactKey(key), endsRequests: endingRequests)
     }
 
     /// Forgets all values, in memory and on disk, also those that are on disk only.
     ///
+    /// - Parameter endingRequests: Whether requests that wait throw ``MuxError/cleared`` at once, and their fetches are
+    ///   cancelled; otherwise they get what their fetch brings, which is not kept.
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear() async -> MuxClearReport {
-        await self.core.clearAll()
+    public func clear(endingRequests: Bool = false) async -> MuxClearReport {
+        await self.core.clearAll(endsRequests: endingRequests)
     }
 
     /// Forgets all values, in memory only; what is not on disk yet and has to go there stays.

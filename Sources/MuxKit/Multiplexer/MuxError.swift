@@ -17,6 +17,9 @@ public import Foundation
     /// ended after ``MuxPolicy/fetchTimeout``.
     case wouldDeadlock
 
+    /// The entry was cleared while the caller waited, and whoever cleared it wanted that no one gets a value from before.
+    case cleared
+
     /// Neither memory nor disk has a value, and the request asked for no more; see ``RequestOptions/cacheOnly``.
     case notCached
 
@@ -37,6 +40,10 @@ public import Foundation
 
     /// The key is not equal to itself, as a floating-point not-a-number is, so nothing could be found under it.
     case unusableKey
+
+    /// The call came from a member of a store that the repository uses, also of a token store, inside an operation that it
+    /// would have to wait for.
+    case calledFromStore
 }
 
 extension MuxError: LocalizedError {
@@ -46,6 +53,7 @@ extension MuxError: LocalizedError {
         case .sessionEnded: "The session ended before the value arrived."
         case .timedOut(let time): "The value did not arrive within \(time)."
         case .wouldDeadlock: "The fetch waits for itself."
+        case .cleared: "The value was cleared before it arrived."
         case .notCached: "There is no value in the cache."
         case .notFound: "There is no value for this key."
         case .tooManySessions: "The store has no number left for another session."
@@ -53,6 +61,7 @@ extension MuxError: LocalizedError {
             "The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach both."
         case .sharedRepositoryInUse: "The shared repository was set up or used before."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
+        case .calledFromStore: "A store called the repository while the repository was waiting for the store."
         }
     }
 }

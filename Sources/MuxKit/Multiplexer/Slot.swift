@@ -96,6 +96,12 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshOwed = isRefreshOwed
     }
 
+    /// What remains of a slot: a failure that is remembered.
+    @inlinable
+    init(_ trouble: Trouble) {
+        self.init(entry: nil, isRefreshed: false, trouble: trouble, isRemovalPending: false)
+    }
+
     /// Whether a save has something to do for the slot.
     @inlinable
     package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isRefreshOwed }
@@ -120,6 +126,19 @@ package struct Slot<Value: Sendable>: Sendable {
             isFailureRemembered: self.failure(at: now) != nil
         )
         return .of(facts, limits)
+    }
+
+    /// Whether the entry has been of no use for so long that it need not take room: it is past every limit up to which a stale
+    /// one answers, and the server could not say that it still holds.
+    package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
+        guard let entry, entry.validator == nil else { return false }
+        let use = max(
+            entry.stale.ifError ?? limits.staleIfError,
+            entry.stale.whileRevalidate ?? limits.staleWhileRevalidate
+        )
+        // As long again as it was fresh, for those who ask for a value however old it is.
+        let grace = max(entry.timeToLive, .seconds(60))
+        return now.duration(since: entry.fetchedAt) >= .sum(.sum(max(entry.timeToLive, .zero), max(use, .zero)), grace)
     }
 
     /// The failure that is remembered; `nil` if there is none.
@@ -268,11 +287,11 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// The disk has what `entry` says, refreshed or not, in place of all that it had before.
     package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
+        // One that was cleared or replaced meanwhile says nothing about a removal that is owed.
+        guard self.entry?.revision == entry.revision else { return }
         self.isRemovalPending = false
         // One that was renewed meanwhile has another time.
-        guard self.entry?.revision == entry.revision, self.entry?.fetchedAt == entry.fetchedAt,
-            self.isRefreshed == asRefreshed
-        else { return }
+        guard self.entry?.fetchedAt == entry.fetchedAt, self.isRefreshed == asRefreshed else { return }
         self.entry?.isDirty = false
         self.entry?.isExpendable = false
     }
@@ -293,6 +312,22 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func isNotToBeSaved() {
         self.entry?.isDirty = false
         self.entry?.isPersistent = false
+    }
+
+    /// The disk has a newer value than `entry`, which another process saved: that one is read when it is asked for.
+    ///
+    /// - Returns: The entry, for the caller to let go of outside its lock; `nil` if there is another one by now.
+    package mutating func superseded(_ entry: Entry) -> Entry? {
+        guard let former = self.entry, former.revision == entry.revision, former.fetchedAt == entry.fetchedAt else {
+            return nil
+        }
+        self.entry = nil
+        self.trouble = nil
+        // Whether the newer value is from before a refresh cannot be told: so it counts.
+        self.isRefreshOwed = self.isRefreshed
+        // The newer value stands in place of what was cleared.
+        self.isRemovalPending = false
+        return former
     }
 }
 

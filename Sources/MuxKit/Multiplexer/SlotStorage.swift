@@ -20,7 +20,8 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Changes the slot of `key`, which is vacant if it was never used; a vacant one takes no room afterwards.
     ///
-    /// `evicted` receives the slots that had to make room, to be let go of outside the lock of whoever calls this.
+    /// `evicted` receives the slots that had to make room, and what remains of others, to be let go of outside the lock of
+    /// whoever calls this.
     mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
@@ -60,9 +61,15 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Parameters:
     ///   - place: Where the last call stopped; `nil` to begin.
     ///   - count: How many entries to look at, at most.
+    ///   - isUnwanted: Which of them to forget.
     ///   - removed: Receives what is forgotten, to be let go of outside the lock.
     /// - Returns: Where to go on; `nil` at the end.
-    mutating func removeClean(before place: Int?, atMost count: Int, removed: (Key, Slot<Value>) -> Void) -> Int?
+    mutating func removeClean(
+        before place: Int?,
+        atMost count: Int,
+        where isUnwanted: (Slot<Value>) -> Bool,
+        removed: (Key, Slot<Value>) -> Void
+    ) -> Int?
 
     /// Whether there are more entries than there may be, because some may not go before they are on disk.
     var isOverBound: Bool { get }
@@ -127,7 +134,12 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         of key: SoleKey,
         evicted: (SoleKey, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
-    ) -> R { body(&self.slot) }
+    ) -> R {
+        let former = self.slot.trouble
+        let result = body(&self.slot)
+        if let former, former !== self.slot.trouble { evicted(key, Slot(former)) }
+        return result
+    }
 
     @inlinable
     package static var hasManyKeys: Bool { false }
@@ -161,6 +173,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     package mutating func removeClean(
         before place: Int?,
         atMost count: Int,
+        where isUnwanted: (Slot<Value>) -> Bool,
         removed: (SoleKey, Slot<Value>) -> Void
     ) -> Int? { nil }
 

@@ -18,6 +18,7 @@ package struct POSIXFileSystem: FileSystem {
     package static let tooLarge = EFBIG
     package static let noSpace = ENOSPC
     package static let overQuota = EDQUOT
+    package static let wouldBlock = EWOULDBLOCK
     package static let notAFolder = ENOTDIR
 
     /// Whether the error number says that nothing can be made or changed there.

@@ -3,25 +3,23 @@ extension MuxRepository {
 
     /// Reads an entry of the present session; `nil` if there is none.
     ///
-    /// - Parameters:
-    ///   - name: The entry.
-    ///   - isInLane: Whether the caller has the lane, which it would otherwise wait for if the session has ended elsewhere.
+    /// - Parameter name: The entry.
     /// - Returns: The entry.
     /// - Throws: What the store threw.
-    nonisolated func load(_ name: MuxStoreKey, isInLane: Bool = false) async throws -> MuxStoredEntry? {
+    nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return nil }
-        let entry = try await self.store.load(name)
-        // An entry of this session says that the store is still in it; otherwise the store has to be asked.
-        let known = self.registry.withLock { $0.sessionEpoch }
-        let epoch: UInt64
-        if let known, entry?.sessionEpoch == known {
-            epoch = known
-        } else {
-            epoch = try await self.store.sessionEpoch()
+        // A store that asks for the very entry that it is loading would do so for ever.
+        let outer = Self.namesBeingLoaded
+        guard !outer.contains(name) else { throw MuxError.calledFromStore }
+        let (entry, epoch) = try await Self.$namesBeingLoaded.withValue(outer + [name]) {
+            () -> (MuxStoredEntry?, UInt64) in
+            let entry = try await self.store.load(name)
+            // An entry of this session says that the store is still in it; otherwise the store has to be asked.
+            let known = self.registry.withLock { $0.sessionEpoch }
+            if let known, entry?.sessionEpoch == known { return (entry, known) }
+            return (entry, try await self.store.sessionEpoch())
         }
-        guard await self.isPresent(epoch, isInLane: isInLane), let entry, entry.sessionEpoch == epoch else {
-            return nil
-        }
+        guard await self.isPresent(epoch), let entry, entry.sessionEpoch == epoch else { return nil }
         return entry
     }
 
@@ -30,20 +28,17 @@ extension MuxRepository {
     /// - Throws: What the store threw; the session goes on.
     nonisolated func checkSession() async throws {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
-        _ = await self.isPresent(try await self.store.sessionEpoch())
+        // A store that makes requests while it is asked would be asked for ever.
+        guard !Self.isCheckingSession else { return }
+        let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
+        _ = await self.isPresent(epoch)
     }
 
-    /// Removes entries from disk; in the lane.
-    nonisolated func remove(_ names: [MuxStoreKey]) async throws {
-        _ = try await self.settledEpoch()
-        try await self.store.remove(names, durability: self.durability)
-    }
+    /// The names that the present task loads, from the outermost to the innermost.
+    @TaskLocal private static var namesBeingLoaded: [MuxStoreKey] = []
 
-    /// Removes all entries of a domain from disk; in the lane.
-    nonisolated func removeAll(domain: String) async throws {
-        _ = try await self.settledEpoch()
-        try await self.store.removeAll(domain: domain, durability: self.durability)
-    }
+    /// Whether the present task looks whether another process has signed out.
+    @TaskLocal private static var isCheckingSession = false
 
     // MARK: - The session
 
@@ -64,10 +59,16 @@ extension MuxRepository {
     }
 
     /// Runs `operation` when all that came before have ended, and to its end, whatever becomes of the caller's task.
+    ///
+    /// - Parameters:
+    ///   - admitsNested: Whether a sign-out may take place inside, if the store asks for it.
+    ///   - operation: What is done.
+    /// - Returns: What `operation` returned; `nil` if it did not run, because it is called inside one that admits none.
     nonisolated(nonsending) func inLane<Success: Sendable>(
+        admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
-    ) async -> Success {
-        await self.lane.run { await finishing(operation) }
+    ) async -> Success? {
+        try? await self.lane.finish(admitsNested: admitsNested, operation)
     }
 
     /// Asks the store for the session's number before the first value is taken in, if it can say so at once.
@@ -87,7 +88,7 @@ extension MuxRepository {
     /// Whether `epoch`, which the store has just given, is that of this process's session.
     ///
     /// If it is a later one, another process has signed out, and the session ends here, too.
-    nonisolated func isPresent(_ epoch: UInt64, isInLane: Bool = false) async -> Bool {
+    nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
             let known = registry.sessionEpoch ?? epoch
@@ -95,8 +96,10 @@ extension MuxRepository {
             registry.isEnding = epoch > known
             return (epoch == known, registry.isEnding)
         }
-        if isLater, isInLane { self.endedElsewhere(in: epoch) }
-        if isLater, !isInLane { await self.inLane { self.endedElsewhere(in: epoch) } }
+        if isLater, await self.inLane({ self.endedElsewhere(in: epoch) }) == nil {
+            // Inside an operation that admits no other, this is its turn: to wait for another would be to wait for itself.
+            self.endedElsewhere(in: epoch)
+        }
         if isPresent { self.watchSession() }
         return isPresent
     }
@@ -119,18 +122,20 @@ extension MuxRepository {
         guard let watch = self.store.sessionWatch else { return }
         self.sessionWatch.withLock { task in
             guard task == nil else { return }
-            task = self.spawn(name: "mux.session") { [weak self] in
-                var seen: UInt64 = 0
-                while let known = self?.registry.withLock({ $0.sessionEpoch }),
-                    let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
-                {
-                    seen = epoch
-                    // A sign-out that is under way here settles it: the look comes after it.
-                    await self?.inLane {}
-                    _ = await self?.isPresent(epoch)
+            task = ReentrantLane.outside {
+                self.spawn(name: "mux.session") { [weak self] in
+                    var seen: UInt64 = 0
+                    while let known = self?.registry.withLock({ $0.sessionEpoch }),
+                        let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
+                    {
+                        seen = epoch
+                        // A sign-out that is under way here settles it: the look comes after it.
+                        _ = await self?.inLane {}
+                        _ = await self?.isPresent(epoch)
+                    }
+                    // The next look at the disk starts another one.
+                    self?.sessionWatch.withLock { $0 = nil }
                 }
-                // The next look at the disk starts another one.
-                self?.sessionWatch.withLock { $0 = nil }
             }
         }
     }
@@ -245,7 +250,7 @@ extension MuxRepository {
     /// - Complexity: The time of a few file-system calls, however many entries there are.
     @discardableResult
     public nonisolated func clearAll() async -> MuxClearReport {
-        await self.inLane {
+        let done = await self.inLane(admitsNested: false) {
             var report = MuxClearReport()
             var raised: UInt64?
             self.registry.withLock { $0.owesSignOut = true }
@@ -282,6 +287,7 @@ extension MuxRepository {
             for participant in self.participants { participant.signOutCompleted() }
             return report
         }
+        return done ?? MuxClearReport(failures: [MuxError.calledFromStore])
     }
 
     /// Ends the session here, because it was found out that sessions before `epoch` were ended elsewhere.
@@ -291,7 +297,7 @@ extension MuxRepository {
     ///   - spared: The participant that has nothing of an ended session, and goes on; `nil` if there is none.
     /// - Throws: What the store threw; the session has ended nevertheless.
     nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
-        let result: Result<Void, any Error> = await self.inLane {
+        let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }
             let found: UInt64
@@ -312,6 +318,7 @@ extension MuxRepository {
             self.registry.withLock { $0.owesRemoval = !isRemoved }
             return .success(())
         }
+        guard let result else { throw MuxError.calledFromStore }
         try result.get()
     }
 

@@ -55,7 +55,7 @@ public actor MuxRepository {
     package nonisolated let spawn: Spawn
     package nonisolated let observer: (any MuxObserver)?
     /// Where everything that changes the store or the session waits for its turn.
-    nonisolated let lane = SerialLane()
+    nonisolated let lane = ReentrantLane(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
     nonisolated let durability: MuxDurability
@@ -83,6 +83,8 @@ public actor MuxRepository {
         var isSaveDue = false
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
+        /// How often the store had lost everything, as far as is known.
+        var losses = 0
     }
 
     /// Makes a repository that keeps its entries in a folder.

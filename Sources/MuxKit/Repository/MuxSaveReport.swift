@@ -6,26 +6,44 @@ public struct MuxSaveReport: Sendable {
         public let name: MuxStoreKey
         /// Why: what the encoder or the store threw.
         public let error: any Error
+
+        /// Names an entry that could not be saved, and says why.
+        public init(name: MuxStoreKey, error: any Error) {
+            self.name = name
+            self.error = error
+        }
     }
 
-    /// How many entries were written.
+    /// How many entries were written, and are what a process finds that starts now.
     public var saved = 0
 
     /// How many entries the disk had already.
     public var unchanged = 0
 
-    /// Entries that could not be encoded or written.
+    /// Entries that could not be encoded or written, were too large, had to make room in the same save
+    /// (``MuxStoreError/noRoom``), or belonged to a session that another process ended meanwhile
+    /// (``MuxError/sessionEnded``).
     ///
-    /// They stay in memory as long as there is room, and the next save tries them again.
+    /// They stay in memory as long as there is room, unless their session ended, and the next save tries them again.
     public var failed: [Failure] = []
+
+    /// Entries of which the disk has a newer value, which another process saved.
+    ///
+    /// Memory lets go of its own value; the next request reads the newer one.
+    public var superseded: [MuxStoreKey] = []
 
     /// What went wrong making good what failed earlier: a removal, or a sign-out.
     ///
-    /// It is tried again at the next save.
+    /// It is tried again at the next save, unless it can never succeed.
     public var repairFailures: [any Error] = []
 
-    /// How many entries were not written because the time was up, or because they changed meanwhile.
-    public var leftOver = 0
+    /// The entries that were not written, or were still being written, when the time was up, and those that changed meanwhile.
+    ///
+    /// What is being written goes on; the next save does the rest.
+    public var leftOverNames: [MuxStoreKey] = []
+
+    /// How many ``leftOverNames`` there are.
+    public var leftOver: Int { self.leftOverNames.count }
 
     /// How many values had to leave memory before they could be saved, since the report before this.
     ///
@@ -35,7 +53,7 @@ public struct MuxSaveReport: Sendable {
 
     /// Nothing failed, nothing is left over, and nothing was let go of unsaved.
     public var isComplete: Bool {
-        self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOver == 0 && self.letGo == 0
+        self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.letGo == 0
     }
 }
 

@@ -44,14 +44,17 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Does on disk what comes before a save: removals that failed earlier, refreshes of what is not in memory; in the lane.
     ///
-    /// - Returns: What went wrong; it is tried again before the next save.
-    func makeGood() async -> [any Error]
+    /// - Returns: What came of it; what went wrong is tried again before the next save, unless it can never succeed.
+    func makeGood() async -> MadeGood
 
     /// What a save has to do for the participant.
     func unsaved() -> UnsavedEntries
 
     /// How many values left memory unsaved, because they could not be written, since this was asked last.
     func takeLosses() -> Int
+
+    /// The disk has lost all entries: those in memory are to be saved again.
+    func lostOnDisk()
 
     /// Forgets, in memory, what can be had again.
     func clearMemory()
@@ -67,18 +70,28 @@ extension SessionParticipant {
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
-    package func makeGood() async -> [any Error] { [] }
+    package func makeGood() async -> MadeGood { MadeGood() }
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
     package func takeLosses() -> Int { 0 }
+    package func lostOnDisk() {}
     package func clearMemory() {}
 }
 
 /// What was cleared on disk.
-package enum ClearedEntries: Sendable {
-    /// The entries of one domain that have these keys.
-    case entries(domain: String, keys: [String?])
-    /// All entries of one domain.
-    case domain(String)
+package struct ClearedEntries: Sendable {
+    let domain: String
+    /// The keys; `nil` for all entries of the domain.
+    var keys: [String?]?
+    /// Whether requests that wait for them end.
+    let endsRequests: Bool
+}
+
+/// What came of what a participant does before a save.
+package struct MadeGood: Sendable {
+    /// What went wrong.
+    var failures: [any Error] = []
+    /// Entries that left memory because the disk has a newer value.
+    var superseded: [MuxStoreKey] = []
 }
 
 /// What a save has to do for one participant.
@@ -105,4 +118,6 @@ package struct UnsavedEntry: Sendable {
     let markSaved: @Sendable () -> Void
     /// Tells the participant that the disk could not take the entry: it may leave memory without.
     let markFailed: @Sendable () -> Void
+    /// Tells the participant that the disk has a newer value, which another process saved.
+    let markSuperseded: @Sendable () -> Void
 }

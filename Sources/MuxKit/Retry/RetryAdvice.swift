@@ -62,8 +62,8 @@ extension MuxError: RetryableError {
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut: .transient
-        case .sessionEnded, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
-            .repositoryMismatch, .sharedRepositoryInUse:
+        case .sessionEnded, .cleared, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
+            .repositoryMismatch, .sharedRepositoryInUse, .calledFromStore:
             .permanent
         }
     }

@@ -20,7 +20,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             time: repository.time,
             wallTime: repository.wallTime,
             spawn: repository.spawn,
-            mayWait: { !vault.storeLane.isHeldByCaller },
+            mayWait: { vault.storeLane.access == .queued },
             update: { refused, session in try await vault.grant(insteadOf: refused?.value, session: session) }
         )
         self.vault = vault
@@ -32,7 +32,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             parent: upper.epochs,
-            mayWait: { !vault.storeLane.isHeldByCaller },
+            mayWait: { vault.storeLane.access == .queued },
             update: { refused, _ in
                 try await upper.run { held, _ in try await vault.access(with: held, of: upper, insteadOf: refused) }
             }

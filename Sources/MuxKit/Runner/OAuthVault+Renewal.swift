@@ -60,7 +60,9 @@ extension OAuthVault {
             defer { memo.unclaimed = nil }
             return memo.unclaimed == present.revision
         }
-        let isUntried = isUnclaimed || (refused?.parentEpoch ?? 0) < present.epoch
+        // The mark of a late token may come when the next caller has claimed it already, and was refused with it.
+        let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
+        let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
             try await self.store(present, of: upper)
             return .output(self.updated(access, of: present, isFound: !present.value.isFromSignIn))
@@ -77,6 +79,12 @@ extension OAuthVault {
             else { throw error }
             return .output(self.updated(access, of: present, isFound: true))
         }
+    }
+
+    /// Whether both are there and the same token.
+    private func isSame(_ access: AccessToken?, as other: AccessToken?) -> Bool {
+        guard let access, let other else { return false }
+        return self.tokens.areSame(access, other)
     }
 
     /// The access token of a grant, unless it has ended.
@@ -111,7 +119,7 @@ extension OAuthVault {
         var stretch = self.leaseHolder?.stretch
         let present = try await self.withSiblings(given, of: upper, since: stretch)
         if let access = self.usableAccess(of: present), present.revision != given.revision,
-            refused.map({ !self.tokens.areSame($0, access) }) ?? true
+            !self.isSame(access, as: refused)
         {
             return .output(self.updated(access, of: present, continuing: given, isFound: true))
         }

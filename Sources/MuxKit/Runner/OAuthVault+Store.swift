@@ -36,7 +36,7 @@ extension OAuthVault {
                 self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
             guard isAlone, isKnown else { return nil }
-            try await self.storeLane.run {
+            try await self.inStoreLane {
                 guard self.memo.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.delete()
             }
@@ -142,7 +142,7 @@ extension OAuthVault {
     @discardableResult
     private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws -> Upper.Held? {
         // Before anything is asked of the repository, which may be waiting for the store.
-        guard !self.storeLane.isHeldByCaller else { throw RunnerError.wouldDeadlock }
+        guard self.storeLane.access == .queued else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
             guard let present = upper.held, present.session == held.session,
@@ -201,7 +201,7 @@ extension OAuthVault {
 
     /// Runs `operation` in the lane, and then does what a sign-out that came from within it could not do.
     private func inStoreLane<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
-        try await self.storeLane.run {
+        try await self.storeLane.run(admitsNested: false) {
             let result: Result<Success, any Error>
             do {
                 result = .success(try await operation())
@@ -248,8 +248,8 @@ extension OAuthVault {
     /// tokens, and holds whatever becomes of that folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
         self.memo.withLock { $0.ends(before: epoch) }
-        guard !self.storeLane.isHeldByCaller else { return }
-        try await self.storeLane.run {
+        guard self.storeLane.access == .queued else { return }
+        try await self.storeLane.run(admitsNested: false) {
             guard case .record = try await self.tokens.load(session: 0) else { return }
             let serial = self.memo.withLock { $0.serial } &+ 1
             try await self.tokens.save(.init(session: epoch, serial: serial))
@@ -260,20 +260,31 @@ extension OAuthVault {
 
     /// Removes the tokens of ended sessions; those of the session that is present stay.
     func removeTraces(present session: UInt64) async throws {
-        guard !self.storeLane.isHeldByCaller else { return self.memo.withLock { $0.owesRemoval = true } }
-        try await self.storeLane.run {
-            let (stored, ended) = self.memo.withLock { memo in
-                defer { memo.endedBefore = nil }
-                return (memo.storedSession, memo.endedBefore)
+        var hasTurn = false
+        do {
+            try await self.storeLane.run(admitsNested: false) {
+                hasTurn = true
+                try await self.removeStored(present: session)
             }
-            guard stored != session else { return }
-            guard let leaseHolder else { return try await self.tokens.store.delete() }
-            // Somebody who shares the store may be in the next session already, or about to store its tokens. In that case
-            // the note that the session is over stays where it is.
-            try await leaseHolder.runIfFree {
-                if let ended, case .record? = try? await self.tokens.load(session: ended) { return }
-                try await self.tokens.store.delete()
-            }
+        } catch  where !hasTurn {
+            // Who has the store waits for this sign-out, or is part of it, and removes them at the end.
+            self.memo.withLock { $0.owesRemoval = true }
+        }
+    }
+
+    /// Removes the tokens of ended sessions; in the lane.
+    private func removeStored(present session: UInt64) async throws {
+        let (stored, ended) = self.memo.withLock { memo in
+            defer { memo.endedBefore = nil }
+            return (memo.storedSession, memo.endedBefore)
+        }
+        guard stored != session else { return }
+        guard let leaseHolder else { return try await self.tokens.store.delete() }
+        // Somebody who shares the store may be in the next session already, or about to store its tokens. In that case
+        // the note that the session is over stays where it is.
+        try await leaseHolder.runIfFree {
+            if let ended, case .record? = try? await self.tokens.load(session: ended) { return }
+            try await self.tokens.store.delete()
         }
     }
 }

@@ -10,7 +10,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
 
     let memo = Guarded(OAuthMemo())
-    let storeLane = StoreLane()
+    let storeLane = ReentrantLane(refusal: RunnerError.wouldDeadlock)
     let tokens: Tokens
     let repository: MuxRepository
     /// Names this runner among those that share its store.

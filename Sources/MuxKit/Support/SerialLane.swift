@@ -5,6 +5,10 @@
 package final class SerialLane: Sendable {
     private struct Lane: Sendable {
         var isBusy = false
+        /// Raises the priority of the operation that has the lane, if it can be raised.
+        var raise: (@Sendable (TaskPriority) -> Void)?
+        /// The greatest priority of those that wait, or have waited since the lane was free.
+        var wanted: TaskPriority?
         var waiting: [CheckedContinuation<Void, Never>] = []
         var next = 0
     }
@@ -23,17 +27,28 @@ package final class SerialLane: Sendable {
     }
 
     private nonisolated(nonsending) func enter() async {
+        let priority = Task.currentPriority
         await withCheckedContinuation { continuation in
-            let isFree = self.lane.withLock { lane in
+            let (isFree, raise) = self.lane.withLock { lane in
                 guard lane.isBusy else {
                     lane.isBusy = true
-                    return true
+                    return (true, nil as (@Sendable (TaskPriority) -> Void)?)
                 }
+                lane.wanted = max(lane.wanted ?? priority, priority)
                 lane.waiting.append(continuation)
-                return false
+                return (false, lane.raise)
             }
-            if isFree { continuation.resume() }
+            if isFree { continuation.resume() } else { raise?(priority) }
         }
+    }
+
+    /// The operation that has the lane can be raised by `raise` to the priority of those that wait, now and later.
+    package func isOccupied(_ raise: @escaping @Sendable (TaskPriority) -> Void) {
+        let wanted = self.lane.withLock { lane in
+            lane.raise = raise
+            return lane.wanted
+        }
+        if let wanted { raise(wanted) }
     }
 
     private func leave() {
@@ -42,6 +57,7 @@ package final class SerialLane: Sendable {
                 lane = Lane()
                 return nil
             }
+            lane.raise = nil
             let next = lane.waiting[lane.next]
             lane.next += 1
             if lane.next > 32, lane.next * 2 > lane.waiting.count {

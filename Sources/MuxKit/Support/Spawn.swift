@@ -144,10 +144,15 @@ package func waiting<Success: Sendable>(
 }
 
 /// Runs `operation`, which throws nothing, to its end, whatever becomes of the caller's task.
+///
+/// `started` is given the task that runs it.
 package func finishing<Success: Sendable>(
-    _ operation: @escaping @Sendable @concurrent () async -> Success
+    _ operation: @escaping @Sendable @concurrent () async -> Success,
+    started: (Task<Success, Never>) -> Void = { _ in }
 ) async -> Success {
-    await Task(executorPreference: Spawn.schedule, operation: operation).value
+    let task = Task(executorPreference: Spawn.schedule, operation: operation)
+    started(task)
+    return await task.value
 }
 
 extension Task {

@@ -94,8 +94,13 @@ struct ByteLimitTests {
 
         // As a repository saves: the newest first.
         let batch = (0..<100).map { self.entry("\($0)", at: Double(100 - $0)) }
-        try await store.save(batch, durability: .full)
+        let error = await #expect(throws: MuxPartialSaveError.self) { try await store.save(batch, durability: .full) }
 
+        #expect(error?.failures.allSatisfy { $0.error as? MuxStoreError == .noRoom } == true)
+        for entry in batch {
+            let isKept = try await store.load(entry.name) != nil
+            #expect(isKept != error?.failures.contains { $0.name == entry.name })
+        }
         #expect(try self.size(scratch) <= Self.limit)
         #expect(try await store.load(name("0")) == batch[0])
         #expect(try await store.load(name("20")) == batch[20])
@@ -111,8 +116,15 @@ struct ByteLimitTests {
         let store = scratch.store(byteLimit: Self.limit)
         try await store.save([self.entry("a"), self.entry("b")], durability: .relaxed)
 
-        try await store.save([self.entry("a", size: 50_000)], durability: .relaxed)
+        let error = await #expect(throws: MuxPartialSaveError.self) {
+            try await store.save([self.entry("a", size: 50_000)], durability: .relaxed)
+        }
 
+        guard case MuxStoreError.entryTooLarge(let bytes)? = error?.failures.first?.error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(bytes > 50_000)
         #expect(try await store.load(name("a")) == nil)
         #expect(try await store.load(name("b")) == self.entry("b"))
         #expect(await store.statistics().evicted == 1)

@@ -198,6 +198,35 @@ struct KeptIndexTests {
         try await self.check(scratch, rebuilt: 0, "after the compaction")
     }
 
+    @Test func `CO-17 an index is read at any size that is written`() async throws {
+        let folder = TemporaryFolder()
+        defer { folder.remove() }
+        let store = JournalStore(directory: folder.url, byteLimit: nil, indexFloor: 1, fileSystem: POSIXFileSystem())
+        try await store.save([sample("a")], durability: .relaxed)
+        let index = folder.url.appending(path: "journal/00000001.index")
+        let segment = folder.url.appending(path: "journal/00000001.jsonl")
+        var kept = try #require(KeptIndex([UInt8](try Data(contentsOf: index))))
+        let row = try #require(kept.rows.first)
+        // As if there were many entries, and a long journal.
+        let file = try FileHandle(forWritingTo: segment)
+        try file.truncate(atOffset: 200_000_000)
+        try file.close()
+        kept.anchor.covered = 200_000_000
+        let count: UInt64 = (1 << 24) / UInt64(KeptIndex.rowSize) + 1
+        kept.rows = (0..<count).map { number in
+            KeptIndex.Row(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
+        }
+        kept.rows.append(row)
+        try Data(kept.encoded).write(to: index)
+        let recorder = RecordingFileSystem()
+
+        let later = JournalStore(directory: folder.url, byteLimit: nil, fileSystem: recorder)
+
+        #expect(try await later.load(name("a")) == sample("a"))
+        #expect(await later.statistics() == MuxStoreStatistics())
+        #expect(recorder.calls.filter { $0.operation == .read && $0.name == "00000001.jsonl" }.count < 5)
+    }
+
     @Test func `DK-07 an index says what was put in`() {
         let anchor = KeptIndex.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
         let rows = (0..<100).map { number in

@@ -72,7 +72,7 @@ struct SealedStoreTests {
         }
     }
 
-    @Test func `DK-08 what cannot be sealed is an error and saves nothing`() async throws {
+    @Test func `DK-08 CO-14 what cannot be sealed is an error and harms no other entry`() async throws {
         let base = MemoryStore()
         let store = SealedStore(
             base,
@@ -85,8 +85,13 @@ struct SealedStoreTests {
         var large = sample("large")
         large.payload = Data("\"\(String(repeating: "x", count: 200))\"".utf8)
 
-        await #expect(throws: ToySeal.Refused.self) { try await store.save([sample("a"), large], durability: .full) }
+        let error = await #expect(throws: MuxPartialSaveError.self) {
+            try await store.save([sample("a"), large], durability: .full)
+        }
 
-        #expect(await base.load(name("a")) == nil)
+        #expect(error?.failures.map(\.name) == [large.name])
+        #expect(error?.failures.first?.error is ToySeal.Refused)
+        #expect(await base.load(large.name) == nil)
+        #expect(try await store.load(name("a")) == sample("a"))
     }
 }

@@ -135,17 +135,18 @@ struct RepositoryTests {
             _ = try await map.request(key: key)
             world.clock.advance(by: .seconds(1))
         }
-        store.beforeSave.withLock { $0 = { world.clock.advance(by: .seconds(1)) } }
+        let portions = Guarded(0)
+        store.beforeSave.withLock { $0 = { if portions.next() == 2 { world.clock.advance(by: .seconds(1)) } } }
 
         let report = await world.repository.saveAll(within: .milliseconds(500))
 
-        #expect(report.saved > 0)
-        #expect(report.saved < 600)
+        // What is being written when the time is up goes on.
+        #expect(report.saved == 256 || report.saved == 512)
         #expect(report.saved + report.leftOver == 600)
-        #expect(try await store.load(.init(domain: "Map", key: "599")) != nil)
-        #expect(try await store.load(.init(domain: "Map", key: "0")) == nil)
-        store.beforeSave.withLock { $0 = {} }
-        #expect(await world.repository.saveAll().saved == report.leftOver)
+        #expect(report.leftOverNames.last == MuxStoreKey(domain: "Map", key: "0"))
+        #expect(await world.repository.saveAll().saved == 88)
+        #expect(portions.withLock { $0 } == 3)
+        #expect(try await store.load(.init(domain: "Map", key: "0")) != nil)
     }
 
     @Test func `RP-03 a value that changes during a save is saved by the next one`() async throws {
@@ -297,7 +298,8 @@ struct RepositoryTests {
             String(repeating: "\($0 % 10)", count: 1_000)
         }
         for key in 0..<100 { _ = try await texts.request(key: key) }
-        #expect(await repository.saveAll().saved == 100)
+        let report = await repository.saveAll()
+        #expect(report.saved > 5 && report.saved + report.failed.count == 100)
         let size = folder.contents().values.reduce(0) { $0 + $1.count }
         #expect(size > 5_000 && size <= 20_000)
     }

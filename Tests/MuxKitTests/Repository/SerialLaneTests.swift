@@ -28,4 +28,31 @@ struct SerialLaneTests {
         #expect(mostPlaces > 0)
         #expect(mostPlaces < 100)
     }
+
+    @Test func `CO-17 a clear that waits raises the priority of the save that it waits for`() async throws {
+        let executor = OrderedExecutor()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let (gate, priorities) = (Gate<Void>(), Guarded<[TaskPriority]>([]))
+        store.beforeSave.withLock { before in
+            before = {
+                priorities.withLock { $0.append(Task.currentPriority) }
+                try? await gate.pass()
+                priorities.withLock { $0.append(Task.currentPriority) }
+            }
+        }
+        let number = Multiplexer(cacheKey: "Number", repository: world.repository) { 1 }
+        number.store(1)
+        let save = Task(priority: .background) { await number.save() }
+        await gate.waitForCall(1)
+        let clear = Task(executorPreference: executor, priority: .high) { await number.clear() }
+        executor.settle()  // now it waits for its turn
+
+        gate.openForGood(returning: ())
+        #expect(await clear.value.isComplete)
+        _ = await save.value
+
+        let seen = priorities.withLock { $0 }
+        #expect(seen.count == 2 && seen[0] < .high && seen[1] >= .high, "\(seen)")
+    }
 }

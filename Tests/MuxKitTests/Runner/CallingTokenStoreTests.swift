@@ -123,4 +123,37 @@ struct CallingTokenStoreTests {
         #expect(code.withLock { $0 } == .wouldDeadlock)
         #expect(try await oauth.call(runner) == "bob")
     }
+
+    /// A sign-out has the repository and needs the token store, while the store's call needs the repository.
+    ///
+    /// Many times: which of the two comes to wait for the other is the scheduler's to say.
+    @Test(arguments: Array(0..<50), [Call.signOut, .saveAll])
+    func `CO-18 a token store that calls its repository while that signs out does not wait for ever`(
+        _: Int,
+        call: Call
+    ) async throws {
+        let tokens = CallingTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        let gate = Gate<Void>()
+        let isBack = Guarded(false)
+        tokens.calls.withLock { calls in
+            calls[.save] = {
+                try? await gate.pass()
+                await self.make(call, oauth, runner)
+                isBack.withLock { $0 = true }
+            }
+        }
+        let next = try await oauth.server.signIn(user: "bob", password: "b").refresh
+        let set = Task { try await runner.set(refresh: next) }
+        await gate.waitForCall(1)
+        let signOut = Task { await oauth.world.repository.clearAll() }
+        gate.openForGood(returning: ())
+
+        _ = await signOut.value
+        _ = try? await set.value
+        #expect(isBack.withLock { $0 })
+        #expect(await tokens.memory.load() == nil)
+    }
 }

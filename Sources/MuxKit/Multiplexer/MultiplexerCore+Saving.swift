@@ -1,0 +1,288 @@
+import Foundation
+
+extension MultiplexerCore: SessionParticipant {
+    // MARK: - Sign-out
+
+    package var domain: String? { self.persistence?.domain }
+
+    package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
+
+    package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
+            let former = (state.newerOnDisk, state.unseenOnDisk, state.savedDuringRemoval)
+            state.session &+= 1
+            state.diskRefresh = DiskRefresh()
+            state.isDomainRemovalPending = false
+            state.newerOnDisk = []
+            state.unseenOnDisk = []
+            state.savedDuringRemoval = []
+            state.lostCount = 0
+            return (.failure(MuxError.sessionEnded), (state.slots.removeAll(), former))
+        }
+        withExtendedLifetime(former) {}
+        return {
+            farewell()
+            self.watchers.changedAll()
+            if isTold { self.tell(.sessionEnded) }
+        }
+    }
+
+    package func signOutCompleted() {
+        let former = self.engine.fenceAll { state in
+            state.clears &+= 1
+            return state.slots.removeAll()
+        }
+        withExtendedLifetime(former) {}
+        self.watchers.changedAll()
+    }
+
+    // MARK: - Others with the same name
+
+    package func cleared(_ cleared: ClearedEntries) {
+        guard let persistence, cleared.domain == persistence.domain else { return }
+        guard let keys = cleared.keys else {
+            _ = self.engine.fenceAll(answering: cleared.endsRequests ? MuxError.cleared : nil) { state in
+                state.clears &+= 1
+                return state.slots.removeAll()
+            }
+            return self.watchers.changedAll()
+        }
+        let gone = Set(keys)
+        var concerned = Set(self.engine.keysInFlight.filter { gone.contains(persistence.text($0)) })
+        var place: Int?
+        repeat {
+            let (known, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+            concerned.formUnion(known.filter { gone.contains(persistence.text($0)) })
+            place = next
+        } while place != nil
+        for key in concerned { self.forget(key, alsoOnDisk: false, endsRequests: cleared.endsRequests) }
+    }
+
+    // MARK: - Saving
+
+    package func unsaved() -> UnsavedEntries {
+        guard let persistence else { return UnsavedEntries() }
+        let now = self.repository.time.now
+        let wallTime = self.repository.wallTime()
+        let unsaved = self.collect()
+        var entries = UnsavedEntries()
+        entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
+            let fetchedAt = entry.timeOfDay(wallTime, at: now)
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
+        }
+        entries.unseen = unsaved.unseen.map(persistence.name(of:))
+        entries.unchanged = max(0, self.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
+        return entries
+    }
+
+    /// What the disk has yet to hear of.
+    private struct Unsaved {
+        var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
+        /// How many entries are dirty, those in ``unseen`` included.
+        var dirtyCount = 0
+        /// Those that may not be written yet.
+        var unseen: [Key] = []
+        var removals: [Key] = []
+        var refreshes: [Key] = []
+    }
+
+    /// Goes through what changed, a few at a time.
+    private func collect() -> Unsaved {
+        var unsaved = Unsaved()
+        var seen: Set<Key> = []
+        var place: Int?
+        repeat {
+            let (slots, next) = self.engine.withState { state in
+                let (keys, next) = state.slots.unsavedKeys(before: place, atMost: Self.portion)
+                let slots = keys.compactMap { key in
+                    state.slots.slot(of: key).map { (key, $0, isSeen: !state.unseenOnDisk.contains(key)) }
+                }
+                return (slots, next)
+            }
+            for (key, slot, isSeen) in slots where seen.insert(key).inserted {
+                if slot.isRemovalPending { unsaved.removals.append(key) }
+                if slot.isRefreshOwed { unsaved.refreshes.append(key) }
+                guard let entry = slot.entry, entry.isDirty else { continue }
+                unsaved.dirtyCount += 1
+                if isSeen { unsaved.dirty.append((key, entry, slot.isRefreshed)) } else { unsaved.unseen.append(key) }
+            }
+            place = next
+        } while place != nil
+        return unsaved
+    }
+
+    private func unsaved(
+        _ entry: Slot<Value>.Entry,
+        _ key: Key,
+        isRefreshed: Bool,
+        fetchedAt: Date,
+        _ persistence: Persistence<Key, Value>
+    ) -> UnsavedEntry {
+        let name = persistence.name(of: key)
+        let (schemaVersion, staleIfError) = (self.policy.schemaVersion, self.policy.staleIfError)
+        return UnsavedEntry(
+            name: name,
+            fetchedAt: entry.fetchedAt,
+            encode: { sessionEpoch in
+                let stored = MuxStoredEntry(
+                    name: name,
+                    schemaVersion: schemaVersion,
+                    sessionEpoch: sessionEpoch,
+                    fetchedAt: fetchedAt,
+                    timeToLive: max(entry.timeToLive, .zero),
+                    validator: entry.validator,
+                    staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
+                    staleIfError: entry.stale.ifError.map { max($0, .zero) },
+                    payload: try persistence.encode(entry.value)
+                )
+                // What a refresh made stale is stale after a relaunch, too.
+                return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
+            },
+            isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
+            markSaved: {
+                self.engine.withState { state in
+                    guard state.slots.slot(of: key) != nil else { return }
+                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
+                    state.cannotWrite = false
+                    if state.isDomainRemovalPending { state.savedDuringRemoval.insert(key) }
+                }
+                self.letGoOfEvicted()
+            },
+            markFailed: {
+                self.engine.withState { state in
+                    guard state.slots.slot(of: key) != nil else { return }
+                    state.withSlot(of: key) { $0.notSaved(entry) }
+                }
+                self.letGoOfEvicted()
+            },
+            markSuperseded: { _ = self.supersede(entry, of: key) }
+        )
+    }
+
+    /// The disk has a newer value than `entry`: lets go of that, so that the next request reads the newer one.
+    ///
+    /// - Returns: Whether it was still there.
+    private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
+        let former = self.engine.withState { state -> Slot<Value>.Entry? in
+            guard state.slots.slot(of: key)?.entry != nil else { return nil }
+            return state.withSlot(of: key) { $0.superseded(entry) }
+        }
+        guard former != nil else { return false }
+        self.watchers.changed(key)
+        self.letGoOfEvicted()
+        return true
+    }
+
+    package func takeLosses() -> Int { self.engine.withState { $0.takeLosses() } }
+
+    package func lostOnDisk() {
+        guard self.persistence != nil else { return }
+        var keys: [Key] = []
+        var place: Int?
+        repeat {
+            let (known, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+            keys += known
+            place = next
+        } while place != nil
+        self.inPortions(keys) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
+    }
+
+    // MARK: - What comes before a save
+
+    package func makeGood() async -> MadeGood {
+        guard let persistence else { return MadeGood() }
+        let unsaved = self.collect()
+        var made = MadeGood()
+        if self.engine.withState({ $0.isDomainRemovalPending }) {
+            made.failures += await self.removeDomain().failures
+        } else if !unsaved.removals.isEmpty {
+            made.failures += await self.remove(unsaved.removals).failures
+        }
+        // While everything that was cleared may still be there, nothing of it is to be looked at.
+        guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return made }
+        do {
+            try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
+            try await self.saveRefreshes(unsaved.refreshes, persistence)
+        } catch {
+            made.failures.append(error)
+        }
+        do {
+            made.superseded = try await self.lookForNewer(persistence)
+        } catch {
+            made.failures.append(error)
+        }
+        return made
+    }
+
+    /// Tells the disk when everything was refreshed last.
+    ///
+    /// With every save, so that a store which gives up what was not used for long does not give up this.
+    private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws {
+        let refresh = self.engine.withState { $0.diskRefresh }
+        guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
+        // Another process may have refreshed later.
+        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName))
+        let latest = max(date, known ?? date)
+        let epoch = try await self.repository.settledEpoch()
+        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName, epoch)])
+        self.engine.withState { $0.diskRefresh.saved(latest) }
+    }
+
+    /// Has the disk take for stale what was refreshed and is not in memory.
+    private func saveRefreshes(_ keys: [Key], _ persistence: Persistence<Key, Value>) async throws {
+        var rest = keys[...]
+        while !rest.isEmpty {
+            let portion = Array(rest.prefix(Self.portion))
+            var entries: [MuxStoredEntry] = []
+            for key in portion {
+                let found = try await self.repository.load(persistence.name(of: key))
+                guard let stored = found else { continue }
+                if !stored.isRefreshed { entries.append(stored.refreshed(staleIfError: self.policy.staleIfError)) }
+            }
+            if !entries.isEmpty { try await self.repository.write(entries) }
+            self.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
+            rest = rest.dropFirst(Self.portion)
+        }
+    }
+
+    /// Looks at what the disk has of values that were stored by hand: what a later version of the program wrote is to stay.
+    ///
+    /// So is a newer value of another process, which the store takes for known to this one as soon as it was looked at.
+    ///
+    /// - Returns: The entries that left memory because the disk has a newer value.
+    private func lookForNewer(_ persistence: Persistence<Key, Value>) async throws -> [MuxStoreKey] {
+        let unseen = self.engine.withState { $0.unseenOnDisk }
+        guard !unseen.isEmpty else { return [] }
+        let latest = self.policy.schemaVersion
+        var newer: [Key] = []
+        var found: [(key: Key, fetchedAt: Date)] = []
+        for key in unseen {
+            guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
+            if stored.schemaVersion > latest { newer.append(key) } else { found.append((key, stored.fetchedAt)) }
+        }
+        self.inPortions(newer) { state, key in
+            state.newerOnDisk.insert(key)
+            state.withSlot(of: key) { $0.isNotToBeSaved() }
+        }
+        let now = self.repository.time.now
+        let wallTime = self.repository.wallTime()
+        var superseded: [MuxStoreKey] = []
+        for (key, fetchedAt) in found {
+            // What is still to be removed there is no newer value, whatever its time.
+            guard let slot = self.engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
+                let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
+                self.supersede(entry, of: key)
+            else { continue }
+            superseded.append(persistence.name(of: key))
+        }
+        self.inPortions(Array(unseen)) { state, key in state.unseenOnDisk.remove(key) }
+        return superseded
+    }
+}
+
+extension Slot.Entry {
+    /// The time of day at which it was fetched, where the clocks say `wallTime` and `now`.
+    fileprivate func timeOfDay(_ wallTime: Date, at now: Moment) -> Date {
+        wallTime.addingTimeInterval(-now.duration(since: self.fetchedAt).secondsValue)
+    }
+}

@@ -1,0 +1,106 @@
+/// One save: what there is to do, and how far it is, for callers that do not wait for its end.
+final class SaveRun: Sendable {
+    private struct State: Sendable {
+        var report = MuxSaveReport()
+        /// The names of all entries that are to be saved, once they are known, in their order.
+        var names: [MuxStoreKey]?
+        /// How many of them were dealt with.
+        var dealtWith = 0
+    }
+
+    private let participants: [any SessionParticipant]
+    private let name: MuxStoreKey?
+    private let state = Guarded(State())
+
+    /// Saves what changed in `participants`; if a name is given, only that entry.
+    init(_ participants: [any SessionParticipant], only name: MuxStoreKey?) {
+        self.participants = participants
+        self.name = name
+    }
+
+    /// What has been done so far, for the caller, who waits no longer.
+    ///
+    /// What left memory unsaved since the last report counts in this one, however far the save is: a later one may have no
+    /// reader.
+    func finished() -> MuxSaveReport {
+        let (names, report) = self.state.withLock { state in
+            (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
+        }
+        var result = report
+        result.letGo = self.participants.reduce(0) { $0 + $1.takeLosses() }
+        if let names {
+            result.leftOverNames += names
+        } else {
+            // It has not had its turn.
+            let unsaved = self.unsaved()
+            result.leftOverNames += unsaved.dirty.map(\.name) + unsaved.unseen
+            result.unchanged += unsaved.unchanged
+        }
+        return result
+    }
+
+    /// The report of a save that does not take place.
+    func refused(because error: any Error) -> MuxSaveReport {
+        var report = MuxSaveReport()
+        let unsaved = self.unsaved()
+        report.unchanged = unsaved.unchanged
+        report.failed = (unsaved.dirty.map(\.name) + unsaved.unseen).map { .init(name: $0, error: error) }
+        report.repairFailures.append(error)
+        return report
+    }
+
+    /// Has all participants do what comes before a save.
+    func makeGood() async {
+        for participant in self.participants {
+            let made = await participant.makeGood()
+            self.state.withLock { state in
+                state.report.repairFailures += made.failures
+                state.report.superseded += made.superseded
+            }
+        }
+    }
+
+    /// What is to be saved now, the newest first.
+    func collect() -> UnsavedEntries {
+        let unsaved = self.unsaved()
+        self.state.withLock { state in
+            state.report.unchanged += unsaved.unchanged
+            state.names = unsaved.dirty.map(\.name) + unsaved.unseen
+        }
+        return unsaved
+    }
+
+    private func unsaved() -> UnsavedEntries {
+        var all = UnsavedEntries()
+        for unsaved in self.participants.map({ $0.unsaved() }) {
+            all.unchanged += unsaved.unchanged
+            all.dirty += self.name == nil ? unsaved.dirty : unsaved.dirty.filter { $0.name == self.name }
+            all.unseen += self.name == nil ? unsaved.unseen : unsaved.unseen.filter { $0 == self.name }
+        }
+        all.dirty.sort { $0.fetchedAt > $1.fetchedAt }
+        return all
+    }
+
+    /// Something could not be made good that failed earlier.
+    func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
+
+    /// The next `count` entries were saved or not, as `report` says.
+    func dealtWith(_ count: Int, _ report: MuxSaveReport) {
+        self.state.withLock { state in
+            state.dealtWith += count
+            state.report.saved += report.saved
+            state.report.failed += report.failed
+            state.report.superseded += report.superseded
+            state.report.leftOverNames += report.leftOverNames
+            state.report.repairFailures += report.repairFailures
+        }
+    }
+}
+
+extension MuxSaveReport {
+    /// Notes that entries could not be saved, and tells their participants.
+    mutating func fail(_ entries: [UnsavedEntry], _ error: any Error) {
+        self.failed += entries.map { Failure(name: $0.name, error: error) }
+        for entry in entries { entry.markFailed() }
+    }
+}

@@ -1,0 +1,154 @@
+/// Runs asynchronous operations one after another, as ``SerialLane`` does, and knows which task is inside one.
+///
+/// An operation may call code that calls the lane's owner, such as a store of the user's own. If that call waited for its
+/// turn, it would wait for itself. It runs at once instead, inside the operation that it is part of, one level deep; deeper
+/// ones are refused, so that no recursion is endless. Refused are also operations that would wait for one another: of two
+/// lanes, each inside an operation of the other.
+package final class ReentrantLane: Sendable {
+    /// What the present task can do.
+    package enum Access: Sendable {
+        /// It is outside of the lane, and waits for its turn.
+        case queued
+        /// It is inside an operation that admits another one inside it.
+        case nested
+        /// It is inside an operation that admits none.
+        case refused
+    }
+
+    private final class Turn: Sendable {
+        /// The turn of another lane that this one is inside of.
+        let outer: Turn?
+        let lane: ObjectIdentifier
+        let admitsNested: Bool
+        /// The lanes that something inside this turn waits for.
+        let awaited = Guarded<[ReentrantLane]>([])
+        private let isEnded = Guarded(false)
+
+        init(in lane: ReentrantLane, admitsNested: Bool) {
+            self.outer = ReentrantLane.liveTurn
+            self.lane = ObjectIdentifier(lane)
+            self.admitsNested = admitsNested
+        }
+
+        var isOver: Bool { self.isEnded.withLock { $0 } }
+
+        func end() { self.isEnded.withLock { $0 = true } }
+    }
+
+    /// The innermost turn that the present task, or the one that started it, is inside of.
+    @TaskLocal private static var turn: Turn?
+
+    /// Taken by those inside a turn that are about to wait, so that of two that would wait for each other one notices.
+    private static let waiting = Guarded(())
+
+    /// The innermost one that has not ended: a task may outlive the operation that it was started in.
+    private static var liveTurn: Turn? { self.liveTurns.first }
+
+    /// Those that have not ended, from the innermost to the outermost.
+    private static var liveTurns: [Turn] {
+        var turns: [Turn] = []
+        var turn = self.turn
+        while let present = turn {
+            if !present.isOver { turns.append(present) }
+            turn = present.outer
+        }
+        return turns
+    }
+
+    private let lane = SerialLane()
+    /// The turn of the operation that has the lane.
+    private let holder = Guarded<Turn?>(nil)
+    private let refusal: any Error
+
+    /// A lane that is free.
+    ///
+    /// - Parameter refusal: What an operation gets that is refused.
+    package init(refusal: any Error) { self.refusal = refusal }
+
+    /// What the present task can do.
+    package var access: Access {
+        let turn = Self.liveTurns.first { $0.lane == ObjectIdentifier(self) }
+        return turn.map { $0.admitsNested ? .nested : .refused } ?? .queued
+    }
+
+    /// Runs `operation` when all that came before have ended, or at once if the present task is inside of one.
+    ///
+    /// - Parameters:
+    ///   - admitsNested: Whether an operation may run inside this one.
+    ///   - operation: What is done.
+    /// - Returns: What `operation` returned.
+    /// - Throws: The refusal if the present task is inside an operation that admits none, or that would have to wait for the
+    ///   caller; what `operation` throws.
+    package nonisolated(nonsending) func run<Success>(
+        admitsNested: Bool = true,
+        _ operation: () async throws -> Success
+    ) async throws -> Success {
+        switch self.access {
+        case .nested: return try await self.perform(Turn(in: self, admitsNested: false), operation)
+        case .refused: throw self.refusal
+        case .queued: break
+        }
+        let outer = Self.liveTurns
+        guard self.beginsToWait(inside: outer) else { throw self.refusal }
+        let turn = Turn(in: self, admitsNested: admitsNested)
+        return try await self.lane.run {
+            self.endsWaiting(inside: outer)
+            self.holder.withLock { $0 = turn }
+            defer { self.holder.withLock { $0 = nil } }
+            return try await self.perform(turn, operation)
+        }
+    }
+
+    /// Does what ``run(admitsNested:_:)`` does, to its end, whatever becomes of the caller's task.
+    ///
+    /// Whoever waits for a turn raises the priority of the operation that has the lane to its own.
+    package nonisolated(nonsending) func finish<Success: Sendable>(
+        admitsNested: Bool = true,
+        _ operation: @escaping @Sendable @concurrent () async -> Success
+    ) async throws -> Success {
+        try await self.run(admitsNested: admitsNested) {
+            await finishing(operation) { task in self.lane.isOccupied { task.raisePriority(to: $0) } }
+        }
+    }
+
+    private nonisolated(nonsending) func perform<Success>(
+        _ turn: Turn,
+        _ operation: () async throws -> Success
+    ) async throws -> Success {
+        defer { turn.end() }
+        return try await Self.$turn.withValue(turn) { try await operation() }
+    }
+
+    // MARK: - Waiting inside turns of other lanes
+
+    /// - Returns: Whether it may wait: `false` if the holder of the lane waits for one of `turns`, directly or through others.
+    private func beginsToWait(inside turns: [Turn]) -> Bool {
+        guard !turns.isEmpty else { return true }
+        return Self.waiting.withLock { _ in
+            var lanes = [self]
+            var seen: Set<ObjectIdentifier> = []
+            while let lane = lanes.popLast() {
+                guard seen.insert(ObjectIdentifier(lane)).inserted, let holder = lane.holder.withLock({ $0 }) else {
+                    continue
+                }
+                if turns.contains(where: { $0 === holder }) { return false }
+                lanes += holder.awaited.withLock { $0 }
+            }
+            for turn in turns { turn.awaited.withLock { $0.append(self) } }
+            return true
+        }
+    }
+
+    private func endsWaiting(inside turns: [Turn]) {
+        for turn in turns {
+            turn.awaited.withLock { awaited in
+                if let place = awaited.firstIndex(where: { $0 === self }) { awaited.remove(at: place) }
+            }
+        }
+    }
+
+    /// Runs `body`, which starts tasks that nothing inside an operation waits for: they wait for their own turns.
+    package static func outside<Success>(_ body: () -> Success) -> Success {
+        self.$turn.withValue(nil, operation: body)
+    }
+}

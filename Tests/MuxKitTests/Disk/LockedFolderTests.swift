@@ -1,0 +1,100 @@
+import Dispatch
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// A process that was stopped while it had the lock of a folder.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct LockedFolderTests {
+    private let scratch = Scratch()
+    private let system = POSIXFileSystem()
+
+    /// The lock, held by another open file.
+    private func held() throws -> OpenFile {
+        try FileManager.default.createDirectory(at: self.scratch.root, withIntermediateDirectories: true)
+        let file = try self.system.openFile(self.scratch.root.appending(component: "lock").path, for: .append)
+        try self.system.lock(file)
+        return file
+    }
+
+    private func store(_ patience: Duration, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
+        JournalStore(directory: self.scratch.root, lockPatience: patience, fileSystem: fileSystem)
+    }
+
+    @Test func `CO-17 a folder locked by another process fails no request whose network works`() async throws {
+        let lock = try self.held()
+        let repository = MuxRepository(store: self.store(.zero), durability: .relaxed)
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
+
+        for key in 0..<3 { #expect(try await map.request(key: key) == key) }
+        let report = await repository.saveAll()
+        let clear = await map.clear(key: 0)
+        let signOut = await repository.clearAll()
+
+        #expect(report.saved == 0 && report.failed.count == 3)
+        #expect(report.failed.first?.error as? MuxStoreError == .fileSystem(.lock, code: EWOULDBLOCK))
+        #expect(!clear.isComplete && !signOut.isComplete)
+        try self.system.unlock(lock)
+        await self.untilFree()
+        #expect(try await map.request(key: 7) == 7)
+        // The wait that was left gives the lock back at once when it gets it, but it may just have it.
+        while await !repository.saveAll().isComplete {}
+        #expect(await repository.saveAll().unchanged == 1)
+    }
+
+    /// Waits until no one has the lock.
+    private func untilFree() async {
+        await OffPool.run {
+            guard
+                let file = try? self.system.openFile(self.scratch.root.appending(component: "lock").path, for: .append)
+            else { return }
+            try? self.system.lock(file)
+            try? self.system.unlock(file)
+        }
+    }
+
+    @Test func `CO-17 a lock that comes free in time is waited for`() async throws {
+        let lock = Guarded<OpenFile?>(try self.held())
+        let recorder = RecordingFileSystem { number, call in
+            // The second look is the wait itself.
+            guard call.operation == .lock, number > 2 else { return nil }
+            return .perform { lock.withLock { $0 = nil } }
+        }
+        let store = self.store(.seconds(3_600), recorder)
+
+        try await store.save([sample("a")], durability: .relaxed)
+
+        #expect(try await store.load(name("a")) == sample("a"))
+        #expect(lock.withLock { $0 } == nil)
+    }
+
+    @Test func `CO-17 while a process has the lock only one wait goes on, and it keeps nothing`() async throws {
+        let lock = try self.held()
+        let store = self.store(.zero)
+
+        for _ in 0..<5 {
+            await #expect(throws: MuxStoreError.fileSystem(.lock, code: EWOULDBLOCK)) {
+                try await store.save([sample("a")], durability: .relaxed)
+            }
+        }
+        #expect(throws: Never.self) { try self.system.unlock(lock) }
+        await self.untilFree()
+
+        // Another process is not kept out by the wait that was left.
+        let other = self.store(.seconds(3_600))
+        try await other.save([sample("b")], durability: .relaxed)
+        #expect(try await other.load(name("b")) == sample("b"))
+    }
+
+    @Test func `CO-17 what is open already is read although another process has the lock`() async throws {
+        let store = self.store(.zero)
+        try await store.save([sample("a")], durability: .relaxed)
+        let lock = try self.held()
+
+        #expect(try await store.load(name("a")) == sample("a"))
+        #expect(try await store.sessionEpoch() == 0)
+
+        try self.system.unlock(lock)
+    }
+}

@@ -1,0 +1,156 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// Two repositories on one folder stand for two processes; one clock on the wall serves both.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct NewerValueTests {
+    private let scratch = Scratch()
+    private let wall = Guarded(World.start)
+    private let one: MuxRepository
+    private let other: MuxRepository
+
+    init() {
+        let wall = self.wall
+        func repository(_ scratch: Scratch) -> MuxRepository {
+            MuxRepository(
+                store: scratch.store(),
+                durability: .relaxed,
+                clock: WallClock(wall),
+                wallTime: { wall.withLock { $0 } }
+            )
+        }
+        self.one = repository(self.scratch)
+        self.other = repository(self.scratch)
+    }
+
+    /// Time that is as late as the wall says.
+    private struct WallClock: Clock {
+        typealias Instant = ContinuousClock.Instant
+
+        private let wall: Guarded<Date>
+        private let origin = ContinuousClock.now
+
+        init(_ wall: Guarded<Date>) { self.wall = wall }
+
+        var now: Instant {
+            self.origin.advanced(by: .seconds(self.wall.withLock { $0.timeIntervalSince(World.start) }))
+        }
+        var minimumResolution: Duration { .nanoseconds(1) }
+
+        func sleep(until deadline: Instant, tolerance: Duration?) async throws {}
+    }
+
+    private func pass(_ seconds: Double) { self.wall.withLock { $0 += seconds } }
+
+    /// What a process that starts now finds on disk.
+    private func onDisk(_ key: String = "Text") async -> String? {
+        let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
+        return await Multiplexer<String>(cacheKey: key, repository: fresh) { "fetched" }.loadCachedValue()
+    }
+
+    private func text(_ repository: MuxRepository, _ value: String = "fetched") -> Multiplexer<String> {
+        Multiplexer(cacheKey: "Text", repository: repository) { value }
+    }
+
+    @Test(arguments: [true, false])
+    func `CO-12 between processes the newer value stays, and the process with the older one reads it`(
+        isFetched: Bool
+    ) async throws {
+        let (mine, theirs) = (self.text(self.one, "old"), self.text(self.other))
+        if isFetched { _ = try await mine.request() } else { mine.store("old") }
+        self.pass(1)
+        theirs.store("new")
+        #expect(await self.other.saveAll().saved == 1)
+        self.pass(1)
+
+        let report = await self.one.saveAll()
+
+        #expect(await self.onDisk() == "new")
+        #expect(report.saved == 0)
+        #expect(report.superseded == [MuxStoreKey(domain: "Text")])
+        let entry = try await mine.requestEntry()
+        #expect(entry.value == "new" && entry.source == .disk)
+        #expect(await self.one.saveAll().unchanged == 1)
+        #expect(await self.onDisk() == "new")
+    }
+
+    @Test func `CO-12 a value that is newer than what a sibling saved replaces it`() async throws {
+        let (mine, theirs) = (self.text(self.one), self.text(self.other))
+        theirs.store("old")
+        self.pass(1)
+        mine.store("new")
+        #expect(await self.other.saveAll().saved == 1)
+
+        #expect(await self.one.saveAll().saved == 1)
+
+        #expect(await self.onDisk() == "new")
+    }
+
+    @Test func `CO-12 what a sibling wrote anew in a compaction is compared as well`() async throws {
+        let mine = self.text(self.one, "old")
+        _ = try await mine.request()
+        self.pass(1)
+        let theirs = self.text(self.other)
+        let large = Multiplexer<String>(cacheKey: "Large", repository: self.other) { "" }
+        large.store(String(repeating: "x", count: 70_000))
+        await self.other.saveAll()
+        theirs.store("new")
+        large.store("small")
+        await self.other.saveAll()
+
+        #expect(await self.one.saveAll().saved == 0)
+
+        #expect(await self.onDisk() == "new")
+        #expect(try await mine.request() == "new")
+    }
+
+    @Test func `CO-12 a clock that was set back keeps no value from being saved`() async throws {
+        let first = self.text(self.one)
+        first.store("from the future")
+        await self.one.saveAll()
+        self.pass(-1_000)
+
+        // The process that wrote it: its own memory is newer, whatever the clock says.
+        first.store("now")
+        #expect(await self.one.saveAll().saved == 1)
+        #expect(await self.onDisk() == "now")
+
+        // One that read it, and found it stale.
+        self.pass(1_000)
+        first.store("from the future again")
+        await self.one.saveAll()
+        self.pass(-1_000)
+        let second = self.text(self.other, "fetched later")
+        #expect(try await second.request() == "fetched later")
+        #expect(await self.other.saveAll().saved == 1)
+        #expect(await self.onDisk() == "fetched later")
+    }
+
+    @Test func `CO-12 many processes that save at different times leave the newest of each entry`() async throws {
+        let repositories = (0..<4).map { _ in
+            MuxRepository(
+                store: self.scratch.store(indexFloor: 4),
+                durability: .relaxed,
+                clock: WallClock(self.wall),
+                wallTime: { self.wall.withLock { $0 } }
+            )
+        }
+        let maps = repositories.map { MultiplexerMap<Int, Int>(cacheKey: "Map", repository: $0) { $0 } }
+        var random = SplitMix64(state: 12)
+        var newest: [Int: Int] = [:]
+        for round in 0..<300 {
+            self.pass(1)
+            let key = Int.random(in: 0..<6, using: &random)
+            maps[Int.random(in: 0..<4, using: &random)].store(round, key: key)
+            newest[key] = round
+            if round % 3 == 0 { await repositories[Int.random(in: 0..<4, using: &random)].saveAll() }
+        }
+        for repository in repositories { await repository.saveAll() }
+
+        let fresh = MuxRepository(store: self.scratch.store())
+        let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }
+        for (key, round) in newest { #expect(await found.loadCachedValue(key: key) == round) }
+    }
+}

@@ -1,0 +1,85 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct SaveBudgetTests {
+    private let store = UnreliableStore()
+    private let gate = Gate<Void>()
+    private let world: World
+
+    init() {
+        self.world = World(store: self.store)
+        let gate = self.gate
+        self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
+    }
+
+    @Test func `CO-45 a save returns at its limit, says what is not saved, and the rest goes on`() async throws {
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: self.world.repository) { $0 }
+        for key in 0..<300 {
+            map.store(key, key: key)
+            self.world.clock.advance(by: .seconds(1))
+        }
+        let save = Task { await self.world.repository.saveAll(within: .seconds(1)) }
+        await self.gate.waitForCall(1)
+        self.gate.open(1)
+        await self.gate.waitForCall(2)  // the newest 256 are saved; the store takes its time with the rest
+        await self.world.clock.waitForSleepers(1)
+
+        self.world.clock.advance(by: .seconds(1))
+        let report = await save.value
+
+        #expect(report.saved == 256)
+        #expect(report.leftOver == 44)
+        #expect(report.leftOverNames.first == MuxStoreKey(domain: "Map", key: "43"))
+        #expect(!report.isComplete)
+        self.gate.openForGood(returning: ())
+        let next = await self.world.repository.saveAll()
+        #expect(next.unchanged == 300 && next.isComplete, "what was under way went on")
+    }
+
+    @Test func `CO-45 a save that waits for another one returns at its limit, and the next one takes up the rest`()
+        async throws
+    {
+        let one = Multiplexer<Int>(cacheKey: "One", repository: self.world.repository) { 1 }
+        let other = Multiplexer<Int>(cacheKey: "Other", repository: self.world.repository) { 1 }
+        one.store(1)
+        let slow = Task { await one.save() }
+        await self.gate.waitForCall(1)
+        other.store(1)
+        let quick = Task { await self.world.repository.saveAll(within: .seconds(1)) }
+        await self.world.clock.waitForSleepers(1)
+
+        self.world.clock.advance(by: .seconds(1))
+        let report = await quick.value
+
+        #expect(report.saved == 0)
+        #expect(report.leftOver == 2)
+        self.gate.openForGood(returning: ())
+        #expect(await slow.value.saved == 1)
+        let next = await self.world.repository.saveAll()
+        #expect(next.saved == 1 && next.unchanged == 1)
+    }
+
+    @Test func `CO-45 a save that is done before its limit leaves nothing behind`() async throws {
+        self.gate.openForGood(returning: ())
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
+        number.store(1)
+
+        let report = await self.world.repository.saveAll(within: .seconds(1))
+
+        #expect(report.saved == 1 && report.isComplete)
+        #expect(self.world.clock.sleeperCount == 0)
+    }
+
+    @Test func `CO-45 a limit of no time saves nothing and says so`() async throws {
+        self.gate.openForGood(returning: ())
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { 1 }
+        number.store(1)
+
+        let report = await self.world.repository.saveAll(within: .zero)
+
+        #expect(report.saved == 0 && report.leftOver == 1)
+        #expect(await self.world.repository.saveAll().saved == 1)
+    }
+}

@@ -1,0 +1,266 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Testing
+
+/// What a report of a save says is what a process that starts afterwards finds.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct SavedMeansSavedTests {
+    /// The keys of `Map` that a process finds on disk which starts now.
+    private func onDisk(_ scratch: Scratch, _ keys: [Int]) async -> Set<Int> {
+        let fresh = MuxRepository(store: scratch.store())
+        let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: fresh) { _ in "fetched" }
+        var found: Set<Int> = []
+        for key in keys where await map.loadCachedValue(key: key) != nil { found.insert(key) }
+        return found
+    }
+
+    @Test func `CO-13 an entry that is too large for the folder is reported, is not clean, and stops no other`() async {
+        let scratch = Scratch()
+        let repository = MuxRepository(store: scratch.store(byteLimit: 20_000), durability: .relaxed)
+        let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: repository) { "\($0)" }
+        for key in 0..<10 { map.store("\(key)", key: key) }
+        map.store(String(repeating: "x", count: 50_000), key: 10)
+
+        for round in 1...2 {
+            let report = await repository.saveAll()
+            #expect(report.saved == (round == 1 ? 10 : 0))
+            #expect(report.unchanged == (round == 1 ? 0 : 10))
+            #expect(report.failed.map(\.name) == [MuxStoreKey(domain: "Map", key: "10")])
+            #expect(!report.isComplete)
+        }
+        #expect(await self.onDisk(scratch, Array(0...10)) == Set(0..<10))
+    }
+
+    @Test(arguments: [0, 12])
+    func `CO-13 what the same save evicts is not counted as saved but reported`(before: Int) async {
+        let scratch = Scratch()
+        let repository = MuxRepository(store: scratch.store(byteLimit: 20_000), durability: .relaxed)
+        let map = MultiplexerMap<Int, String>(cacheKey: "Map", repository: repository) { "\($0)" }
+        for key in 0..<before { map.store(String(repeating: "x", count: 1_000), key: 1_000 + key) }
+        #expect(await repository.saveAll().saved == before)
+        let count = before == 0 ? 100 : 9
+        for key in 0..<count { map.store(String(repeating: "x", count: 1_000), key: key) }
+
+        let report = await repository.saveAll()
+
+        let found = await self.onDisk(scratch, Array(0..<count))
+        #expect(report.saved == found.count)
+        #expect(Set(report.failed.map(\.name.key)) == Set((0..<count).filter { !found.contains($0) }.map { "\($0)" }))
+        #expect(report.saved + report.failed.count == count)
+        #expect(report.saved > 0 && (before > 0 || report.saved < count))
+    }
+
+    @Test func `CO-13 what a sibling's sign-out drops during the save is not counted as saved`() async throws {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
+        _ = try await number.request()
+        store.beforeSave.withLock { $0 = { try? await store.raiseSessionEpoch(to: 7) } }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.saved == 0)
+        #expect(report.failed.map(\.name) == [MuxStoreKey(domain: "Number")])
+        #expect(report.failed.first?.error as? MuxError == .sessionEnded)
+        #expect(number.cachedValue == nil)
+        store.beforeSave.withLock { $0 = {} }
+        number.store(2)
+        #expect(await world.repository.saveAll().saved == 1)
+        #expect(try await store.load(.init(domain: "Number"))?.sessionEpoch == 7)
+    }
+
+    // MARK: - One bad entry
+
+    /// A value that one of the steps to the disk refuses.
+    private struct Picky: Codable, Sendable {
+        struct Refused: Error {}
+
+        var text: String
+
+        func encode(to encoder: any Encoder) throws {
+            if self.text == "cannot be encoded" { throw Refused() }
+            var container = encoder.singleValueContainer()
+            try container.encode(self.text)
+        }
+
+        init(_ text: String) { self.text = text }
+
+        init(from decoder: any Decoder) throws { self.text = try String(from: decoder) }
+    }
+
+    enum Trouble: CaseIterable, Sendable {
+        case encoding
+        case sealing
+        case framing
+        case framingSealed
+        case limit
+        case limitSealed
+        case custom
+    }
+
+    @Test(arguments: Trouble.allCases)
+    func `CO-14 one bad entry of eleven stops none of the others, in every store`(trouble: Trouble) async throws {
+        let scratch = Scratch()
+        let seal: @Sendable (Data) throws -> Data = { data in
+            if data.contains("cannot be sealed".utf8) { throw ToySeal.Refused() }
+            return data
+        }
+        let store: any MuxStore =
+            switch trouble {
+            case .encoding: MemoryStore()
+            case .sealing: SealedStore(MemoryStore(), seal: seal, open: { $0 })
+            case .framing: scratch.store()
+            case .framingSealed: SealedStore(scratch.store(), seal: seal, open: { $0 })
+            case .limit: scratch.store(byteLimit: 50_000)
+            case .limitSealed: SealedStore(scratch.store(byteLimit: 50_000), seal: seal, open: { $0 })
+            case .custom: PickyStore { $0.name.key == "10" }
+            }
+        let (text, key) =
+            switch trouble {
+            case .encoding: ("cannot be encoded", "10")
+            case .sealing: ("cannot be sealed", "10")
+            case .framing, .framingSealed: ("good", String(repeating: "k", count: 200_000))
+            case .limit, .limitSealed: (String(repeating: "x", count: 60_000), "10")
+            case .custom: ("good", "10")
+            }
+        let repository = MuxRepository(store: store, durability: .relaxed)
+        let map = MultiplexerMap<String, Picky>(cacheKey: "Map", repository: repository) { Picky($0) }
+        for number in 0..<5 { map.store(Picky("good"), key: "\(number)") }
+        map.store(Picky(text), key: key)
+        for number in 5..<10 { map.store(Picky("good"), key: "\(number)") }
+
+        for round in 1...2 {
+            let report = await repository.saveAll()
+            #expect(report.saved == (round == 1 ? 10 : 0))
+            #expect(report.unchanged == (round == 1 ? 0 : 10))
+            #expect(report.failed.map(\.name) == [MuxStoreKey(domain: "Map", key: key)])
+        }
+        for number in 0..<10 {
+            #expect(try await store.load(.init(domain: "Map", key: "\(number)")) != nil, "\(number)")
+        }
+    }
+
+    @Test func `CO-14 values that cannot be encoded do not keep a map above its bound`() async throws {
+        let executor = OrderedExecutor()
+        let world = World(spawn: Spawn(executor: executor))
+        let map = MultiplexerMap<Int, Picky>(
+            cacheKey: "Map",
+            policy: .init(maximumCount: 100),
+            repository: world.repository
+        ) { Picky($0.isMultiple(of: 2) ? "cannot be encoded" : "good") }
+        for key in 0..<2_000 {
+            _ = try await map.request(key: key)
+            executor.settle()
+            await map.clear(key: -1)  // what is in the lane is over after this
+            executor.settle()
+        }
+        #expect((0..<2_000).count { map.cachedValue(key: $0) != nil } <= 100)
+        let lost = world.events.count(of: .evictedUnsaved)
+        #expect(lost >= 900)
+        #expect(await map.save().letGo == lost)
+    }
+
+    @Test func `CO-14 many bad entries among many good ones cost few calls and stop none`() async throws {
+        let store = PickyStore { ($0.name.key.flatMap { Int($0) } ?? 0) % 97 == 5 }
+        let world = World(store: store)
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
+        for key in 0..<1_000 { map.store(key, key: key) }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.saved == 989 && report.failed.count == 11)
+        #expect(store.calls.withLock { $0 } < 300)
+    }
+
+    @Test func `CO-14 a store that refuses everything is not asked for each of a thousand entries`() async throws {
+        let store = PickyStore { _ in true }
+        let world = World(store: store)
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
+        for key in 0..<1_000 { map.store(key, key: key) }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.saved == 0 && report.failed.count == 1_000)
+        #expect(store.calls.withLock { $0 } < 100)
+    }
+
+    @Test func `CO-14 an owed removal that can never succeed is given up`() async throws {
+        let scratch = Scratch()
+        let repository = MuxRepository(store: scratch.store(), durability: .relaxed)
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: repository) { $0.utf8.count }
+        let long = String(repeating: "k", count: 2_000_000)
+        map.store(1, key: long)
+        await map.clear(key: long)
+
+        _ = await repository.saveAll()
+
+        #expect(await repository.saveAll().isComplete)
+        let unusable = Multiplexer<Int>(cacheKey: long, repository: repository) { 1 }
+        await unusable.clear()
+        _ = await repository.saveAll()
+        #expect(await repository.saveAll().isComplete)
+    }
+
+    @Test func `CO-14 an owed removal that fails alone stops no other and is reported once if it never succeeds`()
+        async throws
+    {
+        let store = PickyStore { $0.name.key == "bad" }
+        let world = World(store: store)
+        let map = MultiplexerMap<String, Int>(cacheKey: "Map", repository: world.repository) { _ in 1 }
+        map.store(1, key: "good")
+        await map.save()
+        store.isDown.withLock { $0 = true }
+        #expect(await map.clear(key: "good").failures.count == 1)
+        #expect(await map.clear(key: "bad").failures.count == 1)
+        store.isDown.withLock { $0 = false }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.repairFailures.count == 1)
+        #expect(await store.load(.init(domain: "Map", key: "good")) == nil)
+        #expect(await world.repository.saveAll().isComplete)
+    }
+}
+
+/// A store of a user's own that fails as a whole for one entry that it cannot keep.
+private struct PickyStore: MuxStore {
+    struct Refused: Error {}
+
+    let calls = Guarded(0)
+    let isDown = Guarded(false)
+    private let memory = MemoryStore()
+    private let refuses: @Sendable (MuxStoredEntry) -> Bool
+
+    init(refuses: @escaping @Sendable (MuxStoredEntry) -> Bool) { self.refuses = refuses }
+
+    private func pass(_ names: [MuxStoreKey], _ error: any Error) throws {
+        if self.isDown.withLock({ $0 }) { throw Refused() }
+        _ = self.calls.next()
+        if names.contains(where: { self.refuses(sample($0.key, domain: $0.domain)) }) { throw error }
+    }
+
+    func sessionEpoch() async -> UInt64 { await self.memory.sessionEpoch() }
+
+    func raiseSessionEpoch(to epoch: UInt64) async { await self.memory.raiseSessionEpoch(to: epoch) }
+
+    func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { await self.memory.load(name) }
+
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
+        try self.pass(entries.map(\.name), Refused())
+        await self.memory.save(entries, durability: durability)
+    }
+
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
+        try self.pass(names, MuxStoreError.entryTooLarge(bytes: 1))
+        await self.memory.remove(names, durability: durability)
+    }
+
+    func removeAll(domain: String, durability: MuxDurability) async throws {
+        await self.memory.removeAll(domain: domain, durability: durability)
+    }
+
+    func removeEverything() async { await self.memory.removeEverything() }
+
+    func statistics() async -> MuxStoreStatistics { await self.memory.statistics() }
+}
