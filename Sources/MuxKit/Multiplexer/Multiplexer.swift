@@ -10,9 +10,9 @@
 /// await profile.clear()                               // forgets it, in memory and on disk
 /// ```
 ///
-/// **Concurrent calls.** Between two fences at most one fetch runs. A fence is ``refresh()``, ``store(_:)``, ``clear()`` or
-/// a sign-out: nothing that began before it changes what is read after it. A fetch that a fence has passed still answers
-/// those who asked before, while the next request starts another.
+/// **Concurrent calls.** Between two fences at most one fetch runs. A fence is ``refresh()``, ``store(_:)``,
+/// ``clear(endingRequests:)`` or a sign-out: nothing that began before it changes what is read after it. A fetch that a fence
+/// has passed still answers those who asked before, while the next request starts another.
 ///
 /// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
 /// When nobody is left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
