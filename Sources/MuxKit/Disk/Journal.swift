@@ -125,7 +125,7 @@ final class Journal {
         var oversized: [MuxStoredEntry] = []
         for (entry, digest) in self.arranged(entries, in: session, &refused) {
             do throws(MuxStoreError) {
-                guard try !self.hasNewer(than: entry, digest, in: segment, session) else { throw .newerValue }
+                guard !self.hasNewer(than: entry, digest, in: segment, session) else { throw .newerValue }
                 try records.append(entry, atMost: maximum)
                 written.append(entry)
             } catch {
@@ -182,22 +182,24 @@ final class Journal {
         return arranged.sorted { $0.entry.fetchedAt < $1.entry.fetchedAt }
     }
 
-    /// Whether another process has saved a newer value, which this process does not know yet; it does afterwards.
+    /// Whether another process has saved a newer value, which this process has not read.
     private func hasNewer(
         than entry: MuxStoredEntry,
         _ digest: EntryDigest,
         in segment: JournalSegment,
         _ session: Session
-    ) throws(MuxStoreError) -> Bool {
+    ) -> Bool {
         guard let location = segment.index[digest], !location.isKnown, location.epoch >= entry.sessionEpoch else {
             return false
         }
-        segment.index.touch(digest)
         let format = EntryFormat(store: session.content.store, digest: self.digest)
         // Enough for most first lines.
         for count in [1 << 10, Int64(EntryFormat.maximumHeader) + 1] {
             let count = min(count, location.count)
-            let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count))
+            // What cannot be read is no reason to lose all that is to be saved.
+            guard let start = try? self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count)) else {
+                return false
+            }
             guard let found = format.facts(in: start) else { continue }
             return found.name == entry.name && found.fetchedAt > entry.fetchedAt
         }
@@ -307,11 +309,15 @@ final class Journal {
     func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
             let file = try self.openLockFile()
+            if self.abandonedWait != nil, try !self.isPresent(file) {
+                // Nobody can have the lock of the folder that stands there now from before it was made.
+                (self.abandonedWait, self.lockFile, self.session, self.segment) = (nil, nil, nil, nil)
+                continue
+            }
             try self.take(file)
             // Somebody may have removed the folder and made it again: then this is not the lock that others take.
             do {
-                let status = try self.fileSystem.status(of: file)
-                if try self.fileSystem.status(at: self.layout.lock)?.identity == status.identity { return }
+                if try self.isPresent(file) { return }
             } catch {
                 self.unlock()
                 throw error
@@ -322,10 +328,16 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.staleFile)
     }
 
+    /// Whether `file` is the lock that other processes would take.
+    private func isPresent(_ file: OpenFile) throws(MuxStoreError) -> Bool {
+        let status = try self.fileSystem.status(of: file)
+        return try self.fileSystem.status(at: self.layout.lock)?.identity == status.identity
+    }
+
     /// Takes the lock of `file`, and waits for it for as long as patience lasts.
     ///
-    /// While an earlier wait goes on, there is no other one: a process that was stopped with the lock costs one wait, not one
-    /// for each call.
+    /// While an earlier wait goes on, there is no other one: a process that was stopped with the lock, or is busy for longer,
+    /// costs one wait, not one for each call.
     private func take(_ file: OpenFile) throws(MuxStoreError) {
         if let wait = self.abandonedWait, !wait.isOver { throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock) }
         self.abandonedWait = nil

@@ -13,8 +13,8 @@ public import Foundation
 ///
 /// **Concurrent calls** wait for one another, on a thread of the store's own; large values are read side by side. Several
 /// processes, such as an app and its extensions, may use one folder; the smallest of their limits holds. A process that was
-/// stopped while it had the folder's lock stops no other: a call waits a second for it, later ones fail at once until it
-/// goes on, and a failed load is a miss.
+/// stopped while it had the folder's lock, or is busy with it, stops no other: a call waits a second for it, later ones fail at
+/// once until it goes on, and a failed load is a miss.
 ///
 /// **Cancellation.** A call that has begun is finished, whatever becomes of the caller's task.
 ///
@@ -76,7 +76,7 @@ public actor JournalStore: MuxStore {
         self.watchesFolder = watchesFolder
         self.journal = Journal(
             root: root,
-            byteLimit: byteLimit.map(Int64.init),
+            byteLimit: byteLimit.map { Int64(max(0, $0)) },
             indexFloor: max(1, indexFloor),
             lockPatience: lockPatience,
             fileSystem: fileSystem,

@@ -102,7 +102,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             released: released
         )
         if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key, released: released) }
-        if let trouble = former?.trouble, trouble !== slot.trouble { evicted(key, Slot(trouble)) }
+        if let trouble = self.table.element(at: place)?.trouble ?? former?.trouble, trouble !== slot.trouble {
+            evicted(key, Slot(trouble))
+        }
         let failure = isAbsent ? slot.trouble : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
@@ -116,7 +118,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
         for (key, packed) in lost {
             self.leaveMarks(of: packed, on: key, released: released)
-            evicted(key, Slot(packed, since: self.lastRefresh))
+            evicted(key, Slot(packed))
         }
         return result
     }
@@ -193,7 +195,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             guard !packed.isDirty, !packed.isRemovalPending else { return false }
             let slot = Slot(packed, since: self.lastRefresh)
             guard isUnwanted(slot) else { return false }
-            removed(key, slot)
+            removed(key, Slot(packed))
             return true
         }
     }

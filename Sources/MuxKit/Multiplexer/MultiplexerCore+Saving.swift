@@ -206,11 +206,7 @@ extension MultiplexerCore: SessionParticipant {
         } catch {
             made.failures.append(error)
         }
-        do {
-            made.superseded = try await self.lookForNewer(persistence)
-        } catch {
-            made.failures.append(error)
-        }
+        await self.lookForNewer(persistence, &made)
         return made
     }
 
@@ -249,16 +245,28 @@ extension MultiplexerCore: SessionParticipant {
     ///
     /// So is a newer value of another process, which the store takes for known to this one as soon as it was looked at.
     ///
-    /// - Returns: The entries that left memory because the disk has a newer value.
-    private func lookForNewer(_ persistence: Persistence<Key, Value>) async throws -> [MuxStoreKey] {
+    /// - Parameters:
+    ///   - persistence: Names the entries.
+    ///   - made: Receives the entries that left memory because the disk has a newer value, and what could not be looked at.
+    private func lookForNewer(_ persistence: Persistence<Key, Value>, _ made: inout MadeGood) async {
         let unseen = self.engine.withState { $0.unseenOnDisk }
-        guard !unseen.isEmpty else { return [] }
+        guard !unseen.isEmpty else { return }
         let latest = self.policy.schemaVersion
         var newer: [Key] = []
         var found: [(key: Key, fetchedAt: Date)] = []
-        for key in unseen {
-            guard let stored = try await self.repository.load(persistence.name(of: key)) else { continue }
-            if stored.schemaVersion > latest { newer.append(key) } else { found.append((key, stored.fetchedAt)) }
+        var seen: [Key] = []
+        var failuresInARow = 0
+        for key in unseen where failuresInARow < Self.mostFailuresInARow {
+            do {
+                let stored = try await self.repository.load(persistence.name(of: key))
+                seen.append(key)
+                failuresInARow = 0
+                guard let stored else { continue }
+                if stored.schemaVersion > latest { newer.append(key) } else { found.append((key, stored.fetchedAt)) }
+            } catch {
+                made.failures.append(error)
+                failuresInARow += 1
+            }
         }
         self.inPortions(newer) { state, key in
             state.newerOnDisk.insert(key)
@@ -266,18 +274,20 @@ extension MultiplexerCore: SessionParticipant {
         }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
-        var superseded: [MuxStoreKey] = []
-        for (key, fetchedAt) in found {
+        // A date in the future is that of a clock which was set back since, and says nothing.
+        for (key, fetchedAt) in found where fetchedAt <= wallTime {
             // What is still to be removed there is no newer value, whatever its time.
             guard let slot = self.engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
                 let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
                 self.supersede(entry, of: key)
             else { continue }
-            superseded.append(persistence.name(of: key))
+            made.superseded.append(persistence.name(of: key))
         }
-        self.inPortions(Array(unseen)) { state, key in state.unseenOnDisk.remove(key) }
-        return superseded
+        self.inPortions(seen) { state, key in state.release(state.unseenOnDisk.remove(key)) }
     }
+
+    /// So many failures in a row say that the store is down.
+    private static var mostFailuresInARow: Int { 8 }
 }
 
 extension Slot.Entry {

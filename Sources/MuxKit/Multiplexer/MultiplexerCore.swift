@@ -289,6 +289,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration?) {
         guard let observer = self.repository.observer else { return }
         let text = key.flatMap(self.keyText)
-        observer.observe(MuxEvent(kind, cacheKey: self.cacheKey, key: text, duration: duration))
+        observer.tell(MuxEvent(kind, cacheKey: self.cacheKey, key: text, duration: duration))
     }
 }

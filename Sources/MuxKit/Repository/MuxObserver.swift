@@ -89,3 +89,8 @@ public protocol MuxObserver: Sendable {
     /// Called after each decision, on the thread that made it and outside all locks: keep it short.
     func observe(_ event: MuxEvent)
 }
+
+extension MuxObserver {
+    /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
+    package func tell(_ event: MuxEvent) { ReentrantLane.outside { self.observe(event) } }
+}

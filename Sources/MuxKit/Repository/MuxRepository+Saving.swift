@@ -49,23 +49,24 @@ extension MuxRepository {
         let run = SaveRun(participants, only: name)
         guard self.lane.access == .queued else { return run.refused(because: MuxError.calledFromStore) }
         guard let budget else {
-            _ = await self.inLane { await self.perform(run) }
+            guard await self.inLane({ await self.perform(run) }) != nil else {
+                return run.refused(because: MuxError.calledFromStore)
+            }
             return run.finished()
         }
         let deadline = self.time.now.advanced(by: budget)
-        let isOver = FirstAnswer<Void>()
+        let hasTurn = FirstAnswer<Bool>()
         self.spawn(name: "mux.save") {
-            _ = await self.inLane { await self.perform(run, until: deadline) }
-            isOver.give(())
+            hasTurn.give(await self.inLane { await self.perform(run, until: deadline) } != nil)
         }
         let time = self.time
         let timer = self.spawn(name: "mux.save.limit") {
             guard (try? await time.sleep(for: deadline.duration(since: time.now))) != nil else { return }
-            isOver.give(())
+            hasTurn.give(true)
         }
-        await isOver.wait()
+        let isRefused = await !hasTurn.wait()
         timer.cancel()
-        return run.finished()
+        return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
     /// Saves what `run` is about, step by step; in the lane.
@@ -91,12 +92,18 @@ extension MuxRepository {
         var rest = run.collect().dirty[...]
         // With a limit, in portions, so that there is a moment to stop at.
         let portion = deadline == nil ? max(rest.count, 1) : 256
+        var names: Set<MuxStoreKey> = []
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
-            // Of two entries of one name the newer one is to stay: it goes last.
             let next = rest.prefix(portion)
-            run.dealtWith(next.count, await self.write(next.reversed(), session))
+            // Of two entries of one name the newer one is to stay: it goes last, or has gone with an earlier portion.
+            let older = next.filter { names.contains($0.name) }
+            var report = await self.write(next.filter { !names.contains($0.name) }.reversed(), session)
+            for entry in older { entry.markSaved() }
+            report.saved += older.count
+            run.dealtWith(next.count, report)
             rest = rest.dropFirst(next.count)
+            if !rest.isEmpty { names.formUnion(next.map(\.name)) }
         }
     }
 

@@ -97,7 +97,7 @@ extension MuxRepository {
             return (epoch == known, registry.isEnding)
         }
         if isLater, await self.inLane({ self.endedElsewhere(in: epoch) }) == nil {
-            // Inside an operation that admits no other, this is its turn: to wait for another would be to wait for itself.
+            // It cannot wait for a turn: it is part of an operation that has one, or that would have to wait for this one.
             self.endedElsewhere(in: epoch)
         }
         if isPresent { self.watchSession() }
@@ -112,7 +112,7 @@ extension MuxRepository {
         }
         self.registry.withLock { $0.isEnding = true }
         self.endInMemory { registry in
-            registry.sessionEpoch = epoch
+            registry.sessionEpoch = max(registry.sessionEpoch ?? 0, epoch)
             registry.isEnding = false
         }
     }
@@ -267,7 +267,7 @@ extension MuxRepository {
             }
             self.endInMemory { registry in
                 guard let raised else { return }
-                registry.sessionEpoch = raised
+                registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
                 registry.owesSignOut = false
             }
             do {

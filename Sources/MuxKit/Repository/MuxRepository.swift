@@ -188,7 +188,7 @@ public actor MuxRepository {
         let domain = participant.domain
         if domain != nil { self.learnSession() }
         let insertion = self.registry.withLock { $0.participants.insert(participant, domain: domain) }
-        if insertion.sharesDomain { self.observer?.observe(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
+        if insertion.sharesDomain { self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
     }
 
     /// Keeps `owner` alive, and lets `participant` take part.

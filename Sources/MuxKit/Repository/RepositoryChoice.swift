@@ -27,7 +27,7 @@ package struct RepositoryChoice: Sendable {
         }
         if isFirst {
             for repository in [self.repository, other] {
-                repository.observer?.observe(MuxEvent(.repositoryMismatch, cacheKey: cacheKey))
+                repository.observer?.tell(MuxEvent(.repositoryMismatch, cacheKey: cacheKey))
             }
         }
         throw MuxError.repositoryMismatch

@@ -98,7 +98,7 @@ extension OAuthVault {
         // Somebody was about to send the refresh token, and did not live to tell the outcome.
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
         guard self.memo.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) else { return }
-        self.repository.observer?.observe(MuxEvent(.updateInterrupted))
+        self.repository.observer?.tell(MuxEvent(.updateInterrupted))
     }
 
     // MARK: - Storing
@@ -210,9 +210,10 @@ extension OAuthVault {
             }
             let owes = self.memo.withLock { memo in
                 defer { memo.owesRemoval = false }
-                return memo.owesRemoval
+                // Not where the next session has stored its own.
+                return memo.owesRemoval && memo.storedSession != memo.generation
             }
-            if owes { try? await self.tokens.store.delete() }
+            if owes, (try? await self.tokens.store.delete()) == nil { self.memo.withLock { $0.owesRemoval = true } }
             return try result.get()
         }
     }
@@ -260,15 +261,11 @@ extension OAuthVault {
 
     /// Removes the tokens of ended sessions; those of the session that is present stay.
     func removeTraces(present session: UInt64) async throws {
-        var hasTurn = false
-        do {
-            try await self.storeLane.run(admitsNested: false) {
-                hasTurn = true
-                try await self.removeStored(present: session)
-            }
-        } catch  where !hasTurn {
-            // Who has the store waits for this sign-out, or is part of it, and removes them at the end.
-            self.memo.withLock { $0.owesRemoval = true }
+        // If there is no turn, whoever has the store waits for this sign-out, or is part of it, and removes them at the end.
+        self.memo.withLock { $0.owesRemoval = true }
+        try await self.storeLane.run(admitsNested: false) {
+            self.memo.withLock { $0.owesRemoval = false }
+            try await self.removeStored(present: session)
         }
     }
 

@@ -74,7 +74,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
         guard self.memo.withLock({ $0.failed(problem) }) else { return }
         // The texts of the library's own stores are known to quote nothing; of other errors the type has to do.
         let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
-        self.repository.observer?.observe(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
+        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
     }
 
     func worked(_ problem: OAuthProblem) { self.memo.withLock { $0.worked(problem) } }

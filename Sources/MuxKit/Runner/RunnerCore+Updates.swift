@@ -112,7 +112,7 @@ extension RunnerCore {
 
     @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
-        self.observer?.observe(MuxEvent(kind, duration: duration))
+        self.observer?.tell(MuxEvent(kind, duration: duration))
     }
 
     // MARK: - Ends of values

@@ -22,7 +22,16 @@ package final class ReentrantLane: Sendable {
         let admitsNested: Bool
         /// The lanes that something inside this turn waits for.
         let awaited = Guarded<[ReentrantLane]>([])
-        private let isEnded = Guarded(false)
+        private let state = Guarded(State())
+
+        private struct State {
+            /// Whether the operation has ended: no other one can begin inside it.
+            var isOver = false
+            /// How many operations run inside.
+            var nestedCount = 0
+            /// Told when the last of them has ended.
+            var ended: FirstAnswer<Void>?
+        }
 
         init(in lane: ReentrantLane, admitsNested: Bool) {
             self.outer = ReentrantLane.liveTurn
@@ -30,9 +39,35 @@ package final class ReentrantLane: Sendable {
             self.admitsNested = admitsNested
         }
 
-        var isOver: Bool { self.isEnded.withLock { $0 } }
+        var isOver: Bool { self.state.withLock { $0.isOver } }
 
-        func end() { self.isEnded.withLock { $0 = true } }
+        /// An operation begins inside this one.
+        ///
+        /// - Returns: Whether it may: `false` if this one is over. If so, ``leave()`` has to follow.
+        func enter() -> Bool {
+            self.state.withLock { state in
+                if !state.isOver { state.nestedCount += 1 }
+                return !state.isOver
+            }
+        }
+
+        func leave() {
+            let ended = self.state.withLock { state in
+                state.nestedCount -= 1
+                return state.nestedCount == 0 ? state.ended : nil
+            }
+            ended?.give(())
+        }
+
+        /// Ends the turn, and waits for what still runs inside, such as a task that nobody waited for.
+        nonisolated(nonsending) func end() async {
+            let ended = self.state.withLock { state -> FirstAnswer<Void>? in
+                state.isOver = true
+                if state.nestedCount > 0 { state.ended = FirstAnswer() }
+                return state.ended
+            }
+            await ended?.wait()
+        }
     }
 
     /// The innermost turn that the present task, or the one that started it, is inside of.
@@ -67,8 +102,7 @@ package final class ReentrantLane: Sendable {
 
     /// What the present task can do.
     package var access: Access {
-        let turn = Self.liveTurns.first { $0.lane == ObjectIdentifier(self) }
-        return turn.map { $0.admitsNested ? .nested : .refused } ?? .queued
+        self.presentTurn.map { $0.admitsNested ? .nested : .refused } ?? .queued
     }
 
     /// Runs `operation` when all that came before have ended, or at once if the present task is inside of one.
@@ -83,10 +117,10 @@ package final class ReentrantLane: Sendable {
         admitsNested: Bool = true,
         _ operation: () async throws -> Success
     ) async throws -> Success {
-        switch self.access {
-        case .nested: return try await self.perform(Turn(in: self, admitsNested: false), operation)
-        case .refused: throw self.refusal
-        case .queued: break
+        if let outer = self.presentTurn, outer.enter() {
+            defer { outer.leave() }
+            guard outer.admitsNested else { throw self.refusal }
+            return try await self.perform(Turn(in: self, admitsNested: false), operation)
         }
         let outer = Self.liveTurns
         guard self.beginsToWait(inside: outer) else { throw self.refusal }
@@ -98,6 +132,9 @@ package final class ReentrantLane: Sendable {
             return try await self.perform(turn, operation)
         }
     }
+
+    /// The turn of this lane that the present task is inside of.
+    private var presentTurn: Turn? { Self.liveTurns.first { $0.lane == ObjectIdentifier(self) } }
 
     /// Does what ``run(admitsNested:_:)`` does, to its end, whatever becomes of the caller's task.
     ///
@@ -115,8 +152,14 @@ package final class ReentrantLane: Sendable {
         _ turn: Turn,
         _ operation: () async throws -> Success
     ) async throws -> Success {
-        defer { turn.end() }
-        return try await Self.$turn.withValue(turn) { try await operation() }
+        let result: Result<Success, any Error>
+        do {
+            result = .success(try await Self.$turn.withValue(turn) { try await operation() })
+        } catch {
+            result = .failure(error)
+        }
+        await turn.end()
+        return try result.get()
     }
 
     // MARK: - Waiting inside turns of other lanes
@@ -149,6 +192,7 @@ package final class ReentrantLane: Sendable {
 
     /// Runs `body`, which starts tasks that nothing inside an operation waits for: they wait for their own turns.
     package static func outside<Success>(_ body: () -> Success) -> Success {
-        self.$turn.withValue(nil, operation: body)
+        guard self.turn != nil else { return body() }
+        return self.$turn.withValue(nil, operation: body)
     }
 }

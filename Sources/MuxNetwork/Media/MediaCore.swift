@@ -213,7 +213,7 @@ final class MediaCore: Sendable {
         engine.withState { if $0.opening == opening { $0.isOpen = true } }
     }
 
-    func tell(_ kind: MuxEvent.Kind) { self.repository.observer?.observe(MuxEvent(kind)) }
+    func tell(_ kind: MuxEvent.Kind) { self.repository.observer?.tell(MuxEvent(kind)) }
 
     /// How many wait for a place, and how many places are free: none and all at rest.
     var turnstileOccupancy: (waiting: Int, free: Int) { self.turnstile.occupancy }

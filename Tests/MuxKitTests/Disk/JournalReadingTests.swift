@@ -54,7 +54,7 @@ struct JournalReadingTests {
         let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         let isArmed = Guarded(false)
         let fileSystem = RecordingFileSystem { _, call in
-            guard call.operation == .read, isArmed.withLock({ $0 }) else { return nil }
+            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
             isArmed.withLock { $0 = false }
             return .perform {
                 begun.signal()
@@ -62,7 +62,7 @@ struct JournalReadingTests {
             }
         }
         let store = scratch.store(fileSystem)
-        #expect(try await store.sessionEpoch() == 0)
+        #expect(try await store.load(name("b")) == nil)  // which opens the journal
         isArmed.withLock { $0 = true }
 
         async let found = store.load(name("a"))
@@ -82,7 +82,7 @@ struct JournalReadingTests {
         let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         let isArmed = Guarded(false)
         let fileSystem = RecordingFileSystem { _, call in
-            guard call.operation == .read, isArmed.withLock({ $0 }) else { return nil }
+            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
             isArmed.withLock { $0 = false }
             return .perform {
                 begun.signal()
@@ -90,7 +90,7 @@ struct JournalReadingTests {
             }
         }
         let store = scratch.store(fileSystem)
-        #expect(try await store.sessionEpoch() == 0)
+        #expect(try await store.load(name("b")) == nil)  // which opens the journal
         isArmed.withLock { $0 = true }
 
         async let found = store.load(name("a"))
