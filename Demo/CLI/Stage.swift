@@ -10,9 +10,9 @@ final class Stage: Sendable {
     let app: App
     let placeIDs: [Int]
     /// Who sits at the device.
-    let user = Guarded("alice")
+    let user = Locked("alice")
     /// While set, the backend holds requests for resources.
-    let gate = Guarded<Gate<Void>?>(nil)
+    let gate = Locked<Gate<Void>?>(nil)
 
     init(console: Console) throws {
         self.console = console

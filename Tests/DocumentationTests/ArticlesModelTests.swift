@@ -10,7 +10,7 @@ struct ArticlesModelTests {
     private let folder = FileManager.default.temporaryDirectory.appending(component: "Articles-\(UUID().uuidString)")
     private let oauth = FakeOAuthServer(users: ["alice": "a secret", "bob": "another"])
     private let backend: LoopbackBackend
-    private let articles = Guarded([Article(id: 1, title: "One")])
+    private let articles = Locked([Article(id: 1, title: "One")])
 
     init() throws {
         self.backend = try LoopbackBackend(oauth: self.oauth, places: [Article]()) { [oauth, articles] request in

@@ -154,7 +154,7 @@ struct LoopbackMannersTests {
 
     @Test func `CO-42 a file and a stream are asked about without being sent`() async throws {
         let file = LoopbackFile(size: 1_000_000)
-        let waits = Guarded(0)
+        let waits = Locked(0)
         let handler: LoopbackServer.Handler = { request in
             guard request.path == "/stream" else { return file.response(to: request) }
             return .streamed(contentType: "text/plain") {

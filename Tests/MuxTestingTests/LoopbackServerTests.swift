@@ -74,7 +74,7 @@ struct LoopbackServerTests {
 
     /// Lets a test wait for the pieces of an answer.
     private final class PieceSink: HTTPSink {
-        let pieces = Guarded<[String]>([])
+        let pieces = Locked<[String]>([])
         let tally = Tally()
 
         func receive(head: HTTPReply) {}

@@ -67,7 +67,7 @@ struct ScheduleOutsideTests {
 
     @Test(arguments: Dependency.allCases)
     func `CO-40 time waits for work that is outside the schedule`(dependency: Dependency) async throws {
-        let ends = Guarded<Set<Duration>>([])
+        let ends = Locked<Set<Duration>>([])
         try await SeededExecutor.explore(50) { schedule in
             try await Self.example(schedule) { await dependency.name() }
             // Only an order in which nothing waited in vain counts, so this is not told of the others.
@@ -171,7 +171,7 @@ struct ScheduleOutsideTests {
         let schedule = SeededExecutor(seed: 1)
         let gate = Gate<Void>()
         let steps = Tally()
-        let late = Guarded<Task<Void, Never>?>(nil)
+        let late = Locked<Task<Void, Never>?>(nil)
 
         try await schedule.run {
             let task = Task(executorPreference: schedule) {
@@ -255,7 +255,7 @@ struct ScheduleOutsideTests {
     }
 
     @Test func `CO-40 the environment says which orders are run`() async throws {
-        let seeds = Guarded<[UInt64]>([])
+        let seeds = Locked<[UInt64]>([])
         let body: @Sendable (SeededExecutor) async throws -> Void = { schedule in
             seeds.withLock { $0.append(schedule.seed) }
         }

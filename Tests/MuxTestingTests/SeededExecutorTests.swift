@@ -6,7 +6,7 @@ import Testing
 struct SeededExecutorTests {
     /// Writes down who was there, in order.
     private final class Visitors: Sendable {
-        let names = Guarded<[Int]>([])
+        let names = Locked<[Int]>([])
 
         func come(_ name: Int) { self.names.withLock { $0.append(name) } }
     }
@@ -106,7 +106,7 @@ struct SeededExecutorTests {
     @Test func `P-04 the library follows and so do its repositories`() async throws {
         let count = try await SeededExecutor.explore(200) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
-            let fetches = Guarded(0)
+            let fetches = Locked(0)
             let name = Multiplexer<Int>(cacheKey: "Name", repository: repository) {
                 let count = fetches.withLock { count in
                     count += 1

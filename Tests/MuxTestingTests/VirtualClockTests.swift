@@ -19,7 +19,7 @@ struct VirtualClockTests {
 
     @Test func `P-04 sleepers wake by deadline and then by arrival`() async throws {
         let clock = self.clock
-        let order = Guarded<[String]>([])
+        let order = Locked<[String]>([])
         try await withThrowingTaskGroup(of: Void.self) { group in
             for (arrived, (name, seconds)) in [("c", 3), ("a1", 1), ("b", 2), ("a2", 1)].enumerated() {
                 group.addTask {
@@ -120,7 +120,7 @@ struct VirtualClockTests {
     private func time(of count: Int, _ crowd: Crowd) async -> Duration {
         let clock = VirtualClock()
         let executor = InlineExecutor()
-        let awake = Guarded(0)
+        let awake = Locked(0)
 
         // All on one thread: each task sleeps by the time that its creator goes on.
         let time = await Task(executorPreference: executor) {

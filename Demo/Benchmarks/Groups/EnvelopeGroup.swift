@@ -16,7 +16,7 @@ enum EnvelopeGroup {
         limit: Double
     ) async throws -> [Row] {
         let article = Article(id: 1, kilobytes: kilobytes)
-        let format = EntryFormat(store: 1)
+        let format = RecordCodec(store: 1)
         let record = try format.record(of: LoadGroup.entry(article))
         let text = try JSONEncoder().encode(article)
         var encoding = Contest(rounds: effort.rounds(31))

@@ -47,7 +47,7 @@ enum MillionGroup {
         _ rounds: Int,
         _ body: () async throws -> Double
     ) async throws -> Outcome {
-        let (longest, isOver) = (Guarded(0.0), Guarded(false))
+        let (longest, isOver) = (Locked(0.0), Locked(false))
         var figures: [[Double]] = [[], []]
         try await withThrowingTaskGroup { group in
             group.addTask {

@@ -94,7 +94,7 @@ enum StormGroup {
     /// most of what is measured.
     static func all(_ callers: Int, _ call: @escaping @Sendable () async throws -> Void) async throws -> Double {
         let departures = Arrivals(callers)
-        let failure = Guarded<(any Error)?>(nil)
+        let failure = Locked<(any Error)?>(nil)
         let nanoseconds = await Contest.nanoseconds {
             for _ in 0..<callers {
                 Task {

@@ -19,7 +19,7 @@ final class ActJournal: Sendable {
     }
 
     private let changes: Tally
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     init(changes: Tally) { self.changes = changes }
 

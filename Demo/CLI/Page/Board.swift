@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 
 /// What the page knows of each key: nothing but what the library tells an observer.
-final class Board: MuxObserver {
+final class EngineState: MuxObserver {
     /// What a flight is doing.
     enum Flight: String, Codable, Sendable {
         case disk
@@ -42,7 +42,7 @@ final class Board: MuxObserver {
     }
 
     private let changes: Tally
-    private let keys = Guarded<[String: Key]>([:])
+    private let keys = Locked<[String: Key]>([:])
 
     /// A board that adds one to `changes` for every event.
     init(changes: Tally) { self.changes = changes }

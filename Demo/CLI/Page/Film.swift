@@ -30,14 +30,14 @@ final class Film: Sendable {
     let path = "/film.mp4"
     private let file = LoopbackFile(size: 8_000_000)
     private let changes: Tally
-    private let line = Guarded(Line())
-    private let shown: Guarded<State>
+    private let line = Locked(Line())
+    private let shown: Locked<State>
     /// Where the server's counts stood when the present download began.
-    private let before = Guarded<(starts: Int, sent: Int64)>((0, 0))
+    private let before = Locked<(starts: Int, sent: Int64)>((0, 0))
 
     init(changes: Tally) {
         self.changes = changes
-        self.shown = Guarded(State(total: 8_000_000))
+        self.shown = Locked(State(total: 8_000_000))
     }
 
     var state: State {

@@ -22,7 +22,7 @@ final class LiveStage: Sendable {
 
     /// Goes up with everything that the page may want to show.
     let changes = Tally()
-    let board: Board
+    let board: EngineState
     let store: WatchedStore
     let backend: LoopbackBackend
     let app: App
@@ -32,9 +32,9 @@ final class LiveStage: Sendable {
     let places: [Place]
     let journal: ActJournal
     private let folder: URL
-    private let session = Guarded(Session())
-    private let isServing = Guarded(true)
-    private let follower = Guarded<Task<Void, Never>?>(nil)
+    private let session = Locked(Session())
+    private let isServing = Locked(true)
+    private let follower = Locked<Task<Void, Never>?>(nil)
 
     init() throws {
         let changes = self.changes
@@ -55,7 +55,7 @@ final class LiveStage: Sendable {
         }
         let url = try self.backend.goOnline()
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-page-\(UUID().uuidString)")
-        self.board = Board(changes: changes)
+        self.board = EngineState(changes: changes)
         self.store = WatchedStore(directory: folder.appending(component: "caches"), changes: changes)
         let repository = MuxRepository(
             store: self.store,

@@ -11,7 +11,7 @@ enum Page {
         signal(SIGPIPE, SIG_IGN)
         let stage = try LiveStage()
         let page = try PageServer(stage: stage)
-        let port = Guarded<Int?>(port.map { Int($0) })
+        let port = Locked<Int?>(port.map { Int($0) })
         let server = LoopbackServer(port: port.withLock { $0.flatMap { UInt16(exactly: $0) } }) { request in
             await page.answer(request, port: port.withLock { $0 } ?? 0)
         }

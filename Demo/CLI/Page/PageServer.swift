@@ -65,7 +65,7 @@ private final class Feed: Sendable {
 
     private let stage: LiveStage
     /// The number of the change that the page knows; `nil` before the first.
-    private let known = Guarded<Int?>(nil)
+    private let known = Locked<Int?>(nil)
 
     init(_ stage: LiveStage) { self.stage = stage }
 

@@ -19,7 +19,7 @@ struct Snapshot: Encodable, Sendable {
         var id: String
         var name: String
         var hits, joins, fetches, waiting: Int
-        var flight: Board.Flight?
+        var flight: EngineState.Flight?
         /// In seconds, as is the time to live.
         var age: Double?
         var timeToLive: Double?
@@ -111,7 +111,7 @@ extension Snapshot.Key {
     fileprivate init<Value>(
         name: String,
         id: String = "me",
-        told: Board.Key,
+        told: EngineState.Key,
         isFlying: Bool,
         entry: MuxEntry<Value>?,
         isOnDisk: Bool

@@ -11,7 +11,7 @@ final class WatchedStore: MuxStore {
 
     private let journal: JournalStore
     private let changes: Tally
-    private let contents = Guarded(Contents())
+    private let contents = Locked(Contents())
 
     init(directory: URL, changes: Tally) {
         self.journal = JournalStore(directory: directory)

@@ -79,8 +79,8 @@ final class Worker: Sendable {
 
     private let folder: URL
     private let changes: Tally
-    private let life = Guarded<Life?>(nil)
-    private let shown = Guarded(State())
+    private let life = Locked<Life?>(nil)
+    private let shown = Locked(State())
 
     init(folder: URL, changes: Tally) {
         self.folder = folder

@@ -43,7 +43,7 @@ extension Journal {
     /// Less than all of it, so that the next save does not have to rewrite everything again.
     private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
         guard let byteLimit else { return records[...] }
-        let row = Int64(KeptIndex.rowSize)
+        let row = Int64(IndexSnapshot.rowSize)
         var size = JournalSegment.overhead(of: 0)
         var first = records.endIndex
         while first > records.startIndex {
@@ -62,7 +62,7 @@ extension Journal {
         _ session: Session,
         to path: String
     ) throws(MuxStoreError) -> (JournalSegment, damaged: Int) {
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        let format = RecordCodec(store: session.content.store, digest: self.digest)
         let file = try self.fileSystem.openFile(path, for: .create)
         let compacted = JournalSegment(file: file, identity: try self.fileSystem.status(of: file).identity)
         var damaged = 0
@@ -78,7 +78,7 @@ extension Journal {
                 damaged += 1
                 continue
             }
-            let frame = EntryFrame(
+            let frame = RecordHeader(
                 kind: .entry,
                 store: format.store,
                 digest: digest,

@@ -143,10 +143,10 @@ extension Journal {
             case .newer: segment.holdsNewer = true
             case .damage: damaged += 1
             case .record(let frame, _, _) where frame.store != session.content.store:
-                segment.holdsRefuse = true
+                segment.holdsDeadRecords = true
                 if frame.kind != .begin { damaged += 1 }
             case .record(let frame, _, _) where frame.kind != .begin && frame.epoch < session.content.epoch:
-                segment.holdsRefuse = true
+                segment.holdsDeadRecords = true
             case .record(let frame, let offset, let count): segment.takeIn(frame, offset: offset, count: count)
             }
         }
@@ -156,7 +156,7 @@ extension Journal {
         }
         segment.end = walker.position
         segment.needsLineBreak = !walker.endsWithLineBreak
-        segment.holdsRefuse = segment.holdsRefuse || damaged > 0
+        segment.holdsDeadRecords = segment.holdsDeadRecords || damaged > 0
         self.statistics.damagedRecords += damaged
     }
 

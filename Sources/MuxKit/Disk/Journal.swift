@@ -82,7 +82,7 @@ final class Journal {
             file: segment.file,
             digest: digest,
             location: location,
-            format: EntryFormat(store: session.content.store, digest: self.digest),
+            format: RecordCodec(store: session.content.store, digest: self.digest),
             fileSystem: self.fileSystem
         )
     }
@@ -95,7 +95,7 @@ final class Journal {
             {
                 self.statistics.damagedRecords += 1
                 segment.index.remove(place.digest)
-                segment.holdsRefuse = true
+                segment.holdsDeadRecords = true
             }
             return nil
         }
@@ -119,7 +119,7 @@ final class Journal {
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
-        let records = JournalRecords(EntryFormat(store: session.content.store, digest: self.digest))
+        let records = JournalRecords(RecordCodec(store: session.content.store, digest: self.digest))
         let maximum = self.byteLimit.map { max(0, $0 - JournalSegment.overhead(of: 1)) } ?? .max
         var written: [MuxStoredEntry] = []
         var oversized: [MuxStoredEntry] = []
@@ -164,7 +164,7 @@ final class Journal {
         numbers.reserveCapacity(entries.count)
         for entry in entries where entry.sessionEpoch >= session.content.epoch {
             do throws(MuxStoreError) {
-                try EntryFormat.check(entry)
+                try RecordCodec.check(entry)
             } catch {
                 refused.append((entry.name, error))
                 continue
@@ -192,9 +192,9 @@ final class Journal {
         guard let location = segment.index[digest], !location.isKnown, location.epoch >= entry.sessionEpoch else {
             return false
         }
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        let format = RecordCodec(store: session.content.store, digest: self.digest)
         // Enough for most first lines.
-        for count in [1 << 10, Int64(EntryFormat.maximumHeader) + 1] {
+        for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
             let count = min(count, location.count)
             // What cannot be read is no reason to lose all that is to be saved.
             guard let start = try? self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count)) else {
@@ -207,17 +207,17 @@ final class Journal {
     }
 
     func remove(
-        _ kind: EntryFrame.Kind,
+        _ kind: RecordHeader.Kind,
         _ names: [MuxStoreKey],
         _ durability: MuxDurability
     ) throws(MuxStoreError) {
         // No entry can be there of a name that cannot be written.
-        let names = names.filter(EntryFormat.canHold)
+        let names = names.filter(RecordCodec.canHold)
         guard !names.isEmpty else { return }
         try self.lock()
         defer { self.unlock() }
         let (session, _) = try self.refresh()
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        let format = RecordCodec(store: session.content.store, digest: self.digest)
         let records = JournalRecords(format)
         for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
         try self.append(records, durability)
@@ -264,7 +264,7 @@ final class Journal {
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
-        if start == 0, let end = prefix.firstIndex(of: 0x0a), let frame = EntryFormat.frame(prefix[..<end]) {
+        if start == 0, let end = prefix.firstIndex(of: 0x0a), let frame = RecordCodec.frame(prefix[..<end]) {
             segment.takeIn(frame, offset: 0, count: Int64(prefix.count))
         }
         segment.end += Int64(prefix.count)
@@ -280,7 +280,7 @@ final class Journal {
     /// What has to stand before the next record.
     private func prefix(of segment: JournalSegment) throws(MuxStoreError) -> [UInt8] {
         guard segment.end == 0, let session = self.session else { return segment.needsLineBreak ? [0x0a] : [] }
-        let format = EntryFormat(store: session.content.store, digest: self.digest)
+        let format = RecordCodec(store: session.content.store, digest: self.digest)
         return try format.beginning(.random(in: .min ... .max))
     }
 

@@ -68,7 +68,7 @@ package struct JournalIndex: Sendable {
     }
 
     /// Takes in a record that stands behind all that were taken in before.
-    package mutating func apply(_ frame: EntryFrame, offset: Int64, count: Int64, isKnown: Bool = false) {
+    package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         switch frame.kind {
         case .entry:
             var location = Location(offset: offset, count: count, epoch: frame.epoch)

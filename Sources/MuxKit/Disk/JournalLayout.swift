@@ -14,7 +14,7 @@ package struct JournalLayout: Sendable {
     /// The records.
     package var segment: String { FilePath.join(self.journal, Self.segmentName) }
 
-    /// The name of the file of ``KeptIndex``, beside the records.
+    /// The name of the file of ``IndexSnapshot``, beside the records.
     package static let indexName = "00000001.index"
 
     private static let journalName = "journal"

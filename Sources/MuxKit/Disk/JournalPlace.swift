@@ -4,7 +4,7 @@ struct JournalPlace: Sendable {
     let file: OpenFile
     let digest: EntryDigest
     let location: JournalIndex.Location
-    let format: EntryFormat
+    let format: RecordCodec
     let fileSystem: any FileSystem
 
     /// Reads the entry there; `nil` if it is damaged.

@@ -2,11 +2,11 @@
 ///
 /// A class for the same reason as ``Journal``.
 final class JournalRecords {
-    private let format: EntryFormat
+    private let format: RecordCodec
     private(set) var bytes: [UInt8] = []
-    private(set) var frames: [(frame: EntryFrame, count: Int64)] = []
+    private(set) var frames: [(frame: RecordHeader, count: Int64)] = []
 
-    init(_ format: EntryFormat) { self.format = format }
+    init(_ format: RecordCodec) { self.format = format }
 
     /// Appends an entry, or nothing if it cannot be written, or takes more than `maximum` bytes.
     func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
@@ -22,7 +22,7 @@ final class JournalRecords {
         }
     }
 
-    func append(removal kind: EntryFrame.Kind, of name: MuxStoreKey, epoch: UInt64) throws(MuxStoreError) {
+    func append(removal kind: RecordHeader.Kind, of name: MuxStoreKey, epoch: UInt64) throws(MuxStoreError) {
         let start = self.bytes.count
         let frame = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
         self.frames.append((frame, Int64(self.bytes.count - start)))
@@ -36,7 +36,7 @@ final class JournalRecords {
         guard size > limit else { return 0 }
         var (dropped, droppedBytes) = (0, 0)
         for (_, count) in self.frames where size > limit {
-            size -= count + Int64(KeptIndex.rowSize)
+            size -= count + Int64(IndexSnapshot.rowSize)
             droppedBytes += Int(count)
             dropped += 1
         }

@@ -12,7 +12,7 @@ final class JournalSegment {
     /// Whether records of a later version were seen: then the file is never rewritten.
     var holdsNewer = false
     /// Whether there is something in the file that should not be: damage, or entries of earlier sessions.
-    var holdsRefuse = false
+    var holdsDeadRecords = false
     /// Whether this process made sure that the file's name is on the disk.
     var isNameSafe = false
 
@@ -37,7 +37,7 @@ final class JournalSegment {
     ///   - offset: Where it begins.
     ///   - count: Its length.
     ///   - isKnown: Whether this process wrote it, or has read it.
-    func takeIn(_ frame: EntryFrame, offset: Int64, count: Int64, isKnown: Bool = false) {
+    func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         self.index.apply(frame, offset: offset, count: count, isKnown: isKnown)
         self.lastOffset = offset
         self.unkept += 1
@@ -48,7 +48,7 @@ final class JournalSegment {
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
     /// The most that `count` entries take besides their records.
-    static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(KeptIndex.rowSize) }
+    static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
 
     /// Smaller amounts of dead bytes are not worth a rewrite.
     static let compactionFloor: Int64 = 1 << 16
@@ -56,7 +56,8 @@ final class JournalSegment {
     /// Whether rewriting the file without its dead records is due.
     var isCompactionDue: Bool {
         guard !self.holdsNewer else { return false }
-        return self.holdsRefuse || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
+        return self.holdsDeadRecords
+            || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
     }
 }
 

@@ -127,14 +127,14 @@ public actor JournalStore: MuxStore {
         guard place.location.count > Self.concurrentSize else {
             return self.journal.accept(try place.read(), from: place, as: name)
         }
-        let found = await OffPool.run { Result { () throws(MuxStoreError) in try place.read() } }
+        let found = await BlockingWork.run { Result { () throws(MuxStoreError) in try place.read() } }
         return self.journal.accept(try found.get(), from: place, as: name)
     }
 
     /// Checks the limits of the format: a header of a megabyte, a payload of one line, a time that can be told.
     ///
     /// - Throws: ``MuxStoreError``.
-    public nonisolated func check(_ entry: MuxStoredEntry) throws { try EntryFormat.check(entry) }
+    public nonisolated func check(_ entry: MuxStoredEntry) throws { try RecordCodec.check(entry) }
 
     /// Keeps `entries`, all in one write; returns when they are as safe as `durability` says.
     ///

@@ -4,7 +4,7 @@
 package struct JournalWalker: Sendable {
     package enum Step: Sendable, Equatable {
         /// A record whose first line is in order; its value was not looked at.
-        case record(EntryFrame, offset: Int64, count: Int64)
+        case record(RecordHeader, offset: Int64, count: Int64)
         /// Some lines that are no records.
         case damage
         /// A record of a later version, and what belongs to it.
@@ -49,9 +49,9 @@ package struct JournalWalker: Sendable {
                 return nil
             }
             let line = try self.line(to: end, read)
-            switch CheckedLine.open(line) {
+            switch ChecksummedLine.open(line) {
             case .present(let rest)?:
-                guard let frame = EntryFrame(rest) else { break }
+                guard let frame = RecordHeader(rest) else { break }
                 if let step = try self.step(frame, headerEnd: end, read) { return step }
                 if self.endsTorn { return nil }
                 continue
@@ -70,7 +70,7 @@ package struct JournalWalker: Sendable {
 
     /// Handles a first line that is in order; `nil` with no tear means that the walk goes on.
     private mutating func step(
-        _ frame: EntryFrame,
+        _ frame: RecordHeader,
         headerEnd: Int64,
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> Step? {
@@ -103,8 +103,8 @@ package struct JournalWalker: Sendable {
         guard offset < self.size else { return true }
         guard let end = try self.lineEnd(from: offset, read) else { return false }
         let count = Int(end - offset - 1)
-        guard count <= EntryFormat.maximumHeader else { return false }
-        return CheckedLine.open(try self.bytes(at: offset, count, read)) != nil
+        guard count <= RecordCodec.maximumHeader else { return false }
+        return ChecksummedLine.open(try self.bytes(at: offset, count, read)) != nil
     }
 
     /// Whether this is the first line of a damaged region.
@@ -130,7 +130,7 @@ package struct JournalWalker: Sendable {
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> ArraySlice<UInt8> {
         let count = end - 1 - self.position
-        guard count <= Int64(EntryFormat.maximumHeader) else { return [0] }
+        guard count <= Int64(RecordCodec.maximumHeader) else { return [0] }
         return try self.bytes(at: self.position, Int(count), read)
     }
 

@@ -13,7 +13,7 @@ final class LockWait: Sendable {
         case over
     }
 
-    private let state = Guarded(State.waiting)
+    private let state = Locked(State.waiting)
     private let ended = DispatchSemaphore(value: 0)
 
     /// Begins to wait.

@@ -5,7 +5,7 @@
 /// **Concurrent calls** take effect one after another. **Cancellation** changes nothing: no call waits.
 public actor MemoryStore: MuxStore {
     private var entries: [MuxStoreKey: MuxStoredEntry] = [:]
-    private let epoch = Guarded<UInt64>(0)
+    private let epoch = Locked<UInt64>(0)
 
     /// Makes an empty store.
     public init() {}

@@ -19,8 +19,8 @@ package enum MuxStoreLocation {
     ) -> URL {
         let folder =
             switch purpose {
-            case .caches: FolderManners.caches(environment)
-            case .data: FolderManners.data(environment)
+            case .caches: FolderAttributes.caches(environment)
+            case .data: FolderAttributes.data(environment)
             }
         return (folder ?? FileManager.default.temporaryDirectory)
             .appending(component: self.folderName(for: bundleIdentifier ?? processName))

@@ -7,7 +7,7 @@
 /// Multiplexers of such a repository encode nothing, whether or not they have a `cacheKey`, and touch no disk. Sign-outs
 /// work as with any store.
 public struct NoStore: MuxStore {
-    private let epoch = Guarded<UInt64>(0)
+    private let epoch = Locked<UInt64>(0)
 
     /// Makes a store.
     public init() {}

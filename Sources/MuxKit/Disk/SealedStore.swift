@@ -27,7 +27,7 @@ public struct SealedStore: MuxStore {
     private let base: any MuxStore
     private let sealData: @Sendable (Data) throws -> Data
     private let openData: @Sendable (Data) throws -> Data
-    private let unopened = Guarded(0)
+    private let unopened = Locked(0)
 
     /// Seals what `base` keeps.
     ///
@@ -68,7 +68,7 @@ public struct SealedStore: MuxStore {
     /// - Throws: What the other store throws; that an entry does not open is not an error.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard let sealed = try await self.base.load(name) else { return nil }
-        let opened = await OffPool.run { try? self.opened(sealed) }
+        let opened = await BlockingWork.run { try? self.opened(sealed) }
         if opened == nil { self.unopened.withLock { $0 += 1 } }
         return opened
     }
@@ -78,7 +78,7 @@ public struct SealedStore: MuxStore {
     /// - Throws: ``MuxPartialSaveError`` for those that cannot be sealed, or that the other store does not keep, while the
     ///   others are; any other error of the other store if none was kept.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-        let results = await OffPool.map(entries) { entry in Result { try self.sealed(entry) } }
+        let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []
         var failures: [MuxSaveReport.Failure] = []
         for (entry, result) in zip(entries, results) {

@@ -23,11 +23,11 @@ package struct SessionFile: Sendable, Equatable {
 
     package var encoded: Data {
         let rest = "\",\"epoch\":\(self.epoch),\"store\":\"\(Hex.text(of: self.store))\"}"
-        return Data(CheckedLine.sealed(Array(rest.utf8)) + [0x0a])
+        return Data(ChecksummedLine.sealed(Array(rest.utf8)) + [0x0a])
     }
 
     package static func decode(_ content: Data) -> Content {
-        guard content.last == 0x0a, let line = CheckedLine.open([UInt8](content.dropLast())[...]) else {
+        guard content.last == 0x0a, let line = ChecksummedLine.open([UInt8](content.dropLast())[...]) else {
             return .damaged
         }
         guard line != .newer else { return .newer }

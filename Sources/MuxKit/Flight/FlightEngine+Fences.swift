@@ -13,8 +13,8 @@ extension FlightEngine {
         answering error: (any Error)? = nil,
         _ change: (inout State) -> sending R
     ) -> sending R {
-        let (result, action) = self.board.withLock { board in
-            (change(&board.state), board.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
+        let (result, action) = self.engineState.withLock { engineState in
+            (change(&engineState.state), engineState.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
         }
         if let error { Self.wake(action.answer, with: .failure(error)) }
         self.cancel(action.cancel)
@@ -23,9 +23,9 @@ extension FlightEngine {
 
     /// Changes the owner's state and fences off the flights of `key`, unless `change` says that it changed nothing.
     package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
-        let (hasChanged, action) = self.board.withLock { board in
-            guard change(&board.state) else { return (false, FlightStateMachine<Waiter>.FenceAction()) }
-            return (true, board.withMachine(of: key) { $0.detachedByFence() })
+        let (hasChanged, action) = self.engineState.withLock { engineState in
+            guard change(&engineState.state) else { return (false, FlightStateMachine<Waiter>.FenceAction()) }
+            return (true, engineState.withMachine(of: key) { $0.detachedByFence() })
         }
         self.cancel(action.cancel)
         return hasChanged
@@ -36,10 +36,10 @@ extension FlightEngine {
         answering error: (any Error)? = nil,
         _ change: (inout State) -> sending R
     ) -> sending R {
-        let (result, actions) = self.board.withLock { board in
-            let result = change(&board.state)
-            let actions = board.keysInFlight.map { key in
-                board.withMachine(of: key) { $0.fenced(dismissing: error != nil) }
+        let (result, actions) = self.engineState.withLock { engineState in
+            let result = change(&engineState.state)
+            let actions = engineState.keysInFlight.map { key in
+                engineState.withMachine(of: key) { $0.fenced(dismissing: error != nil) }
             }
             return (result, actions)
         }
@@ -60,8 +60,8 @@ extension FlightEngine {
         cancelling: Bool,
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending R {
-        let (result, farewell) = self.dismissed(cancelling: cancelling, change)
-        farewell()
+        let (result, answerWaiters) = self.dismissed(cancelling: cancelling, change)
+        answerWaiters()
         return result
     }
 
@@ -71,11 +71,11 @@ extension FlightEngine {
     package func dismissed<R>(
         cancelling: Bool,
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
-    ) -> sending (R, farewell: @Sendable () -> Void) {
-        let (waiters, flights, (answer, result)) = self.board.withLock { board in
-            let answer = change(&board.state)
-            let keys = answer.0 == nil ? [] : board.keysInFlight
-            let actions = keys.map { key in board.withMachine(of: key) { $0.dismissedByFence() } }
+    ) -> sending (R, answerWaiters: @Sendable () -> Void) {
+        let (waiters, flights, (answer, result)) = self.engineState.withLock { engineState in
+            let answer = change(&engineState.state)
+            let keys = answer.0 == nil ? [] : engineState.keysInFlight
+            let actions = keys.map { key in engineState.withMachine(of: key) { $0.dismissedByFence() } }
             return (actions.flatMap(\.answer), actions.flatMap(\.cancel), answer)
         }
         return (

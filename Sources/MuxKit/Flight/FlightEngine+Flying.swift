@@ -3,25 +3,25 @@ extension FlightEngine {
 
     @inlinable
     func launch(_ flight: FlightID, of key: Key) {
-        let (running, work) = self.board.withLock { ($0.running[flight], $0.work) }
+        let (running, work) = self.engineState.withLock { ($0.running[flight], $0.work) }
         guard let running, let work else { return }
         let node = self.node(key, flight)
         let name = self.options.name
         let task = self.spawn(name: name, priority: running.priority, for: node) { await work(key, flight) }
         // A caller may have joined, or all may have left, before there was a task to tell.
-        let meanwhile = self.board.withLock { board in
-            board.running[flight]?.task = task
-            return board.running[flight]
+        let meanwhile = self.engineState.withLock { engineState in
+            engineState.running[flight]?.task = task
+            return engineState.running[flight]
         }
         if let meanwhile, meanwhile.priority > running.priority { task.raisePriority(to: meanwhile.priority) }
         if meanwhile?.isCancelled ?? false { task.cancel() }
     }
 
     func cancel(_ flights: [FlightID]) {
-        let tasks = self.board.withLock { board in
+        let tasks = self.engineState.withLock { engineState in
             flights.compactMap { flight -> Task<Void, Never>? in
-                board.running[flight]?.isCancelled = true
-                return board.running[flight]?.task
+                engineState.running[flight]?.isCancelled = true
+                return engineState.running[flight]?.task
             }
         }
         for task in tasks { task.cancel() }
@@ -36,13 +36,13 @@ extension FlightEngine {
     /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
-        let (isToBegin, stuck) = self.board.withLock { board -> (Bool, [Waiter]) in
-            let wasFenced = board.machines[key]?.flight != flight
-            guard board.withMachine(of: key, { $0.worksNow(flight) }) else {
-                board.running[flight] = nil
-                return (false, self.waitersMoved(from: flight, of: key, in: &board))
+        let (isToBegin, stuck) = self.engineState.withLock { engineState -> (Bool, [Waiter]) in
+            let wasFenced = engineState.machines[key]?.flight != flight
+            guard engineState.withMachine(of: key, { $0.worksNow(flight) }) else {
+                engineState.running[flight] = nil
+                return (false, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
-            begins(&board.state, wasFenced)
+            begins(&engineState.state, wasFenced)
             return (true, [])
         }
         self.tellStuck(stuck)
@@ -53,14 +53,14 @@ extension FlightEngine {
     ///
     /// - Returns: Those who would wait for ever, taken out, to be told so.
     @usableFromInline
-    func waitersMoved(from flight: FlightID, of key: Key, in board: inout Board) -> [Waiter] {
-        guard !FlightGraph.isEmpty, let machine = board.machines[key], let next = machine.currentFlight else {
+    func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> [Waiter] {
+        guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
             return []
         }
         let waiting = Set(machine.currentTickets)
-        let stuck = FlightGraph.moved(waiting, from: self.node(key, flight), to: self.node(key, next))
+        let stuck = WaitForGraph.moved(waiting, from: self.node(key, flight), to: self.node(key, next))
         guard !stuck.isEmpty else { return [] }
-        return board.withMachine(of: key) { $0.taken(stuck, from: next) }
+        return engineState.withMachine(of: key) { $0.taken(stuck, from: next) }
     }
 
     @usableFromInline
@@ -88,17 +88,17 @@ extension FlightEngine {
         of key: Key,
         _ answers: (inout State, [Ticket]) -> EarlyAnswers
     ) -> Bool {
-        let (waiters, ended) = self.board.withLock { board -> ([(Waiter, Output)], RunningFlight?) in
-            guard let machine = board.machines[key], machine.currentFlight == flight else { return ([], nil) }
-            let early = answers(&board.state, machine.currentTickets)
+        let (waiters, ended) = self.engineState.withLock { engineState -> ([(Waiter, Output)], RunningFlight?) in
+            guard let machine = engineState.machines[key], machine.currentFlight == flight else { return ([], nil) }
+            let early = answers(&engineState.state, machine.currentTickets)
             let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
-            let (waiters, isOver) = board.withMachine(of: key) {
+            let (waiters, isOver) = engineState.withMachine(of: key) {
                 $0.answeredEarly(flight, answered, isOver: early.isOver)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
             // Not when they notice it: until then they do not wait for what the flight may ask for next.
-            for ticket in answered { FlightGraph.end(FlightGraph.WaitID(self, ticket)) }
-            return (Array(zip(waiters, outputs)), isOver ? board.running.removeValue(forKey: flight) : nil)
+            for ticket in answered { WaitForGraph.end(WaitForGraph.WaitID(self, ticket)) }
+            return (Array(zip(waiters, outputs)), isOver ? engineState.running.removeValue(forKey: flight) : nil)
         }
         ended?.linger?.cancel()
         for (waiter, output) in waiters { waiter.resume(with: Answer(.success(.output(output)))) }
@@ -110,9 +110,9 @@ extension FlightEngine {
     /// - Returns: Whether the flight is still the current one of `key`.
     @discardableResult
     package func report(from flight: FlightID, of key: Key, _ change: (inout State) -> Void) -> Bool {
-        self.board.withLock { board in
-            guard board.machines[key]?.currentFlight == flight else { return false }
-            change(&board.state)
+        self.engineState.withLock { engineState in
+            guard engineState.machines[key]?.currentFlight == flight else { return false }
+            change(&engineState.state)
             return true
         }
     }
@@ -136,20 +136,21 @@ extension FlightEngine {
         settle: (inout State, Bool) -> Result<Output, any Error>
     ) {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, linger, stuck) = self.board.withLock { board -> (LandingStep, Task<Void, Never>?, [Waiter]) in
-            let running = board.running.removeValue(forKey: flight)
+        let (step, linger, stuck) = self.engineState.withLock {
+            engineState -> (LandingStep, Task<Void, Never>?, [Waiter]) in
+            let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
-            let action = board.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
+            let action = engineState.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
             var step = LandingStep.nothing
             var stuck: [Waiter] = []
             switch action {
-            case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &board)
-            case .commit(let waiters): step = .wake(waiters, settle(&board.state, true))
-            case .answer(let waiters): step = .wake(waiters, settle(&board.state, false))
+            case .ignore: stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+            case .commit(let waiters): step = .wake(waiters, settle(&engineState.state, true))
+            case .answer(let waiters): step = .wake(waiters, settle(&engineState.state, false))
             case .restart(let next):
                 step = .restart(next)
-                stuck = self.waitersMoved(from: flight, of: key, in: &board)
-                if let running { board.begins(next, of: key, running.priority, until: deadline) }
+                stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
+                if let running { engineState.begins(next, of: key, running.priority, until: deadline) }
             }
             return (step, running?.linger, stuck)
         }

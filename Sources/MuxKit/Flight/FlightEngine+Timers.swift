@@ -8,18 +8,21 @@ extension FlightEngine {
             guard (try? await time.sleep(for: linger)) != nil else { return }
             self?.lingerPassed(key, since: ticket)
         }
-        let former = self.board.withLock { board -> Task<Void, Never>? in
+        let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
             // Somebody may have come, and even left again, since: then this timer is not the one that counts.
-            guard let running = board.running[flight], board.machines[key]?.isLingering(since: ticket) ?? false
+            guard let running = engineState.running[flight],
+                engineState.machines[key]?.isLingering(since: ticket) ?? false
             else { return timer }
-            board.running[flight]?.linger = timer
+            engineState.running[flight]?.linger = timer
             return running.linger
         }
         former?.cancel()
     }
 
     private func lingerPassed(_ key: Key, since ticket: Ticket) {
-        let flight = self.board.withLock { board in board.withMachine(of: key) { $0.lingerPassed(since: ticket) } }
+        let flight = self.engineState.withLock { engineState in
+            engineState.withMachine(of: key) { $0.lingerPassed(since: ticket) }
+        }
         if let flight { self.cancel([flight]) }
     }
 
@@ -27,17 +30,17 @@ extension FlightEngine {
 
     /// Gives the caller what there is instead if it still waits after `duration`; the flight goes on.
     @usableFromInline
-    func startPatience(
+    func startWaitLimit(
         of ticket: Ticket,
         _ key: Key,
         _ duration: Duration,
         _ instead: @escaping Instead
     ) -> Task<Void, Never> {
-        self.startPatience(of: [(ticket, key)], duration) { state, _, _, now in instead(&state, now) }
+        self.startWaitLimit(of: [(ticket, key)], duration) { state, _, _, now in instead(&state, now) }
     }
 
     /// Gives those of the callers who still wait after `duration` what there is instead; the flights go on.
-    func startPatience(
+    func startWaitLimit(
         of callers: [(Ticket, Key)],
         _ duration: Duration,
         _ instead: @escaping @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
@@ -45,17 +48,17 @@ extension FlightEngine {
         let time = self.time
         return self.spawn(name: "mux.patience") { [weak self] in
             guard (try? await time.sleep(for: duration)) != nil else { return }
-            for (ticket, key) in callers { self?.patienceEnded(of: ticket, key) { instead(&$0, key, ticket, $1) } }
+            for (ticket, key) in callers { self?.waitLimitPassed(of: ticket, key) { instead(&$0, key, ticket, $1) } }
         }
     }
 
-    private func patienceEnded(of ticket: Ticket, _ key: Key, _ instead: Instead) {
+    private func waitLimitPassed(of ticket: Ticket, _ key: Key, _ instead: Instead) {
         let now = self.time.now
-        let (action, result) = self.board.withLock {
-            board -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
-            guard let output = instead(&board.state, now) else { return (.ignore, nil) }
-            FlightGraph.end(FlightGraph.WaitID(self, ticket))
-            return (board.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
+        let (action, result) = self.engineState.withLock {
+            engineState -> (FlightStateMachine<Waiter>.LeaveAction, Result<Output, any Error>?) in
+            guard let output = instead(&engineState.state, now) else { return (.ignore, nil) }
+            WaitForGraph.end(WaitForGraph.WaitID(self, ticket))
+            return (engineState.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, output)
         }
         guard let result else { return }
         switch action {
@@ -74,10 +77,10 @@ extension FlightEngine {
     @inlinable
     func watchDeadlines() {
         guard self.options.deadline != nil else { return }
-        let (isFirst, forgotten) = self.board.withLock { board -> (Bool, any Sendable) in
-            let forgotten = board.deadlines.takeForgotten()
-            guard !board.deadlines.isWatched, !board.deadlines.isEmpty else { return (false, forgotten) }
-            board.deadlines.isWatched = true
+        let (isFirst, forgotten) = self.engineState.withLock { engineState -> (Bool, any Sendable) in
+            let forgotten = engineState.deadlines.takeForgotten()
+            guard !engineState.deadlines.isWatched, !engineState.deadlines.isEmpty else { return (false, forgotten) }
+            engineState.deadlines.isWatched = true
             return (true, forgotten)
         }
         withExtendedLifetime(forgotten) {}  // let go of outside the lock
@@ -93,16 +96,16 @@ extension FlightEngine {
                 self?.deadlinesPassed(at: time.now)
             }
         }
-        self.board.withLock { $0.watch = watch }
+        self.engineState.withLock { $0.watch = watch }
     }
 
     /// The deadline to sleep for; `nil` if there is none, and then nobody watches any more.
     private func nextDeadline() -> Moment? {
-        let (next, forgotten) = self.board.withLock { board in
-            let running = board.running
-            let next = board.deadlines.next { running[$0] != nil }
-            if next == nil { board.deadlines.isWatched = false }
-            return (next, board.deadlines.takeForgotten())
+        let (next, forgotten) = self.engineState.withLock { engineState in
+            let running = engineState.running
+            let next = engineState.deadlines.next { running[$0] != nil }
+            if next == nil { engineState.deadlines.isWatched = false }
+            return (next, engineState.deadlines.takeForgotten())
         }
         withExtendedLifetime(forgotten) {}  // let go of outside the lock
         return next
@@ -117,16 +120,16 @@ extension FlightEngine {
         self.expire(at: self.time.now) { _ in [(flight, key)] }
     }
 
-    private func expire(at now: Moment, _ due: (inout Board) -> [(FlightID, Key)]) {
-        let (waiters, stuck, flights) = self.board.withLock { board in
+    private func expire(at now: Moment, _ due: (inout EngineState) -> [(FlightID, Key)]) {
+        let (waiters, stuck, flights) = self.engineState.withLock { engineState in
             var waiters: [Waiter] = []
             var stuck: [Waiter] = []
             var flights: [FlightID] = []
-            for (flight, key) in due(&board) {
-                let circle = FlightGraph.ticketsInCircle(with: self.node(key, flight))
-                if !circle.isEmpty { stuck += board.withMachine(of: key) { $0.taken(circle, from: flight) } }
-                guard let late = board.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
-                self.options.whenTimedOut?(&board.state, now)
+            for (flight, key) in due(&engineState) {
+                let circle = WaitForGraph.ticketsInCircle(with: self.node(key, flight))
+                if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
+                guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
+                self.options.whenTimedOut?(&engineState.state, now)
                 waiters += late
                 flights.append(flight)
             }

@@ -58,7 +58,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         package var timedOut: any Error
         /// What becomes of the owner's state when a flight took too long; called under the lock.
         package var whenTimedOut: (@Sendable (inout State, Moment) -> Void)?
-        /// What a caller gets whose wait would never end, because it works for what it would wait for; see ``FlightGraph``.
+        /// What a caller gets whose wait would never end, because it works for what it would wait for; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
 
         package init(
@@ -79,7 +79,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     @usableFromInline
-    struct Board: Sendable {
+    struct EngineState: Sendable {
         @usableFromInline var state: State
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine<Waiter>] = [:]
@@ -133,16 +133,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    @usableFromInline let board: Guarded<Board>
-    @usableFromInline let spawn: Spawn
+    @usableFromInline let engineState: Locked<EngineState>
+    @usableFromInline let spawn: TaskLauncher
     @usableFromInline let time: TimeSource
     @usableFromInline let options: Options
     @usableFromInline let lastID = Atomic<UInt64>(0)
     private let inspector = Inspection.inspector
 
     /// Makes an engine around the owner's `state`, which its lock guards.
-    package init(_ state: State, _ options: Options, time: TimeSource, spawn: Spawn) {
-        self.board = Guarded(Board(state: state))
+    package init(_ state: State, _ options: Options, time: TimeSource, spawn: TaskLauncher) {
+        self.engineState = Locked(EngineState(state: state))
         self.options = options
         self.time = time
         self.spawn = spawn
@@ -151,11 +151,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     deinit {
         if let inspector {
-            let leftover = self.board.withLock { ($0.state as? any SelfChecking)?.leftover() }
+            let leftover = self.engineState.withLock { ($0.state as? any SelfChecking)?.leftover() }
             inspector.note(faults: self.faultsNow + [leftover].compactMap(\.self))
         }
         // No caller can wait any more: each of them holds the engine. Work that is never abandoned finishes nevertheless.
-        let (running, watch) = self.board.withLock { ($0.running, $0.watch) }
+        let (running, watch) = self.engineState.withLock { ($0.running, $0.watch) }
         watch?.cancel()
         for flight in running.values {
             flight.linger?.cancel()
@@ -164,16 +164,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Says what does the work of flights that callers do not do themselves; to be called before anybody arrives.
-    package func flies(with work: @escaping Work) { self.board.withLock { $0.work = work } }
+    package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
     /// Names a flight of `key` among those of all engines.
     @inlinable
-    package func node(_ key: Key, _ flight: FlightID) -> FlightNode { FlightNode(self, flight, key) }
+    package func node(_ key: Key, _ flight: FlightID) -> WaitForNode { WaitForNode(self, flight, key) }
 
     /// Looks at or changes the owner's state, without touching flights.
     @inlinable
     package func withState<R>(_ body: (inout State) -> sending R) -> sending R {
-        self.board.withLock { body(&$0.state) }
+        self.engineState.withLock { body(&$0.state) }
     }
 
     // MARK: - Arriving and leaving
@@ -198,7 +198,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         arrived: () -> Void = {}
     ) async throws -> Landing {
         let ticket = self.nextID()
-        var loose: Waiter.LooseEnds?
+        var loose: Waiter.WaitCleanup?
         let answer = await Waiter.answer { waiter in
             loose = self.arrive(
                 waiter,
@@ -218,8 +218,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// What a call ends with that was answered.
     @inlinable
-    package func landing(_ answer: Waiter.Answer, _ loose: Waiter.LooseEnds?) throws -> Landing {
-        loose?.tie()
+    package func landing(_ answer: Waiter.Answer, _ loose: Waiter.WaitCleanup?) throws -> Landing {
+        loose?.run()
         guard let answer = answer as? Answer else { throw CancellationError() }
         return try answer.result.get()
     }
@@ -249,8 +249,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         joined: (inout State, Bool) -> Void,
         left: (inout State) -> Void = { _ in },
         arrived: () -> Void = {}
-    ) -> Waiter.LooseEnds? {
-        var wait: FlightGraph.WaitID?
+    ) -> Waiter.WaitCleanup? {
+        var wait: WaitForGraph.WaitID?
         let deadline = self.options.deadline.map(now.advanced)
         let arrival = self.arrival(
             of: waiter,
@@ -274,18 +274,18 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             self.watchDeadlines()
             waiter.resume(with: Answer(.success(.output(output))))
             return nil
-        case .wait(let effect, let patience):
+        case .wait(let effect, let waitLimit):
             if case .joined(let slow, let linger) = effect {
                 slow?.raisePriority(to: Task.currentPriority)
                 linger?.cancel()
             }
             arrived()
-            let timer = patience.map { self.startPatience(of: ticket, key, $0.0, $0.1) }
+            let timer = waitLimit.map { self.startWaitLimit(of: ticket, key, $0.0, $0.1) }
             if case .launch = effect {
                 self.launch(ticket, of: key)
                 self.watchDeadlines()
             }
-            return wait == nil && timer == nil ? nil : Waiter.LooseEnds(wait: wait, timer: timer)
+            return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
         }
     }
 
@@ -310,57 +310,57 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         at key: Key,
         leads: Bool,
         until deadline: Moment?,
-        _ wait: inout FlightGraph.WaitID?,
+        _ wait: inout WaitForGraph.WaitID?,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
         left: (inout State) -> Void
     ) -> Arrival {
         let priority = Task.currentPriority
         let caller = FlightContext.ofTask
-        return self.board.withLock { board -> Arrival in
-            var patience: (Duration, Instead)?
-            switch decide(&board.state) {
+        return self.engineState.withLock { engineState -> Arrival in
+            var waitLimit: (Duration, Instead)?
+            switch decide(&engineState.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
             case .answerAndFly(let output):
-                guard board.withMachine(of: key, { $0.starts(ticket) }) else {
+                guard engineState.withMachine(of: key, { $0.starts(ticket) }) else {
                     return .resume(.success(.output(output)))
                 }
-                board.begins(ticket, of: key, priority, until: deadline)
+                engineState.begins(ticket, of: key, priority, until: deadline)
                 return .resumeAndLaunch(output)
-            case .flyNoLonger(let duration, let instead): patience = (duration, instead)
+            case .flyNoLonger(let duration, let instead): waitLimit = (duration, instead)
             case .fly: break
             }
             // Under the lock: `leave` finds who is cancelled from here on, and did not find who was before.
             guard !Task.isCancelled else {
-                left(&board.state)
+                left(&engineState.state)
                 return .resume(.failure(CancellationError()))
             }
-            if leads, board.withMachine(of: key, { $0.starts(ticket) }) {
+            if leads, engineState.withMachine(of: key, { $0.starts(ticket) }) {
                 return .resume(.success(.lead(ticket)))
             }
             if let caller {
-                let flight = board.machines[key]?.flight
-                let id = FlightGraph.WaitID(self, ticket)
+                let flight = engineState.machines[key]?.flight
+                let id = WaitForGraph.WaitID(self, ticket)
                 let awaited = self.node(key, flight ?? ticket)
-                guard FlightGraph.begin(id, of: caller, for: awaited, isNew: flight == nil) else {
+                guard WaitForGraph.begin(id, of: caller, for: awaited, isNew: flight == nil) else {
                     return .resume(.failure(self.options.wouldDeadlock))
                 }
                 wait = id
             }
-            switch board.withMachine(of: key, { $0.arrives(waiter, ticket: ticket) }) {
+            switch engineState.withMachine(of: key, { $0.arrives(waiter, ticket: ticket) }) {
             case .start(let flight):
-                board.begins(flight, of: key, priority, until: deadline)
-                joined(&board.state, false)
-                return .wait(.launch, patience)
+                engineState.begins(flight, of: key, priority, until: deadline)
+                joined(&engineState.state, false)
+                return .wait(.launch, waitLimit)
             case .join(let flight):
-                joined(&board.state, true)
-                return .wait(.joined(slow: board.raise(flight, to: priority), linger: nil), patience)
+                joined(&engineState.state, true)
+                return .wait(.joined(slow: engineState.raise(flight, to: priority), linger: nil), waitLimit)
             case .adopt(let flight):
-                joined(&board.state, true)
-                let linger = board.running[flight]?.linger
-                board.running[flight]?.linger = nil
-                return .wait(.joined(slow: board.raise(flight, to: priority), linger: linger), patience)
+                joined(&engineState.state, true)
+                let linger = engineState.running[flight]?.linger
+                engineState.running[flight]?.linger = nil
+                return .wait(.joined(slow: engineState.raise(flight, to: priority), linger: linger), waitLimit)
             }
         }
     }
@@ -374,9 +374,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .some(let linger) where linger <= .zero: .cancel
             case .some: .linger
             }
-        let action = self.board.withLock { board in
-            FlightGraph.end(FlightGraph.WaitID(self, ticket))
-            return board.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
+        let action = self.engineState.withLock { engineState in
+            WaitForGraph.end(WaitForGraph.WaitID(self, ticket))
+            return engineState.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
         }
         switch action {
         case .ignore:

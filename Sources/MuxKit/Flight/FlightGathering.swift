@@ -19,14 +19,14 @@ final class FlightGathering: Sendable {
         var answers: [FlightWaiter.Answer?]
         var missingCount: Int
         /// What ends with a part's wait, by its index.
-        var looseEnds: [Int: FlightWaiter.LooseEnds] = [:]
+        var cleanups: [Int: FlightWaiter.WaitCleanup] = [:]
         var continuation: LeanContinuation<Void>?
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
 
     private init(count: Int) {
-        self.state = Guarded(State(answers: Array(repeating: nil, count: count), missingCount: count))
+        self.state = Locked(State(answers: Array(repeating: nil, count: count), missingCount: count))
     }
 
     /// Suspends a caller until all its parts are answered, which may happen before it is suspended.
@@ -42,7 +42,7 @@ final class FlightGathering: Sendable {
     static func answers(
         isolation: isolated (any Actor)? = #isolation,
         count: Int,
-        arrive: (Int, FlightWaiter) -> FlightWaiter.LooseEnds?,
+        arrive: (Int, FlightWaiter) -> FlightWaiter.WaitCleanup?,
         arrived: () -> Void,
         onCancel leave: @Sendable () -> Void
     ) async -> [FlightWaiter.Answer?] {
@@ -52,8 +52,8 @@ final class FlightGathering: Sendable {
             await LeanContinuation<Void>.wait { continuation in
                 gathering.state.withLock { $0.continuation = continuation }
                 for index in 0..<count {
-                    let looseEnds = arrive(index, FlightWaiter(Part(gathering, index)))
-                    if let looseEnds { gathering.note(looseEnds, index) }
+                    let cleanups = arrive(index, FlightWaiter(Part(gathering, index)))
+                    if let cleanups { gathering.note(cleanups, index) }
                 }
                 arrived()
             }
@@ -64,26 +64,26 @@ final class FlightGathering: Sendable {
     }
 
     /// Keeps what ends with a part's wait, or ends it now if the part is answered already.
-    private func note(_ looseEnds: FlightWaiter.LooseEnds, _ index: Int) {
+    private func note(_ cleanups: FlightWaiter.WaitCleanup, _ index: Int) {
         let isAnswered = self.state.withLock { state -> Bool in
             if state.answers[index] != nil { return true }
-            state.looseEnds[index] = looseEnds
+            state.cleanups[index] = cleanups
             return false
         }
-        if isAnswered { looseEnds.tie() }
+        if isAnswered { cleanups.run() }
     }
 
     private func answered(_ index: Int, _ answer: FlightWaiter.Answer) {
-        let (looseEnds, continuation) = self.state.withLock {
-            state -> (FlightWaiter.LooseEnds?, LeanContinuation<Void>?) in
+        let (cleanups, continuation) = self.state.withLock {
+            state -> (FlightWaiter.WaitCleanup?, LeanContinuation<Void>?) in
             state.answers[index] = answer
             state.missingCount -= 1
-            let looseEnds = state.looseEnds.removeValue(forKey: index)
-            guard state.missingCount == 0 else { return (looseEnds, nil) }
+            let cleanups = state.cleanups.removeValue(forKey: index)
+            guard state.missingCount == 0 else { return (cleanups, nil) }
             defer { state.continuation = nil }
-            return (looseEnds, state.continuation)
+            return (cleanups, state.continuation)
         }
-        looseEnds?.tie()
+        cleanups?.run()
         continuation?.resume(returning: ())
     }
 }

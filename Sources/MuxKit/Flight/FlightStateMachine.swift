@@ -28,9 +28,9 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     fileprivate struct Flight: Sendable {
         let id: FlightID
         var phase: Phase = .wanted
-        var waiters = Parking<Waiter>()
+        var waiters = WaiterQueue<Waiter>()
         /// Whether it runs to its end though nobody waits.
-        var isOwed = false
+        var mustFinish = false
     }
 
     /// The flight that callers join.
@@ -90,7 +90,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     /// - Returns: `false`, and nothing has changed, if a flight is running.
     package mutating func begun(_ id: FlightID) -> Bool {
         guard self.current == nil else { return false }
-        self.current = Flight(id: id, isOwed: true)
+        self.current = Flight(id: id, mustFinish: true)
         return true
     }
 
@@ -111,12 +111,12 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
     ) -> (waiters: [Waiter], isOver: Bool) {
         guard var flight = self.current, flight.id == id else { return ([], false) }
         let waiters = tickets.compactMap { flight.waiters.leave($0) }
-        if isOver, flight.waiters.isEmpty, !flight.isOwed {
+        if isOver, flight.waiters.isEmpty, !flight.mustFinish {
             self.current = nil
             return (waiters, true)
         }
         if !isOver {
-            flight.isOwed = true
+            flight.mustFinish = true
             if case .lingering = flight.phase { flight.phase = .wanted }
         }
         self.current = flight
@@ -165,7 +165,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         ticket: Ticket,
         abandonment: Abandonment
     ) -> LeaveAction {
-        guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled, !flight.isOwed else {
+        guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled, !flight.mustFinish else {
             return .resume(waiter)
         }
         switch abandonment {

@@ -62,22 +62,22 @@ package struct FlightWaiter: Sendable {
 
     /// What ends with a wait; rare.
     @usableFromInline
-    package final class LooseEnds: Sendable {
+    package final class WaitCleanup: Sendable {
         /// What was noted of the wait, for the caller works for a flight.
-        let wait: FlightGraph.WaitID?
+        let wait: WaitForGraph.WaitID?
         /// What ends the caller's patience.
         let timer: Task<Void, Never>?
 
         @usableFromInline
-        init(wait: FlightGraph.WaitID?, timer: Task<Void, Never>?) {
+        init(wait: WaitForGraph.WaitID?, timer: Task<Void, Never>?) {
             self.wait = wait
             self.timer = timer
         }
 
         @usableFromInline
-        func tie() {
+        func run() {
             self.timer?.cancel()
-            if let wait { FlightGraph.end(wait) }
+            if let wait { WaitForGraph.end(wait) }
         }
     }
 }

@@ -11,13 +11,13 @@ struct RunningFlight: Sendable {
     init(priority: TaskPriority) { self.priority = priority }
 }
 
-extension Spawn {
+extension TaskLauncher {
     /// Starts the work of a flight, in a task that knows for which one it works.
     @usableFromInline
     func callAsFunction(
         name: String,
         priority: TaskPriority,
-        for node: FlightNode,
+        for node: WaitForNode,
         _ work: @escaping @Sendable () async -> Void
     ) -> Task<Void, Never> {
         self(name: name, priority: priority, otherwiseOn: FlightExecutor.shared) {

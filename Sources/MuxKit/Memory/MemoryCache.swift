@@ -28,7 +28,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         var statistics = Statistics()
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
 
     /// Makes an empty cache; a limit below zero is zero.
     ///
@@ -36,7 +36,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     ///   - maximumCount: How many values there may be; `nil` for any number.
     ///   - maximumCost: What they may cost together, in a unit of your choice; `nil` for any cost.
     public init(maximumCount: Int? = 10_000, maximumCost: Int? = nil) {
-        self.state = Guarded(State(table: BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost)))
+        self.state = Locked(State(table: BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost)))
     }
 
     /// How many values there are.

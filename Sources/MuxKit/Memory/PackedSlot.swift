@@ -5,11 +5,11 @@
 package struct PackedSlot<Value: Sendable>: Sendable {
     /// What few slots have.
     @usableFromInline
-    final class Rarities: Sendable {
+    final class ColdFields: Sendable {
         @usableFromInline let validator: String?
         @usableFromInline let renewalAge: Duration?
         @usableFromInline let stale: StaleLimits
-        @usableFromInline let trouble: Slot<Value>.Trouble?
+        @usableFromInline let failureRecord: Slot<Value>.FailureRecord?
         /// The time to live, if 64 bits of nanoseconds cannot say it.
         @usableFromInline let timeToLive: Duration?
         /// When the entry came, if it was renewed and has kept its revision.
@@ -20,14 +20,14 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             validator: String?,
             renewalAge: Duration?,
             stale: StaleLimits,
-            trouble: Slot<Value>.Trouble?,
+            failureRecord: Slot<Value>.FailureRecord?,
             timeToLive: Duration?,
             sequence: UInt64?
         ) {
             self.validator = validator
             self.renewalAge = renewalAge
             self.stale = stale
-            self.trouble = trouble
+            self.failureRecord = failureRecord
             self.timeToLive = timeToLive
             self.sequence = sequence
         }
@@ -49,7 +49,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @usableFromInline let timeToLive: Int64
     /// The revision, and six flags: a table that makes a change per nanosecond wraps in 9 years.
     @usableFromInline let revisionAndFlags: UInt64
-    @usableFromInline let rarities: Rarities?
+    @usableFromInline let coldFields: ColdFields?
 
     /// Packs `slot`; `nil` if it has no entry.
     @inlinable
@@ -69,16 +69,17 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             | (entry.renewalAge != nil ? Self.renewsAhead : 0)
             | (entry.isExpendable ? Self.expendable : 0)
         let isPlain =
-            entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits() && slot.trouble == nil
+            entry.validator == nil && entry.renewalAge == nil && entry.stale == StaleLimits()
+            && slot.failureRecord == nil
             && isExact && entry.sequence == entry.revision
-        self.rarities =
+        self.coldFields =
             isPlain
             ? nil
-            : Rarities(
+            : ColdFields(
                 validator: entry.validator,
                 renewalAge: entry.renewalAge,
                 stale: entry.stale,
-                trouble: slot.trouble,
+                failureRecord: slot.failureRecord,
                 timeToLive: isExact ? nil : entry.timeToLive,
                 sequence: entry.sequence == entry.revision ? nil : entry.sequence
             )
@@ -86,7 +87,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// When the entry came, see ``Slot/Entry/sequence``.
     @inlinable
-    var sequence: UInt64 { self.rarities?.sequence ?? self.revisionAndFlags >> Self.flagBits }
+    var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
     /// Whether the entry is fresh for a request without options, and not to be renewed ahead of time.
     ///
@@ -120,16 +121,16 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
     @inlinable
-    var trouble: Slot<Value>.Trouble? { self.rarities?.trouble }
+    var failureRecord: Slot<Value>.FailureRecord? { self.coldFields?.failureRecord }
     @inlinable
     var entry: Slot<Value>.Entry {
         Slot<Value>.Entry(
             value: self.value,
             fetchedAt: self.fetchedAt,
-            timeToLive: self.rarities?.timeToLive ?? .nanoseconds(self.timeToLive),
-            renewalAge: self.rarities?.renewalAge,
-            stale: self.rarities?.stale ?? StaleLimits(),
-            validator: self.rarities?.validator,
+            timeToLive: self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive),
+            renewalAge: self.coldFields?.renewalAge,
+            stale: self.coldFields?.stale ?? StaleLimits(),
+            validator: self.coldFields?.validator,
             revision: self.revisionAndFlags >> Self.flagBits,
             sequence: self.sequence,
             isDirty: self.isDirty,
@@ -143,11 +144,11 @@ extension Slot {
     /// The slot that was packed, after the refresh of everything with that number.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
-        let trouble = packed.trouble
+        let failureRecord = packed.failureRecord
         self.init(
             entry: packed.entry,
             isRefreshed: packed.isRefreshed || packed.sequence < refresh,
-            trouble: trouble.map { $0.sequence < refresh } ?? false ? nil : trouble,
+            failureRecord: failureRecord.map { $0.sequence < refresh } ?? false ? nil : failureRecord,
             isRemovalPending: packed.isRemovalPending
         )
     }

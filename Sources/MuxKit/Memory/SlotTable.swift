@@ -10,7 +10,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline var refreshes: Set<Key> = []
     /// Absent entries that the disk may still have though they were cleared.
     @usableFromInline var removals: Set<Key> = []
-    @usableFromInline var failures: BoundedTable<Key, Slot<Value>.Trouble>
+    @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
     /// The keys of all slots that a save has something to do for, and perhaps of some others.
     ///
     /// A table, for its keys can be gone through in portions while they change.
@@ -74,7 +74,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return Slot(
             entry: nil,
             isRefreshed: isRefreshed,
-            trouble: failure,
+            failureRecord: failure,
             isRemovalPending: isRemovalPending,
             isRefreshOwed: isRefreshed
         )
@@ -102,10 +102,12 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             released: released
         )
         if former?.isUnsaved ?? false != slot.isUnsaved { self.setUnsaved(slot.isUnsaved, key, released: released) }
-        if let trouble = self.table.element(at: place)?.trouble ?? former?.trouble, trouble !== slot.trouble {
-            evicted(key, Slot(trouble))
+        if let failureRecord = self.table.element(at: place)?.failureRecord ?? former?.failureRecord,
+            failureRecord !== slot.failureRecord
+        {
+            evicted(key, Slot(failureRecord))
         }
-        let failure = isAbsent ? slot.trouble : nil
+        let failure = isAbsent ? slot.failureRecord : nil
         if failure != nil || self.failures.count > 0 { self.setFailure(failure, of: key, evicted: evicted) }
         guard let packed = PackedSlot(slot) else {
             if let number = place.hit?.number { released(self.table.keys[number]) }
@@ -220,7 +222,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @usableFromInline
     mutating func setFailure(
-        _ failure: Slot<Value>.Trouble?,
+        _ failure: Slot<Value>.FailureRecord?,
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void
     ) {
@@ -230,7 +232,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             self.failures.remove(at: place)
             return
         }
-        var lost: [(Key, Slot<Value>.Trouble)] = []
+        var lost: [(Key, Slot<Value>.FailureRecord)] = []
         self.failures.put(failure, of: key, at: place, mayGo: { _ in true }, evicted: { lost.append(($0, $1)) })
         for (key, failure) in lost { evicted(key, Slot(failure)) }
     }

@@ -39,16 +39,16 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         case wait
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let batching: MuxBatching
     private let time: TimeSource
-    private let spawn: Spawn
+    private let spawn: TaskLauncher
     private let fetch: @Sendable @concurrent ([Key]) async throws -> [Key: Value]
 
     init(
         _ batching: MuxBatching,
         time: TimeSource,
-        spawn: Spawn,
+        spawn: TaskLauncher,
         fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         self.batching = batching
@@ -62,8 +62,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// - Throws: ``MuxError/notFound`` if the batch brings none for it, what the fetch threw, or `CancellationError`.
     func value(of key: Key) async throws -> Value {
         let caller = FlightContext.current
-        let place = Guarded<Place?>(nil)
-        defer { if let here = place.withLock({ $0 }) { FlightGraph.end(FlightGraph.WaitID(self, here.number)) } }
+        let place = Locked<Place?>(nil)
+        defer { if let here = place.withLock({ $0 }) { WaitForGraph.end(WaitForGraph.WaitID(self, here.number)) } }
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { (continuation: Waiter) in
                 let (here, arrival) = self.arrive(key, continuation, caller)
@@ -96,8 +96,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             batch.priority = max(batch.priority, priority)
             state.batches[id] = batch
             // A batch that gathers waits for nobody, so this cannot close a circle.
-            let wait = FlightGraph.WaitID(self, number)
-            if let caller { _ = FlightGraph.begin(wait, of: caller, for: FlightNode(self, id, id), isNew: false) }
+            let wait = WaitForGraph.WaitID(self, number)
+            if let caller { _ = WaitForGraph.begin(wait, of: caller, for: WaitForNode(self, id, id), isNew: false) }
             let isFull = batch.waiters.count >= max(self.batching.maximumSize, 1)
             return (Place(batch: id, number: number), isFull ? .begin : isFirst ? .startTimer : .wait)
         }
@@ -140,7 +140,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         var asked: Set<Key> = []
         let keys = closed.waiters.sorted { $0.key < $1.key }.map(\.value.key).filter { asked.insert($0).inserted }
         let fetch = self.fetch
-        let node = FlightNode(self, batch, batch)
+        let node = WaitForNode(self, batch, batch)
         let task = self.spawn(name: "mux.batch", priority: closed.priority, for: node) { [weak self] in
             do {
                 let values = try await fetch(keys)

@@ -162,7 +162,7 @@ public final actor Multiplexer<Value: Sendable> {
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
     /// How many callers wait that want other than what the policy says: zero at rest.
-    package nonisolated var wishCount: Int { self.core.engine.withState { $0.wishes.count } }
+    package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
     /// How many callers wait, tasks run and flights are known: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }

@@ -59,7 +59,7 @@ extension MultiplexerCore {
             return failed()
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
-        let decoded = await OffPool.run { () -> Value? in
+        let decoded = await BlockingWork.run { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
         }

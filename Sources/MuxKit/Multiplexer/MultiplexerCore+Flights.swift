@@ -59,8 +59,8 @@ extension MultiplexerCore {
             loaded = slot
             early.isOver = !tickets.isEmpty || slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
             for ticket in tickets {
-                let wish = state.wishes[ticket]
-                switch slot.freshness(at: now, wish?.limits ?? self.usualLimits) {
+                let waiter = state.waiterOptions[ticket]
+                switch slot.freshness(at: now, waiter?.limits ?? self.usualLimits) {
                 case .fresh(let renews):
                     early.outputs[ticket] = found
                     if renews { early.isOver = false }
@@ -68,11 +68,11 @@ extension MultiplexerCore {
                     early.outputs[ticket] = found.served(because: .revalidating)
                     early.isOver = false
                     servesStale = true
-                case .fallback where wish?.patienceEnds.map { $0 <= now } ?? false:
+                case .fallback where waiter?.waitLimitEnds.map { $0 <= now } ?? false:
                     early.outputs[ticket] = found.served(because: .outOfPatience)
                     early.isOver = false
                 case .fallback, .unusable, nil:
-                    if wish != nil { state.wishes[ticket]?.loaded = slot }
+                    if waiter != nil { state.waiterOptions[ticket]?.loaded = slot }
                 }
             }
             if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.statistics.diskHits += 1 }

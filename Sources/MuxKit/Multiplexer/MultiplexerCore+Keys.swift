@@ -8,7 +8,7 @@ extension MultiplexerCore {
     @concurrent
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
-        let calls = keys.map { options == .init() ? LongCall(self, $0) : LongCall(self, $0, options) }
+        let calls = keys.map { options == .init() ? PendingRequest(self, $0) : PendingRequest(self, $0, options) }
         let (engine, callers) = (self.engine, calls.map { ($0.ticket, $0.key) })
         var timer: Task<Void, Never>?
         let answers = await FlightGathering.answers(count: calls.count) { index, waiter in
@@ -17,8 +17,8 @@ extension MultiplexerCore {
             defer { call.loose = nil }
             return call.loose
         } arrived: {
-            timer = options.patience.map { patience in
-                engine.startPatience(of: callers, patience) { state, key, ticket, now in
+            timer = options.waitLimit.map { waitLimit in
+                engine.startWaitLimit(of: callers, waitLimit) { state, key, ticket, now in
                     Self.instead(in: &state, key, ticket, at: now).map(Result.success)
                 }
             }

@@ -3,17 +3,17 @@ import Foundation
 extension MultiplexerCore {
     /// What a caller wants that waits, other than what the policy says.
     @usableFromInline
-    struct Wish: Sendable {
+    struct WaiterOptions: Sendable {
         let limits: Freshness.Limits
         /// From when on it takes what there is.
-        let patienceEnds: Moment?
+        let waitLimitEnds: Moment?
         /// What was found on disk, for which there may have been no room in memory.
         var loaded: Slot<Value>?
 
         @usableFromInline
-        init(limits: Freshness.Limits, patienceEnds: Moment?) {
+        init(limits: Freshness.Limits, waitLimitEnds: Moment?) {
             self.limits = limits
-            self.patienceEnds = patienceEnds
+            self.waitLimitEnds = waitLimitEnds
         }
     }
 
@@ -27,7 +27,7 @@ extension MultiplexerCore {
         /// Counts the sessions.
         var session: UInt64 = 0
         /// What those want who wait with options, by their tickets; they take it back themselves.
-        @usableFromInline var wishes: [Ticket: Wish] = [:]
+        @usableFromInline var waiterOptions: [Ticket: WaiterOptions] = [:]
         /// Keys of which the disk has an entry that a later version of the program wrote.
         @usableFromInline var newerOnDisk: Set<Key> = []
         /// Keys of values that were stored before the disk was asked what it has of them.
@@ -240,7 +240,7 @@ extension MultiplexerCore {
     /// Saves, so that what is on disk then may go.
     @usableFromInline
     func writeBack() {
-        ReentrantLane.outside {
+        ReentrantAsyncMutex.outside {
             _ = self.repository.spawn(name: "mux.writeback") { [weak self, repository] in
                 guard let self else { return }
                 let report = await repository.save([self])

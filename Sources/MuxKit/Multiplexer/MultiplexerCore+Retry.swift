@@ -8,7 +8,7 @@ extension MultiplexerCore {
 
     @usableFromInline
     func fetched(_ key: Key, _ before: FetchedBefore<Value>?, _ policy: RetryPolicy) async throws -> Fetched<Value> {
-        let course = RetryCourse(
+        let course = RetryLoop(
             policy,
             time: self.repository.time,
             random: self.repository.random,

@@ -8,7 +8,7 @@ extension MultiplexerCore: SessionParticipant {
     package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
+        let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = (state.newerOnDisk, state.unseenOnDisk, state.savedDuringRemoval)
             state.session &+= 1
             state.diskRefresh = DiskRefresh()
@@ -21,7 +21,7 @@ extension MultiplexerCore: SessionParticipant {
         }
         withExtendedLifetime(former) {}
         return {
-            farewell()
+            answerWaiters()
             self.watchers.changedAll()
             if isTold { self.tell(.sessionEnded) }
         }

@@ -23,9 +23,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     package let endedSessionsAtCreation: UInt64?
     /// What the policy permits to a request without options.
     @usableFromInline let usualLimits: Freshness.Limits
-    @usableFromInline let hitClock: HitClock
+    @usableFromInline let coarseClock: CoarseClock
     /// The engine's: a hit follows no more references than it has to.
-    @usableFromInline let board: Guarded<FlightEngine<Key, MuxEntry<Value>, State>.Board>
+    @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
     /// Whether somebody wants to hear of hits.
     @usableFromInline let isObserved: Bool
 
@@ -40,7 +40,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.policy = policy
         self.usualLimits = RequestOptions().limits(policy)
         self.repository = repository
-        self.hitClock = HitClock(repository.time)
+        self.coarseClock = CoarseClock(repository.time)
         self.isObserved = repository.observer != nil
         self.cacheKey = persistence?.domain
         self.persistence = repository.store is NoStore ? nil : persistence
@@ -60,7 +60,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             wouldDeadlock: MuxError.wouldDeadlock
         )
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
-        self.board = self.engine.board
+        self.engineState = self.engine.engineState
         self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
         if persistence != nil { repository.attach(self) }
     }
@@ -72,10 +72,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// All of it is inlined into the caller's module, where the types are known: that is what makes a hit cheap.
     @inlinable
     func hit(_ key: Key) -> Value? {
-        let now = self.hitClock.now ?? self.engine.time.now
-        let value = self.board.withLock { board -> Value? in
-            guard let value = board.state.slots.hit(key, at: now) else { return nil }
-            board.state.statistics.hits += 1
+        let now = self.coarseClock.now ?? self.engine.time.now
+        let value = self.engineState.withLock { engineState -> Value? in
+            guard let value = engineState.state.slots.hit(key, at: now) else { return nil }
+            engineState.state.statistics.hits += 1
             return value
         }
         if value != nil { self.tell(.hit, key) }
@@ -89,11 +89,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard options.mode == .usual else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
-        let entry = self.board.withLock { board -> MuxEntry<Value>? in
-            let slot = board.state.slots.slot(of: key)
+        let entry = self.engineState.withLock { engineState -> MuxEntry<Value>? in
+            let slot = engineState.state.slots.slot(of: key)
             guard case .answer(let entry) = Self.decide(slot, at: now, limits) else { return nil }
-            _ = board.state.slots.requestedSlot(of: key)
-            board.state.statistics.hit(isStale: entry.staleReason != nil)
+            _ = engineState.state.slots.requestedSlot(of: key)
+            engineState.state.statistics.hit(isStale: entry.staleReason != nil)
             return entry
         }
         if let entry { self.tell(entry.staleReason != nil ? .servedStale : .hit, key) }
@@ -104,7 +104,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
-        let long = LongCall(self, key)
+        let long = PendingRequest(self, key)
         return try long.value(await self.answer(to: long))
     }
 
@@ -114,7 +114,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { throw MuxError.unusableKey }
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         if let entry = self.hit(key, options) { return entry }
-        let long = LongCall(self, key, options)
+        let long = PendingRequest(self, key, options)
         return try long.departed(await self.answer(to: long))
     }
 
@@ -123,7 +123,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
     @inlinable
     @inline(__always)
-    nonisolated(nonsending) func answer(to long: LongCall) async -> FlightWaiter.Answer {
+    nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
         let (engine, key, ticket) = (self.engine, long.key, long.ticket)
         return await FlightWaiter.answer {
             long.arrive($0)
@@ -160,10 +160,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         _ ticket: Ticket,
         at now: Moment
     ) -> MuxEntry<Value>? {
-        guard let wish = state.wishes[ticket] else { return nil }
+        guard let waiter = state.waiterOptions[ticket] else { return nil }
         let known = state.slots.slot(of: key)
-        guard let slot = known?.entry != nil ? known : wish.loaded else { return nil }
-        switch slot.freshness(at: now, wish.limits) {
+        guard let slot = known?.entry != nil ? known : waiter.loaded else { return nil }
+        switch slot.freshness(at: now, waiter.limits) {
         case .fresh: return slot.snapshot(at: now, source: .memory)
         case .servable, .fallback: return slot.snapshot(at: now, source: .memory)?.served(because: .outOfPatience)
         case .unusable, nil: return nil

@@ -19,7 +19,7 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline var mode = Mode.usual
     var maximumAge: Duration?
     var staleWhileRevalidate: Duration?
-    @usableFromInline var patience: Duration?
+    @usableFromInline var waitLimit: Duration?
 
     /// What the policy says.
     public init() {}
@@ -50,8 +50,8 @@ public struct RequestOptions: Sendable, Hashable {
     /// Takes a value that is younger than `age` and fresh, or fetches.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
 
-    /// Waits no longer than `patience` if there is a stale value to take instead; the fetch goes on.
-    public static func within(_ patience: Duration) -> RequestOptions { RequestOptions().within(patience) }
+    /// Waits no longer than `waitLimit` if there is a stale value to take instead; the fetch goes on.
+    public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
     /// The same, with a value that is younger than `age`.
     ///
@@ -63,13 +63,13 @@ public struct RequestOptions: Sendable, Hashable {
         return options
     }
 
-    /// The same, but without waiting longer than `patience` if there is a stale value to take instead.
+    /// The same, but without waiting longer than `waitLimit` if there is a stale value to take instead.
     ///
-    /// - Parameter patience: The longest wait.
+    /// - Parameter waitLimit: The longest wait.
     /// - Returns: The options.
-    public func within(_ patience: Duration) -> RequestOptions {
+    public func within(_ waitLimit: Duration) -> RequestOptions {
         var options = self
-        options.patience = patience
+        options.waitLimit = waitLimit
         return options
     }
 

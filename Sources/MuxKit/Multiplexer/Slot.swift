@@ -60,10 +60,10 @@ package struct Slot<Value: Sendable>: Sendable {
     @usableFromInline package private(set) var isRefreshed = false
 
     /// What went wrong last, and until when it counts; rare, so it does not take room in every slot.
-    @usableFromInline package private(set) var trouble: Trouble?
+    @usableFromInline package private(set) var failureRecord: FailureRecord?
 
     @usableFromInline
-    package final class Trouble: Sendable {
+    package final class FailureRecord: Sendable {
         /// Until when a stale entry is served without another try.
         @usableFromInline let heldUntil: Moment
         /// A remembered failure, and until when it answers requests that have no entry which is good enough.
@@ -88,18 +88,24 @@ package struct Slot<Value: Sendable>: Sendable {
     package init() {}
 
     @inlinable
-    init(entry: Entry?, isRefreshed: Bool, trouble: Trouble?, isRemovalPending: Bool, isRefreshOwed: Bool = false) {
+    init(
+        entry: Entry?,
+        isRefreshed: Bool,
+        failureRecord: FailureRecord?,
+        isRemovalPending: Bool,
+        isRefreshOwed: Bool = false
+    ) {
         self.entry = entry
         self.isRefreshed = isRefreshed
-        self.trouble = trouble
+        self.failureRecord = failureRecord
         self.isRemovalPending = isRemovalPending
         self.isRefreshOwed = isRefreshOwed
     }
 
     /// What remains of a slot: a failure that is remembered.
     @inlinable
-    init(_ trouble: Trouble) {
-        self.init(entry: nil, isRefreshed: false, trouble: trouble, isRemovalPending: false)
+    init(_ failureRecord: FailureRecord) {
+        self.init(entry: nil, isRefreshed: false, failureRecord: failureRecord, isRemovalPending: false)
     }
 
     /// Whether a save has something to do for the slot.
@@ -109,7 +115,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Nothing distinguishes this slot from one that was never used.
     @inlinable
     package var isVacant: Bool {
-        self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.trouble == nil
+        self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.failureRecord == nil
     }
 
     /// How good the entry is for a request; `nil` if there is none.
@@ -122,7 +128,7 @@ package struct Slot<Value: Sendable>: Sendable {
             renewalAge: entry.renewalAge,
             stale: entry.stale,
             isRefreshed: self.isRefreshed,
-            isInBackoff: self.trouble.map { now < $0.heldUntil } ?? false,
+            isInBackoff: self.failureRecord.map { now < $0.heldUntil } ?? false,
             isFailureRemembered: self.failure(at: now) != nil
         )
         return .of(facts, limits)
@@ -144,7 +150,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// The failure that is remembered; `nil` if there is none.
     @inlinable
     package func failure(at now: Moment) -> (any Error)? {
-        guard let failure = self.trouble?.failure, now < failure.until else { return nil }
+        guard let failure = self.failureRecord?.failure, now < failure.until else { return nil }
         return failure.error
     }
 
@@ -175,7 +181,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry = entry
         self.isRefreshed = false
         self.isRefreshOwed = false
-        self.trouble = nil
+        self.failureRecord = nil
         return former
     }
 
@@ -186,7 +192,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func passed(isOnDisk: Bool) -> Entry? {
         let former = self.entry
         self.entry = nil
-        self.trouble = nil
+        self.failureRecord = nil
         if isOnDisk {
             self.isRemovalPending = true
             self.isRefreshed = false
@@ -232,10 +238,10 @@ package struct Slot<Value: Sendable>: Sendable {
         let isHeld = heldUntil > now && self.entry != nil
         let isRemembered = until > now
         guard isHeld || isRemembered else {
-            self.trouble = nil
+            self.failureRecord = nil
             return
         }
-        self.trouble = Trouble(
+        self.failureRecord = FailureRecord(
             heldUntil: isHeld ? heldUntil : .distantPast,
             failure: isRemembered ? (error, until) : nil,
             sequence: sequence
@@ -247,7 +253,7 @@ package struct Slot<Value: Sendable>: Sendable {
         if !self.isRefreshed { self.lostOnDisk() }
         self.isRefreshed = true
         self.isRefreshOwed = self.entry == nil
-        self.trouble = nil
+        self.failureRecord = nil
     }
 
     /// The owner wants the entry gone.
@@ -259,7 +265,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.entry = nil
         self.isRefreshed = false
         self.isRefreshOwed = false
-        self.trouble = nil
+        self.failureRecord = nil
         return former
     }
 
@@ -269,7 +275,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func droppedFromMemory(keepingMark: Bool) -> Value? {
         guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }
         self.entry = nil
-        self.trouble = nil
+        self.failureRecord = nil
         if !keepingMark { self.isRefreshed = false }
         return entry.value
     }
@@ -322,7 +328,7 @@ package struct Slot<Value: Sendable>: Sendable {
             return nil
         }
         self.entry = nil
-        self.trouble = nil
+        self.failureRecord = nil
         // Whether the newer value is from before a refresh cannot be told: so it counts.
         self.isRefreshOwed = self.isRefreshed
         // The newer value stands in place of what was cleared.

@@ -135,9 +135,9 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         evicted: (SoleKey, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R {
-        let former = self.slot.trouble
+        let former = self.slot.failureRecord
         let result = body(&self.slot)
-        if let former, former !== self.slot.trouble { evicted(key, Slot(former)) }
+        if let former, former !== self.slot.failureRecord { evicted(key, Slot(former)) }
         return result
     }
 

@@ -10,7 +10,7 @@ final class Watchers<Key: Hashable & Sendable>: Sendable {
         var lastID: UInt64 = 0
     }
 
-    @usableFromInline let state = Guarded(State())
+    @usableFromInline let state = Locked(State())
 
     /// A stream of changes of `key`; it ends when nobody listens to it any more.
     func changes(of key: Key) -> AsyncStream<Void> {

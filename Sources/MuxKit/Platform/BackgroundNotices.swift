@@ -69,7 +69,7 @@ package final class BackgroundNotices {
             _ = ended.wait(timeout: .now() + limit)
             return
         }
-        let state = Guarded(ExpiringActivity())
+        let state = Locked(ExpiringActivity())
         activity { hasExpired in
             switch state.withLock({ $0.called(hasExpired: hasExpired) }) {
             case .workAndWait:

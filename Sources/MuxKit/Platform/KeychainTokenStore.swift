@@ -102,7 +102,7 @@ public struct KeychainTokenStore: TokenStore {
     }
 
     private static func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
-        try await OffPool.run { Result { try work() } }.get()
+        try await BlockingWork.run { Result { try work() } }.get()
     }
 }
 #endif

@@ -15,7 +15,7 @@ package enum NetworkPath {
         let monitor = NWPathMonitor()
         monitor.pathUpdateHandler = { changed($0.status == .satisfied) }
         monitor.start(queue: DispatchQueue(label: "mux.reachability"))
-        let held = Guarded(monitor)
+        let held = Locked(monitor)
         return { held.withLock { $0.cancel() } }
     }
 }
@@ -42,7 +42,7 @@ package enum NetworkPath {
         source.setCancelHandler { _ = close(socket) }
         source.activate()
         queue.async { changed(self.isReachable) }
-        let held = Guarded(source)
+        let held = Locked(source)
         return { held.withLock { $0.cancel() } }
     }
 

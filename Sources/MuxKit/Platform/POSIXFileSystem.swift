@@ -143,7 +143,7 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func mark(_ path: String) throws(MuxStoreError) {
-        guard FolderManners.mark(path) else { throw .fileSystem(.mark, code: EIO) }
+        guard FolderAttributes.mark(path) else { throw .fileSystem(.mark, code: EIO) }
     }
 
     package func lock(_ file: OpenFile) throws(MuxStoreError) {

@@ -92,5 +92,5 @@ public protocol MuxObserver: Sendable {
 
 extension MuxObserver {
     /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
-    package func tell(_ event: MuxEvent) { ReentrantLane.outside { self.observe(event) } }
+    package func tell(_ event: MuxEvent) { ReentrantAsyncMutex.outside { self.observe(event) } }
 }

@@ -21,7 +21,7 @@ extension MuxRepository {
         }
         guard isFirst else { return }
         let time = self.time
-        ReentrantLane.outside {
+        ReentrantAsyncMutex.outside {
             _ = self.spawn(name: "mux.save") { [weak self] in
                 try? await time.sleep(for: debounce)
                 self?.registry.withLock { $0.isSaveDue = false }
@@ -124,7 +124,7 @@ extension MuxRepository {
     private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64) async -> MuxSaveReport {
         let store = self.store
         var report = MuxSaveReport()
-        let encoded = await OffPool.map(entries) { entry in
+        let encoded = await BlockingWork.map(entries) { entry in
             Result {
                 let stored = try entry.encode(epoch)
                 try store.check(stored)

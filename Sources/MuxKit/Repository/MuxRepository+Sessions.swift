@@ -122,7 +122,7 @@ extension MuxRepository {
         guard let watch = self.store.sessionWatch else { return }
         self.sessionWatch.withLock { task in
             guard task == nil else { return }
-            task = ReentrantLane.outside {
+            task = ReentrantAsyncMutex.outside {
                 self.spawn(name: "mux.session") { [weak self] in
                     var seen: UInt64 = 0
                     while let known = self?.registry.withLock({ $0.sessionEpoch }),
@@ -169,7 +169,7 @@ extension MuxRepository {
             let concerned = participants.filter { $0.identity != spared }
             return concerned.filter(\.handsOutTokens) + concerned.filter { !$0.handsOutTokens }
         }
-        var farewells = inOrder(self.participants).map { $0.sessionEnded(isTold: false) }
+        var answers = inOrder(self.participants).map { $0.sessionEnded(isTold: false) }
         let (again, order) = self.registry.withLock { ($0.participants.living(), $0.participants.lastOrder) }
         let others = inOrder(again).reversed().map { $0.sessionEnded(isTold: true) }
         let late = self.registry.withLock { registry in
@@ -177,12 +177,12 @@ extension MuxRepository {
             registry.endedSessions &+= 1
             return registry.participants.living(after: order)
         }
-        let lateFarewells = inOrder(late).map { $0.sessionEnded(isTold: true) }
+        let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
         // A fetch may have begun through one of those that came late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
         // Fetches are cancelled before the callers inside them that wait for a token are told.
-        farewells = farewells.reversed() + others + lateFarewells
-        for farewell in farewells { farewell() }
+        answers = answers.reversed() + others + lateAnswers
+        for answerWaiters in answers { answerWaiters() }
     }
 
     /// Calls `body` for each participant, also for those that appear while it runs.

@@ -27,7 +27,7 @@ public actor MuxRepository {
         }
     }
 
-    private static let sharedRepository = Guarded<MuxRepository?>(nil)
+    private static let sharedRepository = Locked<MuxRepository?>(nil)
 
     /// Has ``shared`` be `repository` from now on: once, and before it is first used.
     ///
@@ -52,21 +52,21 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let time: TimeSource
     package nonisolated let wallTime: @Sendable () -> Date
     @usableFromInline package nonisolated let random: @Sendable () -> Double
-    package nonisolated let spawn: Spawn
+    package nonisolated let spawn: TaskLauncher
     package nonisolated let observer: (any MuxObserver)?
     /// Where everything that changes the store or the session waits for its turn.
-    nonisolated let lane = ReentrantLane(refusal: MuxError.calledFromStore)
+    nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxSavePolicy
-    nonisolated let registry = Guarded(Registry())
+    nonisolated let registry = Locked(Registry())
     /// Whether the session's number was asked for before the first value; the lock is held while it is read.
-    nonisolated let hasLearntSession = Guarded(false)
+    nonisolated let hasLearntSession = Locked(false)
     /// Waits for sign-outs of other processes, where the store can tell of them.
-    nonisolated let sessionWatch = Guarded<Task<Void, Never>?>(nil)
-    private nonisolated let memoryWarnings = Guarded<MemoryWarnings?>(nil)
-    private nonisolated let backgroundNotices = Guarded<BackgroundNotices?>(nil)
+    nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
+    private nonisolated let memoryWarnings = Locked<MemoryWarnings?>(nil)
+    private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
@@ -144,7 +144,7 @@ public actor MuxRepository {
             time: TimeSource(clock),
             wallTime: wallTime,
             random: { .random(in: 0..<1) },
-            spawn: Spawn()
+            spawn: TaskLauncher()
         )
     }
 
@@ -156,7 +156,7 @@ public actor MuxRepository {
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date,
         random: @escaping @Sendable () -> Double,
-        spawn: Spawn,
+        spawn: TaskLauncher,
         backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames
     ) {
         self.store = store

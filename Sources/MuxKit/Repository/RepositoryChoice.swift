@@ -4,7 +4,7 @@ package struct RepositoryChoice: Sendable {
     package let repository: MuxRepository
     /// The dependency's repository, if it is another one: a sign-out of one would leave what the other has.
     private let other: MuxRepository?
-    private let isReported = Guarded(false)
+    private let isReported = Locked(false)
 
     /// Chooses `given`, or else the one of the dependency, or else the shared one.
     package init(given: MuxRepository?, ofDependency dependency: MuxRepository?) {

@@ -10,7 +10,7 @@ final class SaveRun: Sendable {
 
     private let participants: [any SessionParticipant]
     private let name: MuxStoreKey?
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// Saves what changed in `participants`; if a name is given, only that entry.
     init(_ participants: [any SessionParticipant], only name: MuxStoreKey?) {

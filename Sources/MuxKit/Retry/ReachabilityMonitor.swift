@@ -24,7 +24,7 @@ extension RetryWakeUp {
         monitor: any ReachabilityMonitor = SystemReachability.shared
     ) -> RetryWakeUp {
         RetryWakeUp("network for \(host.name)", .signal) { _, wake in
-            let wasReachable = Guarded(true)
+            let wasReachable = Locked(true)
             return monitor.watch { isReachable in
                 let isBack = wasReachable.withLock { wasReachable in
                     defer { wasReachable = isReachable }

@@ -43,7 +43,7 @@ public func retry<Output>(
     clock: any Clock<Duration> = ContinuousClock(),
     operation: (RetryAttempt) async throws -> Output
 ) async throws -> Output {
-    let course = RetryCourse(
+    let course = RetryLoop(
         policy,
         host: host,
         wakeUps: wakeUps,
@@ -79,7 +79,7 @@ public func retry<Value, Output>(
 ) async throws -> Output {
     guard var value = values.first else { throw RetryError(.nothingToTry, attempts: [], lastError: nil) }
     var rest = values.dropFirst()
-    let course = RetryCourse(
+    let course = RetryLoop(
         .immediate(maxAttempts: values.count),
         providers: [RetryProvider { _ in .after(.zero) }],
         log: log,

@@ -44,13 +44,13 @@ public final class RetryBudget: Sendable {
     public static let shared = RetryBudget()
 
     private struct Host: Sendable {
-        var machine: HostStateMachine
+        var machine: CircuitBreaker
         let successes = RetryListeners()
     }
 
     private let options: Options
     private let time: TimeSource
-    private let hosts = Guarded<[String: Host]>([:])
+    private let hosts = Locked<[String: Host]>([:])
 
     /// A budget that nothing has been taken from.
     public init(_ options: Options = .init(), clock: any Clock<Duration> = ContinuousClock()) {
@@ -97,7 +97,7 @@ public final class RetryBudget: Sendable {
 
     private func withHost<R: Sendable>(_ name: String, at now: Moment, _ body: (inout Host) -> R) -> R {
         self.hosts.withLock { hosts in
-            var host = hosts[name] ?? Host(machine: HostStateMachine(self.options, at: now))
+            var host = hosts[name] ?? Host(machine: CircuitBreaker(self.options, at: now))
             if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.options.maximumHosts, 1)) }
             defer { hosts[name] = host }
             return body(&host)

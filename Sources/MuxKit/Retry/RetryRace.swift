@@ -11,7 +11,7 @@ package final class RetryRace: Sendable {
         case over
     }
 
-    private let state = Guarded(State.ready)
+    private let state = Locked(State.ready)
 
     package init() {}
 

@@ -30,7 +30,7 @@ final class RetryListeners: Sendable {
         var listeners: [UInt64: @Sendable () -> Void] = [:]
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// Adds a closure.
     ///

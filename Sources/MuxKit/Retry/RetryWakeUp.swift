@@ -13,9 +13,9 @@ public struct RetryWakeUp: Sendable {
     /// What a wake-up needs to do its work.
     package struct Context: Sendable {
         package let time: TimeSource
-        package let spawn: Spawn
+        package let spawn: TaskLauncher
 
-        package init(time: TimeSource, spawn: Spawn) {
+        package init(time: TimeSource, spawn: TaskLauncher) {
             self.time = time
             self.spawn = spawn
         }
@@ -64,7 +64,7 @@ public struct RetryWakeUp: Sendable {
         in center: NotificationCenter = .default
     ) -> RetryWakeUp {
         RetryWakeUp("notification", .signal) { _, wake in
-            let token = Guarded(center.addObserver(forName: name, object: nil, queue: nil) { _ in wake() })
+            let token = Locked(center.addObserver(forName: name, object: nil, queue: nil) { _ in wake() })
             return { token.withLock { center.removeObserver($0) } }
         }
     }

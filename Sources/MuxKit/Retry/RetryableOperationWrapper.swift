@@ -38,7 +38,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
     /// The instance that the wrapper was made with.
     public let original: Inner
 
-    private let instance: Guarded<Inner>
+    private let instance: Locked<Inner>
 
     /// Wraps an operation that has not run.
     ///
@@ -64,7 +64,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         failure: @escaping @Sendable (Inner) -> (any Error)?,
         another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
     ) {
-        let course = RetryCourse(
+        let course = RetryLoop(
             policy,
             wakeUps: wakeUps,
             providers: providers,
@@ -76,12 +76,12 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
 
     package init(
         _ original: Inner,
-        _ course: RetryCourse,
+        _ course: RetryLoop,
         in queue: OperationQueue,
         failure: @escaping @Sendable (Inner) -> (any Error)?,
         another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
     ) {
-        let instance = Guarded(original)
+        let instance = Locked(original)
         self.original = original
         self.instance = instance
         super.init(course) { run in

@@ -52,15 +52,15 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         var onCancel: (@Sendable () -> Void)?
     }
 
-    let course: RetryCourse
+    let course: RetryLoop
     let base: @Sendable (Run) -> Void
-    let state: Guarded<State>
+    let state: Locked<State>
     private let queue = DispatchQueue(label: "mux.retry.operation")
 
-    package init(_ course: RetryCourse, base: @escaping @Sendable (Run) -> Void) {
+    package init(_ course: RetryLoop, base: @escaping @Sendable (Run) -> Void) {
         self.course = course
         self.base = base
-        self.state = Guarded(State(machine: RetryStateMachine(course.policy)))
+        self.state = Locked(State(machine: RetryStateMachine(course.policy)))
         super.init()
     }
 
@@ -83,7 +83,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         clock: any Clock<Duration> = ContinuousClock(),
         base: @escaping @Sendable (Run) -> Void
     ) {
-        let course = RetryCourse(
+        let course = RetryLoop(
             policy,
             host: host,
             wakeUps: wakeUps,
@@ -128,7 +128,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// What begins an attempt of asynchronous work.
     package static func base(
         of work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output,
-        _ spawn: Spawn = Spawn()
+        _ spawn: TaskLauncher = TaskLauncher()
     ) -> @Sendable (Run) -> Void {
         { run in
             let task = spawn(name: "mux.retry.operation") {

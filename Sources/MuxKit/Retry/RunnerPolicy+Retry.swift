@@ -5,6 +5,6 @@ extension RunnerPolicy {
         _ update: () async throws -> Output
     ) async throws -> Output {
         guard let retry = self.retry else { return try await update() }
-        return try await RetryCourse(retry, time: time).runPlainly { _ in try await update() }
+        return try await RetryLoop(retry, time: time).runPlainly { _ in try await update() }
     }
 }

@@ -33,7 +33,7 @@ public final class SystemReachability: ReachabilityMonitor {
         }
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let start: Start
 
     /// Asks `start` for the network; it must not call back before it has returned.

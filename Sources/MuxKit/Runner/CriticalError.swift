@@ -16,7 +16,7 @@ public struct CriticalError: Error {
 @usableFromInline
 package struct RaisedCritical: Error {
     private let underlying: any Error
-    private let isClaimed = Guarded(false)
+    private let isClaimed = Locked(false)
 
     package init(_ underlying: any Error) { self.underlying = underlying }
 

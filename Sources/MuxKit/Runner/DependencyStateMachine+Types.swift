@@ -17,7 +17,7 @@ extension DependencyStateMachine {
     ///
     /// An object that never changes: it is made once, and handed to all who use it.
     @usableFromInline
-    package final class Held: Sendable {
+    package final class VersionedDependency: Sendable {
         /// The value.
         @usableFromInline package let value: Dependency
         /// Raised with every change of the value; names it.
@@ -72,7 +72,7 @@ extension DependencyStateMachine {
     @usableFromInline
     package enum Answer: Sendable {
         /// Run the task with this.
-        case use(Held)
+        case use(VersionedDependency)
         /// End with this.
         case fail(any Error)
         /// Wait for an update.

@@ -31,7 +31,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    @usableFromInline var held: Held?
+    @usableFromInline var held: VersionedDependency?
 
     /// Raised with every change of the value, also to none.
     @usableFromInline package private(set) var epoch: UInt64 = 0
@@ -92,14 +92,14 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// The value, unless it was made with a parent's value that has been replaced.
     @inlinable
-    package func current(parentEpoch: UInt64) -> Held? {
+    package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
     /// The value that a call may use as things stand; `nil` if it has to ask with ``answer(to:parentEpoch:policy:at:)``.
     @inlinable
-    package func usable(in call: Call, parentEpoch: UInt64, at now: Moment) -> Held? {
+    package func usable(in call: Call, parentEpoch: UInt64, at now: Moment) -> VersionedDependency? {
         guard call.session == self.session, let held = self.current(parentEpoch: parentEpoch),
             held.epoch != call.badEpoch
         else { return nil }
@@ -110,7 +110,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The present value, if it is good and `call` waited only because the one of then was to be renewed early.
     ///
     /// It may have been made with a parent's value that has been replaced.
-    package func early(for call: Call, at now: Moment) -> Held? {
+    package func early(for call: Call, at now: Moment) -> VersionedDependency? {
         guard call.isEarly, self.standing(call) == nil, let held, held.epoch != call.badEpoch,
             held.expiry.map({ now < $0.end }) ?? true
         else { return nil }
@@ -118,7 +118,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// Whether a task has refused this value.
-    package func wasRefused(_ held: Held) -> Bool { self.refusedEpoch == held.epoch }
+    package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
     /// A call wants the dependency, and waits for an update if there is to be one.
     @inlinable
@@ -192,7 +192,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         parentEpoch: UInt64,
         expiry: Expiry?,
         isFound: Bool = false
-    ) -> Held {
+    ) -> VersionedDependency {
         self.epoch &+= 1
         self.forgetFailures()
         return self.hold(value, parentEpoch: parentEpoch, expiry: expiry, isFound: isFound)
@@ -206,7 +206,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         isFound: Bool = false,
         at now: Moment,
         policy: RunnerPolicy
-    ) -> Held {
+    ) -> VersionedDependency {
         if let held, held.epoch == self.refusedEpoch, let limit = policy.maximumUpdatesPerWindow {
             self.replacements = self.replacements.suffix(max(limit, 1) - 1) + [now]
         }
@@ -223,9 +223,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         parentEpoch: UInt64,
         expiry: Expiry?,
         isFound: Bool = false
-    ) -> Held {
+    ) -> VersionedDependency {
         self.revision &+= 1
-        let held = Held(
+        let held = VersionedDependency(
             value: value,
             epoch: self.epoch,
             parentEpoch: parentEpoch,
@@ -243,7 +243,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// What was made with the value before is void if `raisesEpoch` says so.
     ///
     /// - Returns: The value with its epochs; `nil`, and nothing has changed, if `held` is not the present one any more.
-    package mutating func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
+    package mutating func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
+        -> VersionedDependency?
+    {
         guard let present = self.held, present.epoch == held.epoch, self.session == held.session else { return nil }
         if raisesEpoch { self.epoch &+= 1 }
         return self.hold(value, parentEpoch: held.parentEpoch, expiry: nil)
@@ -252,7 +254,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Something became known about the value of `held`.
     ///
     /// - Returns: The value with its epochs; `nil`, and nothing has changed, if more has become known meanwhile.
-    package mutating func noted(_ held: Held, as value: Dependency) -> Held? {
+    package mutating func noted(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
         return self.hold(value, parentEpoch: held.parentEpoch, expiry: held.expiry, isFound: held.isFound)
     }

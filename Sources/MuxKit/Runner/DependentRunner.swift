@@ -49,7 +49,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: TimeSource(clock),
             wallTime: wallTime,
-            spawn: Spawn()
+            spawn: TaskLauncher()
         )
     }
 
@@ -77,7 +77,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: time,
             wallTime: wallTime,
-            spawn: Spawn(),
+            spawn: TaskLauncher(),
             update: { refused, _ in
                 try await policy.retrying(time) { RunnerCore.Updated(try await update(refused?.value)) }
             }
@@ -121,7 +121,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             observer: observer,
             time: time,
             wallTime: wallTime,
-            spawn: Spawn(),
+            spawn: TaskLauncher(),
             parent: parent.epochs,
             update: { refused, _ in
                 try await parent.run { held, _ in
@@ -156,7 +156,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     @usableFromInline
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<Dependency>.LongCall,
+        from call: RunnerCore<Dependency>.PendingCall,
         _ task: (Dependency) async throws -> RunResult<Output>,
         update: (Dependency?) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
@@ -185,7 +185,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<Dependency>.LongCall,
+        from call: RunnerCore<Dependency>.PendingCall,
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.core.run(from: call) { held, _ in try await task(held.value) }

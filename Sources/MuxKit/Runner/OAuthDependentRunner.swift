@@ -69,7 +69,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ) {
         self.repository = repository
         let time = repository.time
-        let vault = OAuthVault(
+        let tokenManager = OAuthTokenManager(
             store: store,
             lease: lease ?? store.lease,
             policy: policy,
@@ -77,7 +77,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
             refreshAccess: { token in try await policy.retrying(time) { try await refreshAccess(token) } },
             signIn: signIn
         )
-        self.session = OAuthSession(vault: vault, policy: policy, repository: repository)
+        self.session = OAuthSession(tokenManager: tokenManager, policy: policy, repository: repository)
         repository.attach(self.session)
     }
 

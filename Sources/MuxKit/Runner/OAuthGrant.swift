@@ -22,7 +22,7 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     var rotates = false
 
     /// Where uses of the refresh token wait for each other; what continues a grant shares its lane.
-    var lane = SerialLane()
+    var lane = AsyncMutex()
 
     /// The number of the store's record that this is, or comes after.
     var serial: UInt64 = 0

@@ -4,11 +4,11 @@
 /// which holds the refresh token, and whose update is the sign-in. An access token belongs to the grant it was made with.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
-    private let vault: OAuthVault<AccessToken, RefreshToken>
+    private let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
     private let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
     @usableFromInline let lower: RunnerCore<AccessToken>
 
-    init(vault: OAuthVault<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
+    init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
         // Never cancelled: the server may have exchanged the refresh token already. The vault limits the time of a refresh;
         // a person may take as long as they like.
         var policy = policy
@@ -20,10 +20,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             time: repository.time,
             wallTime: repository.wallTime,
             spawn: repository.spawn,
-            mayWait: { vault.storeLane.access == .queued },
-            update: { refused, session in try await vault.grant(insteadOf: refused?.value, session: session) }
+            mayWait: { tokenManager.storeLane.access == .queued },
+            update: { refused, session in try await tokenManager.grant(insteadOf: refused?.value, session: session) }
         )
-        self.vault = vault
+        self.tokenManager = tokenManager
         self.upper = upper
         self.lower = RunnerCore(
             policy: policy,
@@ -32,9 +32,11 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             parent: upper.epochs,
-            mayWait: { vault.storeLane.access == .queued },
+            mayWait: { tokenManager.storeLane.access == .queued },
             update: { refused, _ in
-                try await upper.run { held, _ in try await vault.access(with: held, of: upper, insteadOf: refused) }
+                try await upper.run { held, _ in
+                    try await tokenManager.access(with: held, of: upper, insteadOf: refused)
+                }
             }
         )
     }
@@ -50,7 +52,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// Goes on with a call.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<AccessToken>.LongCall,
+        from call: RunnerCore<AccessToken>.PendingCall,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.lower.run(from: call) { held, _ in try await task(held.value) }
@@ -66,7 +68,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Takes over tokens that were obtained elsewhere, and stores them.
     nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
-        try await self.vault.set(refresh: refresh, access: access, upper: self.upper, lower: self.lower)
+        try await self.tokenManager.set(refresh: refresh, access: access, upper: self.upper, lower: self.lower)
     }
 
     /// Takes over an access token that was obtained elsewhere.
@@ -77,13 +79,13 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     // MARK: - SessionParticipant
 
     /// The vault's: it is what finds out that a session was ended elsewhere.
-    var identity: ObjectIdentifier { ObjectIdentifier(self.vault) }
+    var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager) }
 
     var handsOutTokens: Bool { true }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let lower = self.lower.ended(.signOut, isTold: isTold)
-        self.vault.sessionEnded()
+        self.tokenManager.sessionEnded()
         let upper = self.upper.ended(.signOut, isTold: isTold)
         return {
             lower()
@@ -92,10 +94,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 
     func sessionWillEnd(before epoch: UInt64) async throws {
-        try await self.vault.sessionWillEnd(before: epoch)
+        try await self.tokenManager.sessionWillEnd(before: epoch)
     }
 
     func removeTraces() async throws {
-        try await self.vault.removeTraces(present: self.upper.session)
+        try await self.tokenManager.removeTraces(present: self.upper.session)
     }
 }

@@ -94,7 +94,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         guard !self.isTidy else { return }
         self.isTidy = true
         // The folder is the store's own, but somebody may have made it, or copied it, with another mode.
-        _ = FolderManners.restrict(self.folder)
+        _ = FolderAttributes.restrict(self.folder)
         try? self.file.removeLeftovers()
     }
 }

@@ -6,7 +6,7 @@ extension RunnerCore {
         /// The task accepted the dependency.
         case output(Output)
         /// The call has to go the long way, which begins here.
-        case unfinished(LongCall)
+        case unfinished(PendingCall)
     }
 
     /// Runs `task` with the dependency if there is no need to wait, to ask, or to note anything before.
@@ -17,7 +17,7 @@ extension RunnerCore {
     nonisolated(nonsending) func firstTry<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> FirstTry<Output> {
-        let now = self.hitClock.now ?? self.time.now
+        let now = self.coarseClock.now ?? self.time.now
         guard let ready = self.ready(at: now) else { return .unfinished(self.begun(nil)) }
         do {
             if case .output(let output) = try await task(ready.value) {
@@ -36,7 +36,7 @@ extension RunnerCore {
         guard !Task.isCancelled else { return nil }
         // First the parent's epoch: a value that belongs to it cannot be older than this look.
         let parentEpoch = self.parent?.forChildren ?? 0
-        let ready = self.board.withLock { $0.state.ready }
+        let ready = self.engineState.withLock { $0.state.ready }
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
         return ready
     }
@@ -50,12 +50,12 @@ extension RunnerCore {
     /// - Throws: `error`, if it is none about the dependency.
     @usableFromInline
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
-        -> LongCall
+        -> PendingCall
     {
         var call = Machine.Call(session: ready.session, startedAt: start)
         call.badEpoch = ready.epoch
         call.lastError = try error.map { try self.report($0, call) }
-        return LongCall(self, call)
+        return PendingCall(self, call)
     }
 }
 

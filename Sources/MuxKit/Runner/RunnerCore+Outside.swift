@@ -1,7 +1,7 @@
 /// What is done to a runner from outside, and what it says of itself.
 extension RunnerCore {
     /// The value with its epochs, if there is one that may be used.
-    package var held: Held? {
+    package var held: VersionedDependency? {
         let parentEpoch = self.parentEpoch
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
     }
@@ -16,7 +16,7 @@ extension RunnerCore {
     ///
     /// - Returns: The value with its epochs.
     @discardableResult
-    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> Held {
+    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
         let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
         let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
@@ -40,12 +40,14 @@ extension RunnerCore {
 
     /// Notes something about the value of `held`, unless more has become known meanwhile.
     @discardableResult
-    package func note(_ held: Held, as value: Dependency) -> Held? {
+    package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         self.engine.withState { $0.machine.noted(held, as: value) }
     }
 
     /// Exchanges the value of `held` for one that continues it.
-    package func continued(_ held: Held, with value: Dependency, raisesEpoch: Bool) -> Held? {
+    package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
+        -> VersionedDependency?
+    {
         self.engine.withState { $0.machine.continued(held, with: value, raisesEpoch: raisesEpoch) }
     }
 
@@ -54,12 +56,12 @@ extension RunnerCore {
 
     /// Does what ``end(_:)`` does, but for telling anybody, which what it returns does.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
-        let (number, farewell): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
+        let (number, answerWaiters): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
             state.machine.ended(end)
             return (.failure(end.error), isTold ? state.machine.nextEvent() : nil)
         }
         return {
-            farewell()
+            answerWaiters()
             if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
         }
     }

@@ -18,7 +18,7 @@ extension RunnerCore {
         _ flight: FlightID,
         _ outcome: Result<Updated, any Error>,
         since beginning: Beginning
-    ) -> Result<Held, any Error>? {
+    ) -> Result<VersionedDependency, any Error>? {
         let result = self.checked(outcome, insteadOf: beginning.failed)
         var value: (Dependency, Machine.Expiry?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
@@ -27,8 +27,8 @@ extension RunnerCore {
         let now = self.time.now
         var event = RunnerEvent.updateDropped
         var number: UInt64?
-        var landed: Result<Held, any Error>?
-        func settle(_ state: inout Machine) -> Result<Held, any Error> {
+        var landed: Result<VersionedDependency, any Error>?
+        func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
             number = state.nextEvent()
             event = .updateFailed
             if let (value, expiry, updated) = value {
@@ -87,7 +87,7 @@ extension RunnerCore {
     /// The outcome, or a failure if the update brought what had been refused and the policy minds.
     private func checked(
         _ outcome: Result<Updated, any Error>,
-        insteadOf failed: Held?
+        insteadOf failed: VersionedDependency?
     ) -> Result<Updated, any Error> {
         guard self.policy.refusesSameDependency, let failed, case .success(let updated) = outcome,
             case .updatedDependency(let value) = updated.result,

@@ -4,8 +4,8 @@ package import Foundation
 @usableFromInline
 package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
-    @usableFromInline package typealias Held = Machine.Held
-    @usableFromInline typealias Engine = FlightEngine<SoleKey, Held, RunnerState<Dependency>>
+    @usableFromInline package typealias VersionedDependency = Machine.VersionedDependency
+    @usableFromInline typealias Engine = FlightEngine<SoleKey, VersionedDependency, RunnerState<Dependency>>
 
     /// What a stored update brings.
     package struct Updated: Sendable {
@@ -35,17 +35,17 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Makes a value; receives the one that was refused, `nil` if there is none, and the session in which it is needed.
-    package typealias StoredUpdate = @Sendable @concurrent (Held?, UInt64) async throws -> Updated
+    package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> Updated
 
     /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
     struct LookAgain: Error {}
 
     @usableFromInline let engine: Engine
     /// The engine's: a hit follows no more references than it has to.
-    @usableFromInline let board: Guarded<Engine.Board>
+    @usableFromInline let engineState: Locked<Engine.EngineState>
     @usableFromInline let policy: RunnerPolicy
     @usableFromInline let time: TimeSource
-    @usableFromInline let hitClock: HitClock
+    @usableFromInline let coarseClock: CoarseClock
     let wallTime: @Sendable () -> Date
     /// The epochs of the layer above; `nil` if there is none.
     @usableFromInline let parent: RunnerEpochs?
@@ -64,14 +64,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         observer: (any MuxObserver)?,
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date = { Date() },
-        spawn: Spawn,
+        spawn: TaskLauncher,
         parent: RunnerEpochs? = nil,
         mayWait: (@Sendable () -> Bool)? = nil,
         update: StoredUpdate? = nil
     ) {
         self.policy = policy
         self.time = time
-        self.hitClock = HitClock(time)
+        self.coarseClock = CoarseClock(time)
         self.wallTime = wallTime
         self.parent = parent
         self.epochs = RunnerEpochs(parent: parent)
@@ -94,7 +94,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         let state = RunnerState(Machine(value, expiry: expiry), self.epochs)
         self.engine = FlightEngine(state, options, time: time, spawn: spawn)
-        self.board = self.engine.board
+        self.engineState = self.engine.engineState
         guard let update else { return }
         self.engine.flies { [weak self] _, flight in
             guard let beginning = self?.updateBegins(flight) else { return }
@@ -111,7 +111,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// How things stood when an update began.
     struct Beginning: Sendable {
         /// What the update is to replace.
-        var failed: Held?
+        var failed: VersionedDependency?
         /// The session that needs it.
         var session: UInt64 = 0
         /// The epoch of the runner's value, if there was one or not.
@@ -124,7 +124,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Runs `task` with the dependency; the stored update runs in a task of its own that no caller owns.
     package nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
-        _ task: (Held, LongCall) async throws -> RunResult<Output>
+        _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.run(from: self.begun(timeout), task)
     }
@@ -132,14 +132,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Goes on with a call, as ``run(timeout:_:)`` does.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: LongCall,
-        _ task: (Held, LongCall) async throws -> RunResult<Output>
+        from call: PendingCall,
+        _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>
     ) async throws -> Output {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
     /// Has the dependency renewed, by an update that is running or by a new one.
-    package nonisolated(nonsending) func renewed() async throws -> Held {
+    package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.begun(nil)
         call.state.isForced = true
         call.state.badEpoch = self.held?.epoch
@@ -164,13 +164,15 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
     @inlinable
-    func unlessVoid(_ held: Held) -> Held? { held.parentEpoch >= self.parentEpoch ? held : nil }
+    func unlessVoid(_ held: VersionedDependency) -> VersionedDependency? {
+        held.parentEpoch >= self.parentEpoch ? held : nil
+    }
 
     /// Runs `task` with the dependency; the first caller to need it runs `update`, and stays until that has ended.
     nonisolated(nonsending) func run<Output: Sendable>(
-        from call: LongCall,
-        _ task: (Held, LongCall) async throws -> RunResult<Output>,
-        update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
+        from call: PendingCall,
+        _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
+        update: (Dependency?, PendingCall) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
         try await self.loop(call, task, leads: true) { flight, call in
             guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
@@ -185,8 +187,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The outcome of an update that is the caller's own, and how things stood when it began; `nil` if it was called off.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
-        by call: LongCall,
-        _ update: (Dependency?, LongCall) async throws -> UpdateResult<Dependency>
+        by call: PendingCall,
+        _ update: (Dependency?, PendingCall) async throws -> UpdateResult<Dependency>
     ) async -> (Result<Updated, any Error>, Beginning)? {
         let limit = self.policy.updateTimeout
         var beginning = Beginning(time: self.time.now)
@@ -195,9 +197,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         do {
             // Whoever this call works for waits for the update, as it would for one in a task of its own.
             let node = self.engine.node(.sole, flight)
-            let wait = FlightGraph.WaitID(self.engine, flight)
-            if let caller = FlightContext.current { _ = FlightGraph.begin(wait, of: caller, for: node, isNew: false) }
-            defer { FlightGraph.end(wait) }
+            let wait = WaitForGraph.WaitID(self.engine, flight)
+            if let caller = FlightContext.current { _ = WaitForGraph.begin(wait, of: caller, for: node, isNew: false) }
+            defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The way here may have taken a while: the value to replace is the one of now.
                 let epoch = self.parentEpoch

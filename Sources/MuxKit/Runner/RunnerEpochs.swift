@@ -6,7 +6,7 @@ package final class RunnerEpochs: Sendable {
     /// The epoch of the layer's value.
     @usableFromInline let own = Atomic<UInt64>(0)
     /// The same, with the epoch of the parent's value that the value was made with; `nil` if there is no value.
-    private let withParent = Guarded<(own: UInt64, heldParent: UInt64?)>((0, nil))
+    private let withParent = Locked<(own: UInt64, heldParent: UInt64?)>((0, nil))
     /// The layer above; `nil` if this is the uppermost.
     @usableFromInline let parent: RunnerEpochs?
 

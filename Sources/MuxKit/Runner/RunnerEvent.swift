@@ -30,7 +30,7 @@ final class RunnerEvents: Sendable {
         var isTelling = false
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     deinit {
         for listener in self.state.withLock({ Array($0.listeners.values) }) { listener.finish() }

@@ -2,29 +2,29 @@
 @usableFromInline
 package struct RunnerState<Dependency: Sendable>: Sendable {
     package var machine: DependencyStateMachine<Dependency> {
-        get { self.quiet }
+        get { self.machineWithoutEpochs }
         _modify {
             defer { self.publish() }
-            yield &self.quiet
+            yield &self.machineWithoutEpochs
         }
     }
-    @usableFromInline var quiet: DependencyStateMachine<Dependency>
+    @usableFromInline var machineWithoutEpochs: DependencyStateMachine<Dependency>
     /// The dependency as a call that begins now can use it; `nil` if the machine has to be asked.
     @usableFromInline package private(set) var ready: ReadyDependency<Dependency>?
     private let epochs: RunnerEpochs
 
     package init(_ machine: DependencyStateMachine<Dependency>, _ epochs: RunnerEpochs) {
-        self.quiet = machine
+        self.machineWithoutEpochs = machine
         self.epochs = epochs
         self.publish()
     }
 
     /// Raised when a session ends.
-    package var session: UInt64 { self.quiet.session }
+    package var session: UInt64 { self.machineWithoutEpochs.session }
 
     /// The value, unless it was made with a parent's value that has been replaced.
-    package func current(parentEpoch: UInt64) -> DependencyStateMachine<Dependency>.Held? {
-        self.quiet.current(parentEpoch: parentEpoch)
+    package func current(parentEpoch: UInt64) -> DependencyStateMachine<Dependency>.VersionedDependency? {
+        self.machineWithoutEpochs.current(parentEpoch: parentEpoch)
     }
 
     /// The present value, if that is better than none for a call that waited for an early renewal.
@@ -32,15 +32,15 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     func early(
         for call: DependencyStateMachine<Dependency>.Call,
         at now: Moment
-    ) -> DependencyStateMachine<Dependency>.Held? {
-        self.quiet.early(for: call, at: now)
+    ) -> DependencyStateMachine<Dependency>.VersionedDependency? {
+        self.machineWithoutEpochs.early(for: call, at: now)
     }
 
     /// Until when a call waits at most for an early renewal: half of what the present value has left.
     ///
     /// The other half is for its task. A renewal that takes longer is as good as one that failed.
     @usableFromInline
-    func patience(of call: DependencyStateMachine<Dependency>.Call, at now: Moment) -> Moment? {
+    func waitLimit(of call: DependencyStateMachine<Dependency>.Call, at now: Moment) -> Moment? {
         guard let expiry = self.early(for: call, at: now)?.expiry, expiry.end < .distantFuture else { return nil }
         return now.advanced(by: expiry.end.duration(since: now) / 2)
     }
@@ -53,21 +53,21 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         policy: RunnerPolicy,
         at now: Moment
     ) -> DependencyStateMachine<Dependency>.Answer {
-        self.quiet.answer(to: &call, parentEpoch: parentEpoch, policy: policy, at: now)
+        self.machineWithoutEpochs.answer(to: &call, parentEpoch: parentEpoch, policy: policy, at: now)
     }
 
     /// Notes that a task accepted the value of `epoch`, if that is worth it.
     package mutating func accepted(_ epoch: UInt64) {
-        guard self.quiet.notesAcceptance(of: epoch) else { return }
+        guard self.machineWithoutEpochs.notesAcceptance(of: epoch) else { return }
         self.machine.accepted(epoch)
     }
 
     private mutating func publish() {
         // The parent's epoch is another lock's: whoever takes the value compares it.
-        let held = self.quiet.current(parentEpoch: 0)
-        let isUnproven = self.quiet.isUnproven
+        let held = self.machineWithoutEpochs.current(parentEpoch: 0)
+        let isUnproven = self.machineWithoutEpochs.isUnproven
         self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
-        self.epochs.changed(epoch: self.quiet.epoch, heldParentEpoch: held?.parentEpoch)
+        self.epochs.changed(epoch: self.machineWithoutEpochs.epoch, heldParentEpoch: held?.parentEpoch)
     }
 }
 
@@ -84,10 +84,10 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     /// Whether its acceptance is to be noted: it replaced a refused one, and no task has accepted it yet.
     @usableFromInline let isUnproven: Bool
 
-    init(_ held: DependencyStateMachine<Dependency>.Held, isUnproven: Bool) {
+    init(_ held: DependencyStateMachine<Dependency>.VersionedDependency, isUnproven: Bool) {
         self.value = held.value
         self.parentEpoch = held.parentEpoch
-        self.until = held.expiry?.renewal.advanced(by: .zero - HitClock.lateness) ?? .distantFuture
+        self.until = held.expiry?.renewal.advanced(by: .zero - CoarseClock.lateness) ?? .distantFuture
         self.epoch = held.epoch
         self.session = held.session
         self.isUnproven = isUnproven

@@ -31,7 +31,7 @@ extension TokenStore {
 
 /// Keeps tokens in memory: gone with the process.
 public final class InMemoryTokenStore: TokenStore {
-    private let data = Guarded<Data?>(nil)
+    private let data = Locked<Data?>(nil)
 
     /// Makes an empty store.
     public init() {}

@@ -5,7 +5,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
         case answered(Answer)
     }
 
-    private let state = Guarded(State.open(nil))
+    private let state = Locked(State.open(nil))
 
     package init() {}
 

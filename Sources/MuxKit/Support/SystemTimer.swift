@@ -33,7 +33,7 @@ package final class SystemTimer: Sendable {
         }
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     package init() {}
 
@@ -77,7 +77,7 @@ package final class SystemTimer: Sendable {
 
     private func drive(until deadline: Int64) {
         let left = Moment(nanoseconds: deadline).duration(since: Moment(nanoseconds: SystemClock.nanoseconds))
-        Spawn.uninherited(name: "mux.timer") {
+        TaskLauncher.uninherited(name: "mux.timer") {
             try? await ContinuousClock().sleep(for: min(max(left, .zero), .longest))
             self.wake(deadline)
         }

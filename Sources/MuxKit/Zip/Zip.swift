@@ -97,7 +97,7 @@ public func zip<A: Sendable, B: Sendable, C: Sendable, D: Sendable, E: Sendable>
 
 /// Where one of several results is put.
 private final class Place<Output: Sendable>: Sendable {
-    private let output = Guarded<Output?>(nil)
+    private let output = Locked<Output?>(nil)
 
     func put(_ output: Output) { self.output.withLock { $0 = output } }
 

@@ -9,11 +9,11 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: HTTPTraffic.Lis
         var limit = 1_000
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let traffic: HTTPTraffic
     private let time: TimeSource
-    private let refresh = Guarded<@Sendable (Key) -> Void>({ _ in })
-    private let isKnown = Guarded<@Sendable (Key) -> Bool>({ _ in true })
+    private let refresh = Locked<@Sendable (Key) -> Void>({ _ in })
+    private let isKnown = Locked<@Sendable (Key) -> Bool>({ _ in true })
 
     package init(_ traffic: HTTPTraffic, time: TimeSource) {
         self.traffic = traffic

@@ -33,7 +33,7 @@ package final class HTTPTraffic: HTTPTransport {
     private let base: any HTTPTransport
     private let time: TimeSource
     private let wallTime: @Sendable () -> Date
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     package init(_ base: any HTTPTransport, time: TimeSource, wallTime: @escaping @Sendable () -> Date) {
         self.base = base

@@ -136,7 +136,7 @@ public struct HTTPClient: Sendable {
     /// Sends a request with a token, for which it asks as often as the configuration says: nothing was sent when there is none.
     private func send(_ draft: HTTPDraft, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
         guard let policy = self.configuration.retry else { return try await self.attempt(draft, authenticator).get() }
-        let course = RetryCourse(policy, time: self.time)
+        let course = RetryLoop(policy, time: self.time)
         return try await course.runPlainly { _ in try await self.attempt(draft, authenticator) }.get()
     }
 

@@ -78,7 +78,7 @@ final class DecodedCore<Value: Sendable>: Sendable {
     private func decodedFile(_ url: URL) async throws -> (Value, cost: Int) {
         try await self.media.withFile(url: url) { file in
             let decode = self.decode
-            return try await OffPool.run {
+            return try await BlockingWork.run {
                 Result { () throws -> (Value, cost: Int) in
                     do { return try decode(file) } catch { throw Undecodable(cause: error) }
                 }
@@ -90,13 +90,13 @@ final class DecodedCore<Value: Sendable>: Sendable {
 extension DecodedCore: SessionParticipant {
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let next = self.makeCache()
-        let (former, farewell) = self.engine.dismissed(cancelling: true) { state in
+        let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = state
             state = next
             return (.failure(MuxError.sessionEnded), former)
         }
         withExtendedLifetime(former) {}
-        return farewell
+        return answerWaiters
     }
 
     func clearMemory() { self.cache.removeAll() }

@@ -21,7 +21,7 @@ extension MediaCore {
                 if let progress = self.engine.withState({ $0.progress[name] }) { return progress }
                 guard (try? await self.open()) != nil else { return MediaProgress() }
                 let folder = self.folder
-                return await OffPool.run { folder.progress(of: name) }
+                return await BlockingWork.run { folder.progress(of: name) }
             }
         )
     }
@@ -36,7 +36,7 @@ extension MediaCore {
             state.progress[name] = nil
         }
         let folder = self.folder
-        try await OffPool.run { Result { try folder.remove(name) } }.get()
+        try await BlockingWork.run { Result { try folder.remove(name) } }.get()
     }
 
     /// Opens the folder; a session that ends meanwhile removes everything itself.
@@ -56,7 +56,7 @@ extension MediaCore {
             state.progress = [:]
         }
         let folder = self.folder
-        try await OffPool.run { Result { try folder.removeAll() } }.get()
+        try await BlockingWork.run { Result { try folder.removeAll() } }.get()
     }
 }
 
@@ -64,7 +64,7 @@ extension MediaCore: SessionParticipant {
     var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let (running, farewell) = self.engine.dismissed(cancelling: true) { state in
+        let (running, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let running = Array(state.progress.keys)
             let statistics = state.statistics
             let opening = state.opening
@@ -75,7 +75,7 @@ extension MediaCore: SessionParticipant {
         }
         let failure = self.watchers.failure(of: running, MuxError.sessionEnded)
         return {
-            farewell()
+            answerWaiters()
             failure()
         }
     }
@@ -83,6 +83,6 @@ extension MediaCore: SessionParticipant {
     func removeTraces() async throws {
         let opening = self.engine.withState { $0.opening }
         let folder = self.folder
-        try await OffPool.run { Result { try folder.end(opening: opening) } }.get()
+        try await BlockingWork.run { Result { try folder.end(opening: opening) } }.get()
     }
 }

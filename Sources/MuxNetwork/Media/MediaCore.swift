@@ -26,7 +26,7 @@ final class MediaCore: Sendable {
     let repository: MuxRepository
     let folder: MediaFolder
     let watchers = MediaWatchers()
-    private let turnstile: Turnstile<MediaName>
+    private let turnstile: PrioritySemaphore<MediaName>
     private let exchange: MediaDownload.Exchange
     private let retry: RetryPolicy
     private let budget: RetryBudget?
@@ -43,7 +43,7 @@ final class MediaCore: Sendable {
         self.exchange = exchange
         self.retry = retry
         self.budget = budget
-        self.turnstile = Turnstile(limit: folder.limits.parallelDownloads)
+        self.turnstile = PrioritySemaphore(limit: folder.limits.parallelDownloads)
         // The last one who leaves stops the download, which keeps what it has.
         let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: repository.time, spawn: repository.spawn)
@@ -89,7 +89,7 @@ final class MediaCore: Sendable {
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return }
         let folder = self.folder
-        let found = try await OffPool.run { Result { try folder.digest(of: name) } }.get()
+        let found = try await BlockingWork.run { Result { try folder.digest(of: name) } }.get()
         guard let found else { throw MediaError.removed }
         if found == digest { return self.engine.withState { $0.verified[name.file] = digest } }
         try await self.remove(name)
@@ -132,7 +132,7 @@ final class MediaCore: Sendable {
             name: name,
             folder: self.folder,
             exchange: self.exchange,
-            course: RetryCourse(
+            course: RetryLoop(
                 self.retry,
                 host: self.budget.flatMap { budget in name.url.host().map { RetryHost($0, budget: budget) } },
                 time: self.repository.time
@@ -150,7 +150,7 @@ final class MediaCore: Sendable {
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
-        return try await OffPool.run {
+        return try await BlockingWork.run {
             Result { () throws -> URL? in
                 guard let file = folder.find(name) else { return nil }
                 guard !wanted.isEmpty, wanted != [verified] else { return file }
@@ -203,7 +203,7 @@ final class MediaCore: Sendable {
         guard !isOpen else { return }
         let epoch = try await self.repository.currentEpoch()
         let (engine, folder) = (self.engine, self.folder)
-        try await OffPool.run {
+        try await BlockingWork.run {
             Result {
                 try folder.open(epoch: epoch, opening: opening) {
                     engine.withState { $0.opening == opening }

@@ -11,7 +11,7 @@ struct MediaDownload: Sendable {
     let folder: MediaFolder
     let exchange: Exchange
     /// Makes attempts until there is to be no other.
-    let course: RetryCourse
+    let course: RetryLoop
     /// Receives how far the download is, if it is further; says whether it still counts.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// The digests that somebody wants the file to have.
@@ -71,7 +71,7 @@ struct MediaDownload: Sendable {
             result = .failure(error)
         }
         // Not when the last reference goes: the next attempt may come before a thread is through with this one's.
-        await OffPool.run { self.folder.letGo(of: file) }
+        await BlockingWork.run { self.folder.letGo(of: file) }
         return try result.get()
     }
 
@@ -148,6 +148,6 @@ struct MediaDownload: Sendable {
     private func isCurrent() -> Bool { self.check(nil) }
 
     private func offPool<R: Sendable>(_ work: @escaping @Sendable () throws -> R) async throws -> R {
-        try await OffPool.run { Result { try work() } }.get()
+        try await BlockingWork.run { Result { try work() } }.get()
     }
 }

@@ -34,7 +34,7 @@ final class MediaFolder: Sendable {
     let path: String
     private let durability: MuxDurability
     private let wallTime: @Sendable () -> Date
-    let disk = Guarded(Disk())
+    let disk = Locked(Disk())
 
     init(
         _ root: URL,

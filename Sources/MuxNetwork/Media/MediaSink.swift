@@ -18,7 +18,7 @@ final class MediaSink: HTTPSink {
         var file: OpenFile?
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
     private let call: HTTPCall
     private let name: MediaName
     private let folder: MediaFolder
@@ -41,7 +41,7 @@ final class MediaSink: HTTPSink {
         in folder: MediaFolder,
         check: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
     ) {
-        self.state = Guarded(State(machine: machine, file: file))
+        self.state = Locked(State(machine: machine, file: file))
         self.call = call
         self.name = name
         self.folder = folder

@@ -9,7 +9,7 @@ final class MediaWatchers: Sendable {
         var lastID: UInt64 = 0
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// The steps of a download from now on; one who is slow gets the newest.
     func changes(of name: MediaName) -> AsyncThrowingStream<MediaProgress, any Error> {

@@ -43,7 +43,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     /// By the tasks' identifiers, which are unique within a session.
     ///
     /// An entry is removed when its caller is resumed.
-    private let running = Guarded<[Int: Running]>([:])
+    private let running = Locked<[Int: Running]>([:])
 
     /// With a thread of its own, for cancelling waits for the session.
     private let cancellations = DispatchQueue(label: "mux.http.cancellations")
@@ -72,7 +72,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         into sink: any HTTPSink,
         in session: URLSession
     ) async throws -> HTTPReply {
-        let ticket = Guarded<Int?>(nil)
+        let ticket = Locked<Int?>(nil)
         return try await withTaskCancellationHandler {
             try Task.checkCancellation()
             return try await withCheckedThrowingContinuation { continuation in
@@ -104,7 +104,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     }
 
     private func startTimer(for id: Int) {
-        let timer = Spawn()(name: "mux.http.deadline") { [weak self, time] in
+        let timer = TaskLauncher()(name: "mux.http.deadline") { [weak self, time] in
             while let pause = self?.timeLeft(for: id) {
                 guard (try? await time.sleep(for: pause)) != nil else { return }
             }

@@ -4,7 +4,7 @@ import MuxKit
 /// A sink that keeps the body in memory, up to a limit.
 final class HTTPBuffer: HTTPSink {
     private let limit: Int
-    private let bytes = Guarded(Data())
+    private let bytes = Locked(Data())
 
     init(limit: Int) { self.limit = limit }
 

@@ -52,7 +52,7 @@ extension HTTPError {
 /// Remembers the first error that another sink threw.
 private final class RecordingSink: HTTPSink {
     private let base: any HTTPSink
-    private let first = Guarded<(any Error)?>(nil)
+    private let first = Locked<(any Error)?>(nil)
 
     init(_ base: any HTTPSink) { self.base = base }
 

@@ -11,7 +11,7 @@ package final class RecordingFileSystem: FileSystem {
     }
 
     private let base: any FileSystem
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let holdsFiles: Bool
     private let fault: @Sendable (Int, FileCall) -> FileFault?
 

@@ -27,7 +27,7 @@ package final class LoopbackLeaseServer: Sendable {
     /// A server whose time is that of `clock`.
     package init(clock: any Clock<Duration>) {
         let time = TimeSource(clock)
-        let state = Guarded(State())
+        let state = Locked(State())
         self.server = LoopbackServer { request in
             let fields = request.fields
             let owner = fields["owner"] ?? ""
@@ -73,7 +73,7 @@ package final class LoopbackLeaseServer: Sendable {
     package func stop() async { await self.server.stop() }
 
     private static func take(
-        _ state: Guarded<State>,
+        _ state: Locked<State>,
         _ owner: String,
         _ duration: Duration,
         at now: Moment

@@ -28,7 +28,7 @@ package struct LoopbackClient: Sendable {
         }
         let request = Array((head + "Content-Length: \(body.count)\r\n\r\n").utf8) + Array(body)
         let port = self.port
-        let connection = Guarded(Connection())
+        let connection = Locked(Connection())
         let answer = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 // A thread of its own: those of Dispatch are few, and the server's tasks may need them.
@@ -53,7 +53,7 @@ package struct LoopbackClient: Sendable {
     }
 
     /// What the server answers; blocks.
-    private static func answer(to request: [UInt8], _ port: UInt16, _ connection: Guarded<Connection>) -> [UInt8] {
+    private static func answer(to request: [UInt8], _ port: UInt16, _ connection: Locked<Connection>) -> [UInt8] {
         guard let descriptor = try? Socket.dial(port: port) else { return [] }
         let isCancelled = connection.withLock { connection in
             connection.descriptor = descriptor

@@ -21,7 +21,7 @@ final class LoopbackConnection: Sendable {
     private let descriptor: Int32
     private let wakeUp: (wait: Int32, wake: Int32)
     private let executor = LoopbackExecutor()
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// Takes over the descriptor of a connection.
     init(_ descriptor: Int32) throws(LoopbackError) {
@@ -178,8 +178,8 @@ final class LoopbackConnection: Sendable {
         of operation: @escaping @Sendable @concurrent () async -> Value,
         _ incoming: inout Incoming
     ) -> Value? {
-        let result = Guarded<Value?>(nil)
-        let work = Spawn(executor: self.executor)(name: "mux.loopback") { [weak self] in
+        let result = Locked<Value?>(nil)
+        let work = TaskLauncher(executor: self.executor)(name: "mux.loopback") { [weak self] in
             let value = await operation()
             result.withLock { $0 = value }
             self?.wake()

@@ -37,7 +37,7 @@ public final class LoopbackFile: Sendable {
         var sent: Int64 = 0
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
     private static let pieceSize: Int64 = 65_536
 
     /// A file of bytes that look random.
@@ -47,7 +47,7 @@ public final class LoopbackFile: Sendable {
     ///   - seed: Tells contents apart; 0 for nothing but zeros.
     ///   - etag: The validator, quotes included; `nil` for none.
     public init(size: Int64, seed: UInt64 = 1, etag: String? = "\"1\"") {
-        self.state = Guarded(State(size: max(0, size), seed: seed, etag: etag))
+        self.state = Locked(State(size: max(0, size), seed: seed, etag: etag))
     }
 
     /// Puts another content in the file's place.
@@ -136,7 +136,7 @@ public final class LoopbackFile: Sendable {
     }
 
     private func pieces(_ range: Range<Int64>, _ seed: UInt64) -> LoopbackResponse.Step {
-        let next = Guarded(range.lowerBound)
+        let next = Locked(range.lowerBound)
         let zeros = seed == 0 ? Data(count: Int(Self.pieceSize)) : Data()
         return .sendPieces { [state] in
             let piece = next.withLock { next -> Range<Int64> in

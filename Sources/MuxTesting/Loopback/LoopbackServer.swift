@@ -40,7 +40,7 @@ public final class LoopbackServer: Sendable {
     private let immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)?
     private let headerLimit: Int
     private let bodyLimit: Int
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let requests = Tally()
     private let opened = Tally()
     private let closed = Tally()

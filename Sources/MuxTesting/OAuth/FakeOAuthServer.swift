@@ -76,7 +76,7 @@ public final class FakeOAuthServer: Sendable {
     private let users: [String: String]
     private let options: FakeOAuthOptions
     private let time: TimeSource
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// A server that knows some users.
     ///

@@ -135,7 +135,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
     private let grace: Grace
     private let arrivals = DispatchSemaphore(value: 0)
     /// Where all steps are run: a thread that may block, for it waits for what needs the pool.
@@ -156,7 +156,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     package init(seed: UInt64, grace: Grace) {
         self.seed = seed
         self.grace = grace
-        self.state = Guarded(State(random: SplitMix64(state: seed)))
+        self.state = Locked(State(random: SplitMix64(state: seed)))
     }
 
     /// How many jobs have been run.
@@ -220,11 +220,11 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     package func outcome<Success: Sendable>(
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
-        let outcome = Guarded<Result<Success, any Error>?>(nil)
+        let outcome = Locked<Result<Success, any Error>?>(nil)
         // The beginning waits for the run, as all the rest of it does.
         self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
-        let root = Spawn.$schedule.withValue(self) {
-            Spawn(executor: self)(name: "mux.seeded") {
+        let root = TaskLauncher.$schedule.withValue(self) {
+            TaskLauncher(executor: self)(name: "mux.seeded") {
                 let result: Result<Success, any Error>
                 do {
                     result = .success(try await operation())

@@ -9,8 +9,8 @@ public import MuxKit
 /// await events.wait(for: .joined, count: 999)     // 999 callers wait for the flight now
 /// ```
 public final class EventTally: MuxObserver {
-    private let tallies = Guarded<[MuxEvent.Kind: Tally]>([:])
-    private let all = Guarded<[MuxEvent]>([])
+    private let tallies = Locked<[MuxEvent.Kind: Tally]>([:])
+    private let all = Locked<[MuxEvent]>([])
 
     /// Counts from nothing.
     public init() {}

@@ -15,12 +15,12 @@ import MuxKit
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, unless it said that it ignores that.
 public final class Gate<Value: Sendable>: Sendable {
     private typealias Answer = Result<Value, any Error>
-    private typealias Held = CheckedContinuation<Value, any Error>
+    private typealias VersionedDependency = CheckedContinuation<Value, any Error>
 
     private struct State: Sendable {
         /// The number of calls that have arrived.
         var arrived = 0
-        var held: [Int: Held] = [:]
+        var held: [Int: VersionedDependency] = [:]
         /// Answers whose calls have not arrived.
         var early: [Int: Answer] = [:]
         /// What answers every call that has no answer of its own, once set.
@@ -39,7 +39,7 @@ public final class Gate<Value: Sendable>: Sendable {
         }
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let arrivals = Tally()
 
     /// A closed gate.
@@ -57,7 +57,7 @@ public final class Gate<Value: Sendable>: Sendable {
     /// - Returns: What the test answered.
     /// - Throws: What the test answered, or `CancellationError`.
     public func pass(ignoringCancellation: Bool = false) async throws -> Value {
-        let ticket = Guarded<Int?>(nil)
+        let ticket = Locked<Int?>(nil)
         return try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
                 let (call, answer) = self.state.withLock { state -> (Int, Answer?) in
@@ -109,7 +109,7 @@ public final class Gate<Value: Sendable>: Sendable {
 
     /// Lets every held call, and from now on every later one without an answer of its own, pass with `value`.
     public func openForGood(returning value: Value) {
-        let held = self.state.withLock { state -> [Int: Held] in
+        let held = self.state.withLock { state -> [Int: VersionedDependency] in
             defer { state.held = [:] }
             state.standing = .success(value)
             return state.held
@@ -118,7 +118,7 @@ public final class Gate<Value: Sendable>: Sendable {
     }
 
     private func answer(_ call: Int?, _ answer: Answer) -> Bool {
-        let (taken, held) = self.state.withLock { state -> (Bool, Held?) in
+        let (taken, held) = self.state.withLock { state -> (Bool, VersionedDependency?) in
             let call = call ?? state.nextUnanswered()
             guard state.isOpen(call) else { return (false, nil) }
             if let held = state.held.removeValue(forKey: call) { return (true, held) }

@@ -32,7 +32,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
 
     private let script: [Outcome]
     private let thereafter: Outcome?
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let started = Tally()
     private let ended = Tally()
 

@@ -18,7 +18,7 @@ public final class ScriptedTransport: HTTPTransport {
     }
 
     private let answer: @Sendable @concurrent (HTTPCall, Int) async throws -> HTTPReply
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let started = Tally()
 
     /// A transport with a closure that answers.

@@ -81,7 +81,7 @@ public final class VirtualClock: Clock, Sendable {
         }
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let sleeping = Tally()
 
     /// A clock that stands at its start.

@@ -17,7 +17,7 @@ enum RuleCheck {
         _ check: @escaping @Sendable @concurrent () async throws -> Void
     ) async throws -> String? {
         let verdict = Gate<String?>()
-        let work = Spawn()(name: "mux.conformance") {
+        let work = TaskLauncher()(name: "mux.conformance") {
             do {
                 try await check()
                 verdict.open(1, returning: nil)
@@ -27,7 +27,7 @@ enum RuleCheck {
                 verdict.open(1, returning: "it threw: \(error)")
             }
         }
-        let timer = Spawn()(name: "mux.conformance.limit") {
+        let timer = TaskLauncher()(name: "mux.conformance.limit") {
             guard (try? await TimeSource(ContinuousClock()).sleep(for: limit)) != nil else { return }
             verdict.open(1, returning: "it did not end within \(limit)")
         }

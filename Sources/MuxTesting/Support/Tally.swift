@@ -14,7 +14,7 @@ package final class Tally: Sendable {
         var waiters: [Waiter] = []
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     package init() {}
 

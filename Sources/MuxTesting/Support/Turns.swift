@@ -8,9 +8,9 @@ package final class Turns: Sendable {
         var waiting: [CheckedContinuation<Void, Never>] = []
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
 
-    package init(_ count: Int) { self.state = Guarded(State(free: max(1, count))) }
+    package init(_ count: Int) { self.state = Locked(State(free: max(1, count))) }
 
     @TaskLocal private static var isTaken = false
 

@@ -19,7 +19,7 @@ struct BrokenStore: MuxStore {
 
     let flaw: Flaw
     private let base = MemoryStore()
-    private let fallen = Guarded<UInt64?>(nil)
+    private let fallen = Locked<UInt64?>(nil)
 
     init(_ flaw: Flaw) { self.flaw = flaw }
 

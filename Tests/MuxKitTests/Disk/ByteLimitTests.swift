@@ -152,7 +152,7 @@ struct ByteLimitTests {
 
     @Test func `DK-07 room that cannot be made is counted and made by the next save`() async throws {
         let scratch = Scratch()
-        let isFull = Guarded(true)
+        let isFull = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in
             call.operation == .open && call.name.hasPrefix("00000001.jsonl.") && isFull.withLock { $0 }
                 ? .refuse(ENOSPC) : nil

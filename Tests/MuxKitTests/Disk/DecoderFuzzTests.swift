@@ -42,17 +42,17 @@ struct DecoderFuzzTests {
     }
 
     @Test func `Q-06 records and their parts neither trap nor hang`() async throws {
-        let format = EntryFormat(store: 9)
+        let format = RecordCodec(store: 9)
         let record = try format.record(of: sample("a\n\"é", 5))
         let end = try #require(record.firstIndex(of: 0x0a))
-        let rest = Array(record[CheckedLine.restOffset..<end])
+        let rest = Array(record[ChecksummedLine.restOffset..<end])
 
         await self.run(4_000, "records", [record, Array(record[..<end]), rest]) { bytes, seed in
-            _ = EntryFormat.frame(bytes[...])
-            _ = CheckedLine.open(bytes[...])
+            _ = RecordCodec.frame(bytes[...])
+            _ = ChecksummedLine.open(bytes[...])
             _ = Hex.value(of: bytes)
             // Under a right check the same bytes get further.
-            for input in [bytes, CheckedLine.sealed(bytes) + record[end...], bytes + record] {
+            for input in [bytes, ChecksummedLine.sealed(bytes) + record[end...], bytes + record] {
                 guard let entry = format.entry(in: input) else { continue }
                 #expect((try? format.record(of: entry)) != nil, seed)
             }
@@ -61,15 +61,15 @@ struct DecoderFuzzTests {
 
     @Test func `Q-06 session files and kept indexes neither trap nor hang`() async {
         let session = [UInt8](SessionFile(epoch: 5, store: 7).encoded)
-        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 900, lastOffset: 850, lastStamp: 7)
-        let row = KeptIndex.Row(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
-        let index = KeptIndex(anchor: anchor, rows: [row, row]).encoded
+        let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 900, lastOffset: 850, lastStamp: 7)
+        let row = IndexSnapshot.Row(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
+        let index = IndexSnapshot(anchor: anchor, rows: [row, row]).encoded
 
         await self.run(4_000, "session files and indexes", [session, index]) { bytes, seed in
             _ = SessionFile.decode(Data(bytes))
-            _ = SessionFile.decode(Data(CheckedLine.sealed(bytes)))
-            for input in [bytes, CheckedLine.sealed(bytes) + index] {
-                guard let found = KeptIndex(input) else { continue }
+            _ = SessionFile.decode(Data(ChecksummedLine.sealed(bytes)))
+            for input in [bytes, ChecksummedLine.sealed(bytes) + index] {
+                guard let found = IndexSnapshot(input) else { continue }
                 #expect(found.rows.allSatisfy { $0.offset >= 0 && $0.count > 0 }, seed)
             }
         }

@@ -8,9 +8,9 @@ import Testing
 struct DiskExecutorTests {
     @Test func `DK-09 blocked stores take no thread from the pool`() async throws {
         let count = ProcessInfo.processInfo.activeProcessorCount * 2 + 2
-        let arrived = Guarded(0)
+        let arrived = Locked(0)
         let gate = DispatchSemaphore(value: 0)
-        let isReleased = Guarded(true)
+        let isReleased = Locked(true)
         // More stores than the pool has threads are blocked at once; the last one to come frees all.
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .lock else { return nil }
@@ -54,9 +54,9 @@ struct DiskExecutorTests {
 
     /// A value whose encoding waits until another one is being encoded too.
     private struct Companion: Codable, Sendable {
-        static let arrived = Guarded(0)
+        static let arrived = Locked(0)
         static let company = DispatchSemaphore(value: 0)
-        static let wasAlone = Guarded(false)
+        static let wasAlone = Locked(false)
         var number: Int
 
         func encode(to encoder: any Encoder) throws {

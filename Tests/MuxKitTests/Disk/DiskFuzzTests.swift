@@ -7,7 +7,7 @@ import Testing
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
 @Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct DiskFuzzTests {
-    private let format = EntryFormat(store: 9)
+    private let format = RecordCodec(store: 9)
     private let seed: UInt64
     private let factor: Int
 
@@ -47,10 +47,10 @@ struct DiskFuzzTests {
     {
         let record = try self.format.record(of: self.entry)
         let end = try #require(record.firstIndex(of: 0x0a))
-        let rest = Array(record[CheckedLine.restOffset..<end])
+        let rest = Array(record[ChecksummedLine.restOffset..<end])
 
         try await self.run(3000) { mutator, seed in
-            let line = CheckedLine.sealed(mutator.mutated(rest))
+            let line = ChecksummedLine.sealed(mutator.mutated(rest))
             guard let found = self.format.entry(in: line + record[end...]) else { return }
             // Whatever it says is at least something that can be said.
             #expect(throws: Never.self, seed) {
@@ -63,34 +63,38 @@ struct DiskFuzzTests {
     @Test func `DK-03 a time longer than any that is written is damage`() throws {
         let record = try self.format.record(of: self.entry)
         let end = try #require(record.firstIndex(of: 0x0a))
-        let facts = String(decoding: record[CheckedLine.restOffset..<end], as: UTF8.self)
+        let facts = String(decoding: record[ChecksummedLine.restOffset..<end], as: UTF8.self)
         for (seconds, isRead) in [("9223372036854775806", true), ("9223372036854775807", false)] {
             let other = facts.replacing(#""ttl":0,"#, with: "\"ttl\":\(seconds),")
             try #require(other != facts)
-            #expect((self.format.entry(in: CheckedLine.sealed(Array(other.utf8)) + record[end...]) != nil) == isRead)
+            #expect(
+                (self.format.entry(in: ChecksummedLine.sealed(Array(other.utf8)) + record[end...]) != nil) == isRead
+            )
         }
     }
 
     @Test func `DK-07 a mutated index is the one that was written or nothing`() async throws {
-        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
+        let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<5).map { number in
-            KeptIndex.Row(
+            IndexSnapshot.Row(
                 digest: .init(domain: 1, key: UInt64(number)),
                 offset: Int64(number) * 100,
                 count: 90,
                 epoch: 0
             )
         }
-        let kept = KeptIndex(anchor: anchor, rows: rows)
+        let kept = IndexSnapshot(anchor: anchor, rows: rows)
         let bytes = kept.encoded
         let end = try #require(bytes.firstIndex(of: 0x0a))
-        let rest = Array(bytes[CheckedLine.restOffset..<end])
+        let rest = Array(bytes[ChecksummedLine.restOffset..<end])
 
         try await self.run(2000) { mutator, seed in
-            let found = KeptIndex(mutator.mutated(bytes))
+            let found = IndexSnapshot(mutator.mutated(bytes))
             #expect(found == nil || found == kept, seed)
             // Under a right check: whatever it says stays inside the journal.
-            guard let other = KeptIndex(CheckedLine.sealed(mutator.mutated(rest)) + bytes[end...]) else { return }
+            guard let other = IndexSnapshot(ChecksummedLine.sealed(mutator.mutated(rest)) + bytes[end...]) else {
+                return
+            }
             let isInside = other.rows.allSatisfy {
                 $0.offset >= 0 && $0.count > 0 && $0.offset + $0.count <= other.anchor.covered
             }
@@ -99,19 +103,19 @@ struct DiskFuzzTests {
     }
 
     @Test func `DK-07 two changes in an index do not take each other back`() {
-        let anchor = KeptIndex.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
+        let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<4).map { number in
-            KeptIndex.Row(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
+            IndexSnapshot.Row(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
         }
-        let bytes = KeptIndex(anchor: anchor, rows: rows).encoded
-        let start = bytes.count - rows.count * KeptIndex.rowSize
+        let bytes = IndexSnapshot(anchor: anchor, rows: rows).encoded
+        let start = bytes.count - rows.count * IndexSnapshot.rowSize
         var accepted = 0
         for bit in 0..<64 {
             for first in stride(from: start, to: bytes.count, by: 8) {
                 for second in stride(from: first + 8, to: bytes.count, by: 8) {
                     var changed = bytes
                     for word in [first, second] { changed[word + bit / 8] ^= 1 << UInt8(bit % 8) }
-                    if KeptIndex(changed) != nil { accepted += 1 }
+                    if IndexSnapshot(changed) != nil { accepted += 1 }
                 }
             }
         }

@@ -6,7 +6,7 @@ import Testing
 /// What users notice of a disk that is full, read-only or gone: nothing but a report.
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct DiskTroubleTests {
-    enum Trouble: CaseIterable, Sendable {
+    enum FailureRecord: CaseIterable, Sendable {
         case full
         case readOnly
         case failing
@@ -28,12 +28,12 @@ struct DiskTroubleTests {
         }
     }
 
-    @Test(arguments: Trouble.allCases)
-    func `DK-12 requests go on without the disk and the next save repairs`(trouble: Trouble) async throws {
+    @Test(arguments: FailureRecord.allCases)
+    func `DK-12 requests go on without the disk and the next save repairs`(failureRecord: FailureRecord) async throws {
         let scratch = Scratch()
-        let isBroken = Guarded(true)
+        let isBroken = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in
-            isBroken.withLock { $0 } && trouble.concerns(call.operation) ? trouble.fault : nil
+            isBroken.withLock { $0 } && failureRecord.concerns(call.operation) ? failureRecord.fault : nil
         }
         let store = scratch.store(fileSystem, byteLimit: 20_000, indexFloor: 2)
         let repository = MuxRepository(store: store)
@@ -47,7 +47,7 @@ struct DiskTroubleTests {
         isBroken.withLock { $0 = false }
         let repaired = await repository.saveAll()
         #expect(repaired.saved == 5 && repaired.failed.isEmpty)
-        let fetched = Guarded(0)
+        let fetched = Locked(0)
         let later = MultiplexerMap<Int, Int>(cacheKey: "map", repository: MuxRepository(store: scratch.store())) {
             key in
             fetched.withLock { $0 += 1 }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JSONTextTests {
-    private let format = EntryFormat(store: 5)
+    private let format = RecordCodec(store: 5)
 
     /// The facts of a header as an ordinary encoder would be given them.
     private struct Facts: Encodable {
@@ -48,16 +48,16 @@ struct JSONTextTests {
     }
 
     @Test func `DK-01 a frame says what was put in`() {
-        for kind in EntryFrame.Kind.allCases {
+        for kind in RecordHeader.Kind.allCases {
             for number: UInt64 in [0, 1, 9, 10, 12_345, .max] {
-                let frame = EntryFrame(
+                let frame = RecordHeader(
                     kind: kind,
                     store: number,
                     digest: .init(domain: ~number, key: number &* 7),
                     epoch: number,
-                    payloadCount: Int64(min(number, EntryFormat.maximumPayload))
+                    payloadCount: Int64(min(number, RecordCodec.maximumPayload))
                 )
-                #expect(EntryFrame(frame.bytes.dropFirst()) == frame)
+                #expect(RecordHeader(frame.bytes.dropFirst()) == frame)
             }
         }
     }

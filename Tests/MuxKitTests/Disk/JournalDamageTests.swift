@@ -162,7 +162,7 @@ struct JournalDamageTests {
 
     @Test func `DK-05 what a later version wrote is left alone`() async throws {
         let scratch = try await self.filled()
-        let newer = CheckedLine.sealed(Array("\",\"future\":true}".utf8), version: 2) + Array("\n{}\n".utf8)
+        let newer = ChecksummedLine.sealed(Array("\",\"future\":true}".utf8), version: 2) + Array("\n{}\n".utf8)
         var bytes = try [UInt8](Data(contentsOf: scratch.segment))
         bytes[try scratch.beginning() + 5] ^= 1
         try Data(bytes + newer).write(to: scratch.segment)

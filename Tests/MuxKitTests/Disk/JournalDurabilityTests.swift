@@ -122,7 +122,7 @@ struct JournalDurabilityTests {
         let scratch = Scratch()
         try await scratch.store().save([sample("a", 1)], durability: .full)
         let before = try Data(contentsOf: scratch.segment)
-        let writes = Guarded(0)
+        let writes = Locked(0)
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .write else { return nil }
             return writes.withLock { writes in
@@ -160,7 +160,7 @@ struct JournalDurabilityTests {
     @Test func `DK-12 unreadable now is an error and not a miss`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([sample("a")], durability: .full)
-        let isBroken = Guarded(true)
+        let isBroken = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in
             call.operation == .read && isBroken.withLock { $0 } ? .refuse(EIO) : nil
         }
@@ -177,7 +177,7 @@ struct JournalDurabilityTests {
     @Test(arguments: [EACCES, EROFS])
     func `DK-12 a folder that refuses is an error until it no longer does`(code: Int32) async throws {
         let scratch = Scratch()
-        let isBroken = Guarded(true)
+        let isBroken = Locked(true)
         let fileSystem = RecordingFileSystem { _, call in
             [.open, .makeFolder].contains(call.operation) && isBroken.withLock { $0 } ? .refuse(code) : nil
         }

@@ -15,7 +15,7 @@ struct JournalReadingTests {
     @Test func `DK-09 large entries are read side by side and hold up no other call`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a"), self.large("b"), sample("c")], durability: .relaxed)
-        let (held, isOver) = (Guarded(0), Guarded(false))
+        let (held, isOver) = (Locked(0), Locked(false))
         let (bothRead, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .read, call.name == "00000001.jsonl", held.withLock({ $0 != 0 && $0 < 3 }) else {
@@ -37,7 +37,7 @@ struct JournalReadingTests {
 
         async let a = store.load(name("a"))
         async let b = store.load(name("b"))
-        let both = await OffPool.run { bothRead.wait(timeout: .now() + 20) == .success }
+        let both = await BlockingWork.run { bothRead.wait(timeout: .now() + 20) == .success }
         #expect(both, "the second reading did not begin before the first had ended")
         #expect(try await store.load(name("c")) == sample("c"))
         try await store.save([sample("d")], durability: .full)
@@ -52,7 +52,7 @@ struct JournalReadingTests {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a")], durability: .relaxed)
         let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let isArmed = Guarded(false)
+        let isArmed = Locked(false)
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
             isArmed.withLock { $0 = false }
@@ -66,7 +66,7 @@ struct JournalReadingTests {
         isArmed.withLock { $0 = true }
 
         async let found = store.load(name("a"))
-        await OffPool.run { begun.wait() }
+        await BlockingWork.run { begun.wait() }
         try await store.raiseSessionEpoch(to: 1)
         mayEnd.signal()
 
@@ -80,7 +80,7 @@ struct JournalReadingTests {
         bytes[bytes.count - 5] ^= 1
         try bytes.write(to: scratch.segment)
         let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let isArmed = Guarded(false)
+        let isArmed = Locked(false)
         let fileSystem = RecordingFileSystem { _, call in
             guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
             isArmed.withLock { $0 = false }
@@ -94,7 +94,7 @@ struct JournalReadingTests {
         isArmed.withLock { $0 = true }
 
         async let found = store.load(name("a"))
-        await OffPool.run { begun.wait() }
+        await BlockingWork.run { begun.wait() }
         try await store.save([sample("a", 2)], durability: .relaxed)
         mayEnd.signal()
 

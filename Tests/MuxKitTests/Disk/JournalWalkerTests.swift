@@ -3,7 +3,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct JournalWalkerTests {
-    private let format = EntryFormat(store: 1)
+    private let format = RecordCodec(store: 1)
 
     /// What a walk over `bytes` meets: the offsets of records, the regions of damage, and where it ends.
     private struct Walk: Equatable {
@@ -85,7 +85,7 @@ struct JournalWalkerTests {
 
     @Test func `DK-05 a record of a later version is neither damage nor torn`() throws {
         let records = try self.records(2)
-        let newer = CheckedLine.sealed(Array("\",\"lines\":3}".utf8), version: 2) + Array("\n1\n2".utf8)
+        let newer = ChecksummedLine.sealed(Array("\",\"lines\":3}".utf8), version: 2) + Array("\n1\n2".utf8)
 
         let middle = try self.walk(records[0] + newer + [0x0a] + records[1])
         let end = try self.walk(records[0] + newer)

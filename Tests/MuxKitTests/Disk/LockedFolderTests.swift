@@ -18,8 +18,8 @@ struct LockedFolderTests {
         return file
     }
 
-    private func store(_ patience: Duration, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
-        JournalStore(directory: self.scratch.root, lockPatience: patience, fileSystem: fileSystem)
+    private func store(_ waitLimit: Duration, _ fileSystem: any FileSystem = POSIXFileSystem()) -> JournalStore {
+        JournalStore(directory: self.scratch.root, lockPatience: waitLimit, fileSystem: fileSystem)
     }
 
     @Test func `CO-17 a folder locked by another process fails no request whose network works`() async throws {
@@ -45,7 +45,7 @@ struct LockedFolderTests {
 
     /// Waits until no one has the lock.
     private func untilFree() async {
-        await OffPool.run {
+        await BlockingWork.run {
             guard
                 let file = try? self.system.openFile(self.scratch.root.appending(component: "lock").path, for: .append)
             else { return }
@@ -55,7 +55,7 @@ struct LockedFolderTests {
     }
 
     @Test func `CO-17 a lock that comes free in time is waited for`() async throws {
-        let lock = Guarded<OpenFile?>(try self.held())
+        let lock = Locked<OpenFile?>(try self.held())
         let recorder = RecordingFileSystem { number, call in
             // The second look is the wait itself.
             guard call.operation == .lock, number > 2 else { return nil }

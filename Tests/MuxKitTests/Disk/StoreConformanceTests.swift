@@ -5,7 +5,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct StoreConformanceTests {
     @Test func `DK-08 the journal keeps the rules of a store`() async throws {
-        let folders = Guarded<[Scratch]>([])
+        let folders = Locked<[Scratch]>([])
 
         try await MuxStoreConformance.run {
             let scratch = Scratch()
@@ -19,7 +19,7 @@ struct StoreConformanceTests {
     }
 
     @Test func `DK-08 a bounded journal with a kept index keeps the rules of a store`() async throws {
-        let folders = Guarded<[Scratch]>([])
+        let folders = Locked<[Scratch]>([])
 
         try await MuxStoreConformance.run {
             let scratch = Scratch()
@@ -29,7 +29,7 @@ struct StoreConformanceTests {
     }
 
     @Test func `DK-08 a store as a user would write it keeps the rules of a store`() async throws {
-        let folders = Guarded<[Scratch]>([])
+        let folders = Locked<[Scratch]>([])
 
         try await MuxStoreConformance.run {
             let scratch = Scratch()
@@ -39,7 +39,7 @@ struct StoreConformanceTests {
     }
 
     @Test func `DK-08 a sealed store keeps the rules of a store`() async throws {
-        let folders = Guarded<[Scratch]>([])
+        let folders = Locked<[Scratch]>([])
         let seal = ToySeal(key: 7)
 
         try await MuxStoreConformance.run { SealedStore(MemoryStore(), seal: seal.seal, open: seal.open) }

@@ -30,7 +30,7 @@ struct ArrivalTests {
 
     @Test func `D02 one that would do the update itself does none then`() async throws {
         let clock = CancellingClock()
-        let updates = Guarded(0)
+        let updates = Locked(0)
         for look in 1...3 {
             let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
             clock.arm(atLook: look)
@@ -54,7 +54,7 @@ struct ArrivalTests {
         _ abandonment: MuxPolicy.WhenAbandoned
     ) async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor), observer: CancellingObserver(.missed))
+        let world = World(spawn: TaskLauncher(executor: executor), observer: CancellingObserver(.missed))
         let gate = Gate<Int>()
         let policy = MuxPolicy(whenAbandoned: abandonment)
         let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await gate.pass() }
@@ -87,7 +87,7 @@ struct ArrivalTests {
 /// Cancels the task that first tells it of something.
 private final class CancellingObserver: MuxObserver {
     private let kind: MuxEvent.Kind
-    private let isArmed = Guarded(true)
+    private let isArmed = Locked(true)
 
     init(_ kind: MuxEvent.Kind) { self.kind = kind }
 

@@ -80,7 +80,7 @@ struct HitTests {
 
     @Test func `MX-06 the cheap clock is the exact one, a little late`() {
         let time = TimeSource(ContinuousClock())
-        let hits = HitClock(time)
+        let hits = CoarseClock(time)
         for _ in 0..<10_000 {
             let before = hits.now ?? .distantPast
             let exact = time.now

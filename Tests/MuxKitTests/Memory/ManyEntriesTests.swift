@@ -7,7 +7,7 @@ import Testing
 struct ManyEntriesTests {
     /// A key that counts how often keys are looked for.
     private struct Counted: MuxKey {
-        static let lookups = Guarded(0)
+        static let lookups = Locked(0)
 
         let number: Int
         var keyText: String { "\(self.number)" }
@@ -88,7 +88,7 @@ struct ManyEntriesTests {
     }
 
     @Test func `CO-15 a refresh of everything concerns what came before it, and nothing else`() async throws {
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let map = MultiplexerMap<Int, Int>(repository: self.world.repository) {
             (key: Int, before: FetchedBefore<Int>?) -> Fetched<Int> in
             _ = fetches.next()
@@ -111,7 +111,7 @@ struct ManyEntriesTests {
     }
 
     @Test func `CO-15 a refresh of everything ends what a failure holds up`() async throws {
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let policy = MuxPolicy(errorBackoff: .seconds(100))
         let map = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key in
             if fetches.next() == 2 { throw offline }

@@ -29,7 +29,7 @@ struct MapBoundTests {
     func `MX-24 any bound will do`(bound: Int?) async throws {
         let store = UnreliableStore()
         let executor = OrderedExecutor()
-        let world = World(store: store, spawn: Spawn(executor: executor))
+        let world = World(store: store, spawn: TaskLauncher(executor: executor))
         let gate = Gate<Void>()
         store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let policy = MuxPolicy(maximumCount: bound)
@@ -139,7 +139,7 @@ struct MapBoundTests {
         let first = Map(cacheKey: "Map", repository: world.repository) { $0 }
         _ = try await first.request(key: 1)
         await first.save()
-        let next = world.relaunched(after: .seconds(3_600), spawn: Spawn(executor: executor))
+        let next = world.relaunched(after: .seconds(3_600), spawn: TaskLauncher(executor: executor))
         let map = Map(cacheKey: "Map", policy: .init(maximumCount: bound), repository: next.repository) { _ -> Int in
             throw offline
         }
@@ -154,7 +154,7 @@ struct MapBoundTests {
 
     @Test func `MX-24 remembered failures are bounded and are no evictions`() async throws {
         let world = World()
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) }, maximumCount: 10)
         let map = Map(policy: policy, repository: world.repository) { _ -> Int in
             throw FetchFailed(call: fetches.next())
@@ -177,12 +177,12 @@ struct MapBoundTests {
 
     @Test(.timeLimit(.minutes(5))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
         final class Value: Sendable {
-            let holder: Guarded<MultiplexerMap<Int, Value>?>
-            init(_ holder: Guarded<MultiplexerMap<Int, Value>?>) { self.holder = holder }
+            let holder: Locked<MultiplexerMap<Int, Value>?>
+            init(_ holder: Locked<MultiplexerMap<Int, Value>?>) { self.holder = holder }
             deinit { _ = self.holder.withLock { $0 }?.statistics }
         }
         let world = World()
-        let holder = Guarded<MultiplexerMap<Int, Value>?>(nil)
+        let holder = Locked<MultiplexerMap<Int, Value>?>(nil)
         let map = MultiplexerMap<Int, Value>(policy: .init(maximumCount: 2), repository: world.repository) { _ in
             Value(holder)
         }

@@ -8,12 +8,12 @@ struct UnwritableDiskTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
     private let store = UnreliableStore()
-    private let saves = Guarded(0)
+    private let saves = Locked(0)
     private let executor = OrderedExecutor()
     private let world: World
 
     init() {
-        self.world = World(store: self.store, spawn: Spawn(executor: self.executor))
+        self.world = World(store: self.store, spawn: TaskLauncher(executor: self.executor))
         let saves = self.saves
         self.store.beforeSave.withLock { $0 = { _ = saves.next() } }
     }
@@ -70,7 +70,7 @@ struct UnwritableDiskTests {
         let map = MultiplexerMap<Int, Int>(
             cacheKey: "Map",
             policy: .init(maximumCount: 1),
-            repository: self.world.relaunched(spawn: Spawn(executor: self.executor)).repository
+            repository: self.world.relaunched(spawn: TaskLauncher(executor: self.executor)).repository
         ) { _ in 3 }
         for key in 0..<10 {
             map.store(2, key: key)

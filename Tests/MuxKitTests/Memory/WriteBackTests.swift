@@ -8,7 +8,7 @@ struct WriteBackTests {
     private typealias Map = MultiplexerMap<Int, Int>
 
     private let store = UnreliableStore()
-    private let saves = Guarded(0)
+    private let saves = Locked(0)
     private let world: World
 
     init() {

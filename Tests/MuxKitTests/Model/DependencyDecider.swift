@@ -35,7 +35,9 @@ struct DependencyDecider: Sendable {
 
     func call() -> Machine.Call { self.base.call(at: .init(nanoseconds: 0)) }
 
-    func held(_ parent: UInt64) -> Machine.Held? { self.base.current(parentEpoch: self.bug == .childKept ? 0 : parent) }
+    func held(_ parent: UInt64) -> Machine.VersionedDependency? {
+        self.base.current(parentEpoch: self.bug == .childKept ? 0 : parent)
+    }
 
     mutating func answer(to call: inout Machine.Call, parent: UInt64) -> (Answer, epoch: UInt64?) {
         let now = Moment(nanoseconds: 0)

@@ -9,7 +9,7 @@ struct ExplorerTests {
         _ scope: FlightBoard<Decider>.Scope,
         depth: Int
     ) async -> Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>.Outcome {
-        await OffPool.run {
+        await BlockingWork.run {
             Explorer<FlightBoard<Decider>, FlightBoard<Decider>.Event>(
                 events: { $0.events(scope) },
                 apply: { $0.apply($1, scope) }
@@ -54,7 +54,7 @@ struct ExplorerTests {
     private func explore(_ bug: DependencyDecider.Bug, depth: Int)
         async -> Explorer<DependencyBoard, DependencyBoard.Event>.Outcome
     {
-        await OffPool.run {
+        await BlockingWork.run {
             Explorer<DependencyBoard, DependencyBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
                 .explore(from: DependencyBoard(bug), depth: depth)
         }
@@ -76,7 +76,7 @@ struct ExplorerTests {
     }
 
     private func explore(_ bug: SlotBoard.Bug, depth: Int) async -> Explorer<SlotBoard, SlotBoard.Event>.Outcome {
-        await OffPool.run {
+        await BlockingWork.run {
             Explorer<SlotBoard, SlotBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
                 .explore(from: SlotBoard(bug), depth: depth)
         }

@@ -12,7 +12,7 @@ struct FlightOracle: Hashable, Sendable {
         /// How many fences there had been when it began.
         var bornAt: Int
         var isStopped = false
-        var isOwed = false
+        var mustFinish = false
         var lingersSince: Ticket?
     }
 
@@ -62,13 +62,13 @@ struct FlightOracle: Hashable, Sendable {
 
     mutating func begun(_ id: FlightID) -> Bool {
         guard self.joinable == nil else { return false }
-        self.works.append(Work(id: id, bornAt: self.fences, isOwed: true))
+        self.works.append(Work(id: id, bornAt: self.fences, mustFinish: true))
         return true
     }
 
     mutating func answeredEarly(_ id: FlightID) -> [Int] {
         guard let index = self.joinable, self.works[index].id == id else { return [] }
-        self.works[index].isOwed = true
+        self.works[index].mustFinish = true
         self.works[index].lingersSince = nil
         return self.dismissWaiters(of: id)
     }
@@ -78,7 +78,7 @@ struct FlightOracle: Hashable, Sendable {
         let served = self.waits.filter { $0.work == id }.map(\.ticket).prefix(all ? .max : 1)
         let waiters = self.waits.filter { served.contains($0.ticket) }.map(\.waiter)
         self.waits.removeAll { served.contains($0.ticket) }
-        let isOver = !self.works[index].isOwed && !self.waits.contains { $0.work == id }
+        let isOver = !self.works[index].mustFinish && !self.waits.contains { $0.work == id }
         if isOver { self.works.remove(at: index) }
         return EarlyEnd(waiters: waiters, isOver: isOver)
     }
@@ -93,7 +93,7 @@ struct FlightOracle: Hashable, Sendable {
             self.works.remove(at: index)
             return .resumeAndCancel(wait.waiter, wait.work)
         }
-        guard !self.works[index].isStopped, !self.works[index].isOwed else { return .resume(wait.waiter) }
+        guard !self.works[index].isStopped, !self.works[index].mustFinish else { return .resume(wait.waiter) }
         switch abandonment {
         case .finish: return .resume(wait.waiter)
         case .cancel:

@@ -7,7 +7,7 @@ final class HistoryRecorder: Sendable {
         var histories: [Int: [Linearizability.Operation]] = [:]
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
 
     /// A moment that lies after all before it.
     private func tick() -> Int {
@@ -42,7 +42,7 @@ final class HistoryRecorder: Sendable {
     /// The histories whose answers nothing explains.
     func violations() async -> [String] {
         let histories = self.state.withLock { $0.histories }
-        return await OffPool.run { Self.violations(of: histories) }
+        return await BlockingWork.run { Self.violations(of: histories) }
     }
 
     private static func violations(of histories: [Int: [Linearizability.Operation]]) -> [String] {

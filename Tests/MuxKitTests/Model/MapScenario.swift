@@ -14,7 +14,7 @@ struct MapScenario: Sendable {
     private let single: Multiplexer<Int>
     private let isPersistent: Bool
     private let policy: MuxPolicy
-    private let requests = Guarded(0)
+    private let requests = Locked(0)
 
     init(_ schedule: SeededExecutor, observer: (any MuxObserver)? = nil) {
         self.schedule = schedule

@@ -7,10 +7,10 @@ struct OAuthScenario: Sendable {
     private let schedule: SeededExecutor
     private let world: OAuthWorld
     private let runner: OAuthDependentRunner<String, String>
-    private let signOuts = Guarded(0)
-    private let revocations = Guarded(0)
+    private let signOuts = Locked(0)
+    private let revocations = Locked(0)
     /// Counts one for each set, and one more if its tokens were dead when they came.
-    private let sets = Guarded(0)
+    private let sets = Locked(0)
 
     init(_ schedule: SeededExecutor) {
         self.schedule = schedule

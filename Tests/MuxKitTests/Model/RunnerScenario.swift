@@ -17,7 +17,7 @@ struct RunnerScenario: Sendable {
 
     private let schedule: SeededExecutor
     private let runner: DependentRunner<Int>
-    private let server = Guarded(Server())
+    private let server = Locked(Server())
     private let ownsUpdate: Bool
     private let mayBeRefused: Bool
 
@@ -58,7 +58,7 @@ struct RunnerScenario: Sendable {
 
     private static func update(
         _ refused: Int?,
-        _ server: Guarded<Server>,
+        _ server: Locked<Server>,
         _ schedule: SeededExecutor,
         mayBeRefused: Bool
     ) async throws -> UpdateResult<Int> {

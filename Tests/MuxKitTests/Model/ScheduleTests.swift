@@ -22,7 +22,7 @@ struct ScheduleTests {
 
     /// Writes down what happens.
     private final class Log: MuxObserver {
-        let events = Guarded<[MuxEvent]>([])
+        let events = Locked<[MuxEvent]>([])
 
         func observe(_ event: MuxEvent) { self.events.withLock { $0.append(event) } }
     }

@@ -29,7 +29,7 @@ final class ScheduledBackend: Sendable {
         var fetches = 0
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let schedule: SeededExecutor
     private let timeout: Duration
 

@@ -10,12 +10,12 @@ struct BatchEdgeTests {
     private let executor: OrderedExecutor
     private let world: World
     /// The batches that were fetched.
-    private let batches = Guarded<[[Int]]>([])
+    private let batches = Locked<[[Int]]>([])
     private let leaveAtOnce = MuxPolicy(whenAbandoned: .cancel(linger: .zero))
 
     init() {
         self.executor = OrderedExecutor()
-        self.world = World(spawn: Spawn(executor: self.executor))
+        self.world = World(spawn: TaskLauncher(executor: self.executor))
     }
 
     private func map(_ batching: MuxBatching = .init(window: .seconds(1))) -> Map {
@@ -81,7 +81,7 @@ struct BatchEdgeTests {
     }
 
     @Test func `MX-23 a batch that begins before its timer is noted is cancelled when nobody waits`() async throws {
-        let world = World(spawn: Spawn(executor: InlineExecutor()))
+        let world = World(spawn: TaskLauncher(executor: InlineExecutor()))
         let gate = Gate<Void>()
         let map = Map(
             policy: self.leaveAtOnce,
@@ -236,7 +236,7 @@ struct BatchEdgeTests {
     // MARK: - Priority
 
     @Test func `MX-21 a batch runs at the highest priority of those who gathered for it`() async throws {
-        let priority = Guarded<TaskPriority?>(nil)
+        let priority = Locked<TaskPriority?>(nil)
         let map = Map(batching: .init(window: .seconds(1)), repository: self.world.repository) { keys in
             priority.withLock { $0 = Task.currentPriority }
             return Dictionary(uniqueKeysWithValues: keys.map { ($0, $0) })

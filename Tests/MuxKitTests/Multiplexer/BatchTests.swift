@@ -7,11 +7,11 @@ struct BatchTests {
     private let executor: OrderedExecutor
     private let world: World
     /// The batches that were fetched, each sorted.
-    private let batches = Guarded<[[Int]]>([])
+    private let batches = Locked<[[Int]]>([])
 
     init() {
         self.executor = OrderedExecutor()
-        self.world = World(spawn: Spawn(executor: self.executor))
+        self.world = World(spawn: TaskLauncher(executor: self.executor))
     }
 
     private func map(

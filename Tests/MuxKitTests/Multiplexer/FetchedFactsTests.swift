@@ -74,7 +74,7 @@ struct FetchedFactsTests {
     }
 
     @Test func `N01 a map remembers what a fetch said of staleness`() async throws {
-        let calls = Guarded(0)
+        let calls = Locked(0)
         let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _ -> Fetched<Int> in
             guard calls.next() == 1 else { throw offline }
             return Fetched(1, timeToLive: .seconds(10), staleIfError: .zero)
@@ -106,7 +106,7 @@ struct FetchedFactsTests {
     }
 
     @Test func `N01 a value that is not to be kept takes what was there with it`() async throws {
-        let isKept = Guarded(true)
+        let isKept = Locked(true)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) {
             Fetched(1, isKept: isKept.withLock { $0 })
         }

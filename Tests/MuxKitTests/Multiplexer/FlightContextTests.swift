@@ -30,7 +30,7 @@ struct FlightContextTests {
     func `MX-21 the fetch starts at the priority of the first caller`(priority: TaskPriority) async throws {
         let world = World()
         let gate = Gate<Void>()
-        let seen = Guarded<TaskPriority?>(nil)
+        let seen = Locked<TaskPriority?>(nil)
         let number = Multiplexer<Int>(repository: world.repository) {
             seen.withLock { $0 = Task.currentPriority }
             try await gate.pass()
@@ -49,7 +49,7 @@ struct FlightContextTests {
     @Test func `MX-21 the fetch is raised to the highest priority of its waiters`() async throws {
         let world = World()
         let gate = Gate<Void>()
-        let seen = Guarded<TaskPriority?>(nil)
+        let seen = Locked<TaskPriority?>(nil)
         let number = Multiplexer<Int>(repository: world.repository) {
             try await gate.pass()
             // It may be running before the caller who started it holds its task, and raises it then.

@@ -5,10 +5,10 @@ import Testing
 #if os(macOS) || os(Linux)
 /// A key, or an error, whose last reference calls its map.
 private final class Curious: Sendable {
-    let map: Guarded<MultiplexerMap<CuriousKey, Int>?>
-    let gone: Guarded<Int>
+    let map: Locked<MultiplexerMap<CuriousKey, Int>?>
+    let gone: Locked<Int>
 
-    init(_ map: Guarded<MultiplexerMap<CuriousKey, Int>?>, _ gone: Guarded<Int>) {
+    init(_ map: Locked<MultiplexerMap<CuriousKey, Int>?>, _ gone: Locked<Int>) {
         self.map = map
         self.gone = gone
     }
@@ -38,9 +38,9 @@ struct KeyLifetimeTests {
         // A lock that is taken twice ends the process.
         await #expect(processExitsWith: .success) {
             let executor = OrderedExecutor()
-            let world = World(spawn: Spawn(executor: executor))
-            let holder = Guarded<MultiplexerMap<CuriousKey, Int>?>(nil)
-            let (made, gone, fails) = (Guarded(0), Guarded(0), Guarded(false))
+            let world = World(spawn: TaskLauncher(executor: executor))
+            let holder = Locked<MultiplexerMap<CuriousKey, Int>?>(nil)
+            let (made, gone, fails) = (Locked(0), Locked(0), Locked(false))
             let object: @Sendable () -> Curious = {
                 _ = made.next()
                 return Curious(holder, gone)

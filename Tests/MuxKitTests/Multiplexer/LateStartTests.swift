@@ -12,7 +12,7 @@ struct LateStartTests {
     private let inLoad = Gate<Void>()
 
     init() {
-        self.world = World(store: self.store, spawn: Spawn(executor: self.executor))
+        self.world = World(store: self.store, spawn: TaskLauncher(executor: self.executor))
         self.store.afterLoad.withLock { [inLoad] in $0 = { try? await inLoad.pass(ignoringCancellation: true) } }
     }
 

@@ -7,7 +7,7 @@ import Testing
 struct LingerTests {
     @Test func `MX-05 of two callers that leave, the linger of the last one counts`() async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
+        let world = World(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Int>()
         let number = Multiplexer<Int>(repository: world.repository) { try await gate.pass() }
         let first = Task { try await number.request() }
@@ -55,7 +55,7 @@ private struct InstantClock: Clock {
         static func < (a: Instant, b: Instant) -> Bool { a.offset < b.offset }
     }
 
-    let slept = Guarded<[Duration]>([])
+    let slept = Locked<[Duration]>([])
     var now: Instant { Instant() }
     var minimumResolution: Duration { .nanoseconds(1) }
 

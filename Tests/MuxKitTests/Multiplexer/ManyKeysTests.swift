@@ -18,7 +18,7 @@ struct ManyKeysTests {
 
     /// Runs jobs on the pool and counts them.
     private final class CountingExecutor: TaskExecutor {
-        private let jobs = Guarded(0)
+        private let jobs = Locked(0)
 
         var count: Int { self.jobs.withLock { $0 } }
 
@@ -93,7 +93,7 @@ struct ManyKeysTests {
         async throws
     {
         let gate = Gate<Int>()
-        let priorities = Guarded<[TaskPriority]>([])
+        let priorities = Locked<[TaskPriority]>([])
         let map = self.map { _ in
             priorities.withLock { $0.append(Task.currentPriority) }
             return try await gate.pass()
@@ -148,7 +148,7 @@ struct ManyKeysTests {
 
     @Test func `CO-17 of many keys only the one that would wait for itself is refused`() async throws {
         let later = Later<Map>()
-        let seen = Guarded<[Int: String]>([:])
+        let seen = Locked<[Int: String]>([:])
         let map = self.map { key in
             guard key == 0 else { return key }
             let results = try await later().results(keys: 0..<3)
@@ -167,7 +167,7 @@ struct ManyKeysTests {
     @Test func `CO-17 a key that is answered is not waited for any longer`() async throws {
         let later = Later<Map>()
         let gate = Gate<Int>()
-        let isSecond = Guarded(false)
+        let isSecond = Locked(false)
         let map = self.map { key in
             switch key {
             case 0: return try await later().request(keys: [1, 2]).count

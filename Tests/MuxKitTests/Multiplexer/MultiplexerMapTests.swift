@@ -7,7 +7,7 @@ import Testing
 struct MultiplexerMapTests {
     @Test func `MX-22 ten thousand keys at once make one fetch each`() async throws {
         let world = World()
-        let calls = Guarded<[Int: Int]>([:])
+        let calls = Locked<[Int: Int]>([:])
         let squares = MultiplexerMap<Int, Int>(repository: world.repository) { key in
             calls.withLock { $0[key, default: 0] += 1 }
             return key * key
@@ -47,7 +47,7 @@ struct MultiplexerMapTests {
 
     @Test func `MX-22 keys age, refresh, clear and save by themselves`() async throws {
         let world = World()
-        let calls = Guarded<[String: Int]>([:])
+        let calls = Locked<[String: Int]>([:])
         let policy = MuxPolicy(timeToLive: .seconds(10))
         let map = MultiplexerMap<String, Int>(cacheKey: "Map", policy: policy, repository: world.repository) { key in
             calls.withLock { calls in

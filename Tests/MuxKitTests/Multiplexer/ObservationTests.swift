@@ -48,7 +48,7 @@ struct ObservationTests {
 
     @Test func `MX-26 many consumers each get everything and ending one ends only that one`() async throws {
         let number = Multiplexer<Int>(repository: self.world.repository) { 0 }
-        let started = Guarded(0)
+        let started = Locked(0)
         let begun = Gate<Void>()
         begun.openForGood(returning: ())
         let consumers = (0..<10).map { _ in

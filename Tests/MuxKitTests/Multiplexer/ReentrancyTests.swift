@@ -146,7 +146,7 @@ struct ReentrancyTests {
 
     @Test func `MX-19 a wait that is over forbids nothing`() async throws {
         let world = World()
-        let isReversed = Guarded(false)
+        let isReversed = Locked(false)
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
         let one = Multiplexer<Int>(repository: world.repository) {
             guard !isReversed.withLock({ $0 }) else { return 1 }
@@ -171,8 +171,8 @@ struct ReentrancyTests {
     @Test func `MX-14 a value may ask its multiplexer while it goes`() async {
         final class Curious: Sendable {
             let later: Later<Multiplexer<Curious>>
-            let asked: Guarded<Int>
-            init(_ later: Later<Multiplexer<Curious>>, _ asked: Guarded<Int>) {
+            let asked: Locked<Int>
+            init(_ later: Later<Multiplexer<Curious>>, _ asked: Locked<Int>) {
                 self.later = later
                 self.asked = asked
             }
@@ -181,9 +181,9 @@ struct ReentrancyTests {
         // A lock that is taken twice ends the process.
         await #expect(processExitsWith: .success) {
             let executor = OrderedExecutor()
-            let world = World(spawn: Spawn(executor: executor))
+            let world = World(spawn: TaskLauncher(executor: executor))
             let later = Later<Multiplexer<Curious>>()
-            let asked = Guarded(0)
+            let asked = Locked(0)
             let value = Multiplexer<Curious>(repository: world.repository) { Curious(later, asked) }.register()
             later.set(value)
             _ = try await value.request()

@@ -8,8 +8,8 @@ import Testing
 struct RevalidationTests {
     /// A server with one resource, which answers "not modified" to whoever has its present version.
     private final class Server: Sendable {
-        let version = Guarded(1)
-        let asked = Guarded<[String?]>([])
+        let version = Locked(1)
+        let asked = Locked<[String?]>([])
         let gate: Gate<Void>?
 
         init(gate: Gate<Void>? = nil) { self.gate = gate }
@@ -157,7 +157,7 @@ struct RevalidationTests {
     }
 
     @Test func `N02 a lease of something else is not taken for one of what is cached`() async throws {
-        let kept = Guarded<FetchedBefore<[Int]>?>(nil)
+        let kept = Locked<FetchedBefore<[Int]>?>(nil)
         let numbers = Multiplexer<[Int]>(repository: self.world.repository) { before in
             if let old = kept.withLock({ $0 }) { return old.notModified() }
             if let before { kept.withLock { $0 = before } }
@@ -188,7 +188,7 @@ struct RevalidationTests {
     }
 
     @Test func `N02 a map without room in memory still asks about what is on disk`() async throws {
-        let asked = Guarded<[String?]>([])
+        let asked = Locked<[String?]>([])
         let policy = MuxPolicy(timeToLive: .seconds(10), maximumCount: 0)
         let map = MultiplexerMap<String, Int>(cacheKey: "M", policy: policy, repository: self.world.repository) {
             key,

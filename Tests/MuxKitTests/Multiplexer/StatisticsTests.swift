@@ -98,7 +98,7 @@ struct StatisticsTests {
 
     /// A key that counts how often its text is asked for.
     private struct SpiedKey: Hashable, Sendable, CustomStringConvertible {
-        static let asked = Guarded(0)
+        static let asked = Locked(0)
         let number: Int
         var description: String {
             _ = Self.asked.next()

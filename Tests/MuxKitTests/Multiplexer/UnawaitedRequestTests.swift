@@ -9,8 +9,8 @@ struct UnawaitedRequestTests {
 
     @Test func `CO-16 a task that outlives its fetch may request the same value`() async throws {
         let gate = Gate<Void>()
-        let fetches = Guarded(0)
-        let inner = Guarded<Task<Int, any Error>?>(nil)
+        let fetches = Locked(0)
+        let inner = Locked<Task<Int, any Error>?>(nil)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             let count = fetches.next()
@@ -34,7 +34,7 @@ struct UnawaitedRequestTests {
 
     @Test func `CO-16 a task of an earlier fetch may join a later one of the same key`() async throws {
         let (gate, start) = (Gate<Int>(), Gate<Void>())
-        let inner = Guarded<Task<Int, any Error>?>(nil)
+        let inner = Locked<Task<Int, any Error>?>(nil)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             if inner.withLock({ $0 == nil }) {
@@ -63,7 +63,7 @@ struct UnawaitedRequestTests {
 
     @Test func `CO-16 a request that its fetch does not await gets what the fetch brings`() async throws {
         let gate = Gate<Int>()
-        let inner = Guarded<Task<Int, any Error>?>(nil)
+        let inner = Locked<Task<Int, any Error>?>(nil)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             let task = Task { try await later().request() }
@@ -82,7 +82,7 @@ struct UnawaitedRequestTests {
 
     @Test func `CO-16 a request that no fetch awaits is no error for anyone`() async throws {
         let gate = Gate<Int>()
-        let inner = Guarded<Task<Int, any Error>?>(nil)
+        let inner = Locked<Task<Int, any Error>?>(nil)
         let (laterOne, laterOther) = (Later<Multiplexer<Int>>(), Later<Multiplexer<Int>>())
         let one = Multiplexer<Int>(repository: self.world.repository) {
             let task = Task { try await laterOther().request() }
@@ -109,7 +109,7 @@ struct UnawaitedRequestTests {
 
     @Test func `CO-16 a fetch that a fence has passed waits for no newer one of its key`() async throws {
         let gate = Gate<Int>()
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let later = Later<MultiplexerMap<Int, Int>>()
         let map = MultiplexerMap<Int, Int>(repository: self.world.repository) { key in
             if key == 1 { return try await later().request(key: 2) + 1 }
@@ -132,7 +132,7 @@ struct UnawaitedRequestTests {
     // MARK: - Circles
 
     @Test func `CO-16 a fetch that awaits its own value in another task is told when its time is up`() async throws {
-        let errors = Guarded<[MuxError?]>([])
+        let errors = Locked<[MuxError?]>([])
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             do {
@@ -180,7 +180,7 @@ struct UnawaitedRequestTests {
     }
 
     @Test func `CO-16 a fetch that refreshes and requests itself is an error at once`() async throws {
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             _ = fetches.next()
@@ -194,7 +194,7 @@ struct UnawaitedRequestTests {
     }
 
     @Test func `CO-16 a fetch that refreshes and requests itself in other tasks comes to an end`() async throws {
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let later = Later<Multiplexer<Int>>()
         let number = Multiplexer<Int>(repository: self.world.repository) {
             _ = fetches.next()

@@ -16,7 +16,7 @@ struct BackgroundSaveTests {
     }
 
     @Test func `CO-32 an activity whose time is over before it begins does the work all the same`() {
-        let (works, ends) = (Guarded(0), Guarded<[@Sendable () -> Void]>([]))
+        let (works, ends) = (Locked(0), Locked<[@Sendable () -> Void]>([]))
 
         BackgroundNotices.finishing(isLast: false) { block in
             block(true)
@@ -36,8 +36,8 @@ struct BackgroundSaveTests {
         // The work ends, or else the time: each lets the first call of the block return.
         for timeIsOver in [false, true] {
             let (begun, returned) = (Tally(), Tally())
-            let block = Guarded<(@Sendable (Bool) -> Void)?>(nil)
-            let end = Guarded<(@Sendable () -> Void)?>(nil)
+            let block = Locked<(@Sendable (Bool) -> Void)?>(nil)
+            let end = Locked<(@Sendable () -> Void)?>(nil)
             BackgroundNotices.finishing(isLast: false) { given in
                 block.withLock { $0 = given }
                 DispatchQueue.global().async {
@@ -57,8 +57,8 @@ struct BackgroundSaveTests {
     }
 
     @Test func `CO-32 the end of an app waits for the work and no longer than the limit`() async {
-        let isDone = await OffPool.run { () -> Bool in
-            let isDone = Guarded(false)
+        let isDone = await BlockingWork.run { () -> Bool in
+            let isDone = Locked(false)
             BackgroundNotices.finishing(isLast: true) { ended in
                 DispatchQueue.global().async {
                     isDone.withLock { $0 = true }
@@ -70,7 +70,7 @@ struct BackgroundSaveTests {
         #expect(isDone)
 
         // Returns although the work never ends.
-        await OffPool.run { BackgroundNotices.finishing(isLast: true, limit: .milliseconds(1)) { _ in } }
+        await BlockingWork.run { BackgroundNotices.finishing(isLast: true, limit: .milliseconds(1)) { _ in } }
     }
 
     @Test func `CO-32 values are on disk when an app that is quit may go on`() async throws {
@@ -84,13 +84,13 @@ struct BackgroundSaveTests {
             time: TimeSource(VirtualClock()),
             wallTime: { Date() },
             random: { 0.5 },
-            spawn: Spawn(),
+            spawn: TaskLauncher(),
             backgroundNotifications: [name]
         )
         let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
         _ = try await number.request()
 
-        await OffPool.run { NotificationCenter.default.post(name: name, object: nil) }
+        await BlockingWork.run { NotificationCenter.default.post(name: name, object: nil) }
 
         #expect(await store.load(.init(domain: "Number")) != nil)
     }

@@ -104,7 +104,7 @@ struct CallingStoreTests {
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         number.store(1)
-        let reports = Guarded<[MuxClearReport]>([])
+        let reports = Locked<[MuxClearReport]>([])
         store.call(during: .save) {
             let report = await world.repository.clearAll()
             reports.withLock { $0.append(report) }
@@ -140,7 +140,7 @@ struct CallingStoreTests {
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
         number.store(1)
-        let tasks = Guarded<[Task<Void, Never>]>([])
+        let tasks = Locked<[Task<Void, Never>]>([])
         store.call(during: .save) {
             store.call(during: nil) {}
             let task = Task { _ = await world.repository.saveAll() }
@@ -163,7 +163,7 @@ private struct CallingStore: MuxStore {
     }
 
     private let memory = MemoryStore()
-    private let callback = Guarded(Callback())
+    private let callback = Locked(Callback())
 
     func call(during member: CallingStoreTests.Member?, _ body: @escaping @Sendable () async -> Void) {
         self.callback.withLock { $0 = Callback(member: member, body: body) }

@@ -25,7 +25,7 @@ struct LoggingObserverTests {
         showsKeys: Bool,
         isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { _ in true }
     ) -> [Line] {
-        let lines = Guarded<[Line]>([])
+        let lines = Locked<[Line]>([])
         let observer = LoggingObserver(showsKeys: showsKeys, isIncluded: isIncluded) { text, isTrouble in
             lines.withLock { $0.append(Line(text: text, isTrouble: isTrouble)) }
         }

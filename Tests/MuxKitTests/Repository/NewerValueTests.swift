@@ -7,7 +7,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct NewerValueTests {
     private let scratch = Scratch()
-    private let wall = Guarded(World.start)
+    private let wall = Locked(World.start)
     private let one: MuxRepository
     private let other: MuxRepository
 
@@ -29,10 +29,10 @@ struct NewerValueTests {
     private struct WallClock: Clock {
         typealias Instant = ContinuousClock.Instant
 
-        private let wall: Guarded<Date>
+        private let wall: Locked<Date>
         private let origin = ContinuousClock.now
 
-        init(_ wall: Guarded<Date>) { self.wall = wall }
+        init(_ wall: Locked<Date>) { self.wall = wall }
 
         var now: Instant {
             self.origin.advanced(by: .seconds(self.wall.withLock { $0.timeIntervalSince(World.start) }))

@@ -97,7 +97,7 @@ struct RefreshOnDiskTests {
         #expect(await world.repository.saveAll().isComplete)
 
         let next = world.relaunched(after: .seconds(60))
-        let isOffline = Guarded(true)
+        let isOffline = Locked(true)
         let again = Map(cacheKey: "Map", policy: policy, repository: next.repository) { _ in
             if isOffline.withLock({ $0 }) { throw offline }
             return 3

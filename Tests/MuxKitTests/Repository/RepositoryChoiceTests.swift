@@ -69,7 +69,7 @@ struct RepositoryChoiceTests {
 
     /// Counts how often it is encoded.
     private struct Counted: Codable, Sendable {
-        static let encodings = Guarded(0)
+        static let encodings = Locked(0)
 
         init() {}
         init(from decoder: any Decoder) throws {}
@@ -103,7 +103,7 @@ struct RepositoryChoiceTests {
 
     /// Counts how often it is asked for its name.
     private final class Named: SessionParticipant {
-        static let questions = Guarded(0)
+        static let questions = Locked(0)
         private let name: String
 
         init(_ name: String) { self.name = name }

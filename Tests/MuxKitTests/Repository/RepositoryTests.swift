@@ -58,7 +58,7 @@ struct RepositoryTests {
 
     @Test func `RP-02 one with a cache key takes part while alive, registered or not`() async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
+        let world = World(spawn: TaskLauncher(executor: executor))
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         _ = try await number.request()
         #expect(await world.repository.saveAll().saved == 1)
@@ -135,7 +135,7 @@ struct RepositoryTests {
             _ = try await map.request(key: key)
             world.clock.advance(by: .seconds(1))
         }
-        let portions = Guarded(0)
+        let portions = Locked(0)
         store.beforeSave.withLock { $0 = { if portions.next() == 2 { world.clock.advance(by: .seconds(1)) } } }
 
         let report = await world.repository.saveAll(within: .milliseconds(500))
@@ -164,7 +164,7 @@ struct RepositoryTests {
 
     /// A value that lets a test do something while it is encoded.
     private struct Watched: Codable, Sendable {
-        static let whileEncoding = Guarded<@Sendable () -> Void>({})
+        static let whileEncoding = Locked<@Sendable () -> Void>({})
         var number: Int
 
         init(_ number: Int) { self.number = number }

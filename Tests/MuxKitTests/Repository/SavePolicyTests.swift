@@ -58,7 +58,7 @@ struct SavePolicyTests {
             time: TimeSource(clock),
             wallTime: { World.start },
             random: { 0.5 },
-            spawn: Spawn(executor: executor)
+            spawn: TaskLauncher(executor: executor)
         )
         let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
         number.store(1)
@@ -94,7 +94,7 @@ struct SavePolicyTests {
             time: TimeSource(clock),
             wallTime: { Date() },
             random: { 0.5 },
-            spawn: Spawn(),
+            spawn: TaskLauncher(),
             backgroundNotifications: [background]
         )
         let isExplicit = policy == .explicit
@@ -112,7 +112,7 @@ struct SavePolicyTests {
 
     @Test func `RP-08 who watches for the background is not called when it is gone`() {
         let name = Notification.Name("MuxKitTests.background.\(UUID())")
-        let calls = Guarded(0)
+        let calls = Locked(0)
         do {
             let notices = BackgroundNotices([name]) { isLast in
                 #expect(!isLast)

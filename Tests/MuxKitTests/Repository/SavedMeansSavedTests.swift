@@ -89,7 +89,7 @@ struct SavedMeansSavedTests {
         init(from decoder: any Decoder) throws { self.text = try String(from: decoder) }
     }
 
-    enum Trouble: CaseIterable, Sendable {
+    enum FailureRecord: CaseIterable, Sendable {
         case encoding
         case sealing
         case framing
@@ -99,15 +99,17 @@ struct SavedMeansSavedTests {
         case custom
     }
 
-    @Test(arguments: Trouble.allCases)
-    func `CO-14 one bad entry of eleven stops none of the others, in every store`(trouble: Trouble) async throws {
+    @Test(arguments: FailureRecord.allCases)
+    func `CO-14 one bad entry of eleven stops none of the others, in every store`(failureRecord: FailureRecord)
+        async throws
+    {
         let scratch = Scratch()
         let seal: @Sendable (Data) throws -> Data = { data in
             if data.contains("cannot be sealed".utf8) { throw ToySeal.Refused() }
             return data
         }
         let store: any MuxStore =
-            switch trouble {
+            switch failureRecord {
             case .encoding: MemoryStore()
             case .sealing: SealedStore(MemoryStore(), seal: seal, open: { $0 })
             case .framing: scratch.store()
@@ -117,7 +119,7 @@ struct SavedMeansSavedTests {
             case .custom: PickyStore { $0.name.key == "10" }
             }
         let (text, key) =
-            switch trouble {
+            switch failureRecord {
             case .encoding: ("cannot be encoded", "10")
             case .sealing: ("cannot be sealed", "10")
             case .framing, .framingSealed: ("good", String(repeating: "k", count: 200_000))
@@ -143,7 +145,7 @@ struct SavedMeansSavedTests {
 
     @Test func `CO-14 values that cannot be encoded do not keep a map above its bound`() async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
+        let world = World(spawn: TaskLauncher(executor: executor))
         let map = MultiplexerMap<Int, Picky>(
             cacheKey: "Map",
             policy: .init(maximumCount: 100),
@@ -227,8 +229,8 @@ struct SavedMeansSavedTests {
 private struct PickyStore: MuxStore {
     struct Refused: Error {}
 
-    let calls = Guarded(0)
-    let isDown = Guarded(false)
+    let calls = Locked(0)
+    let isDown = Locked(false)
     private let memory = MemoryStore()
     private let refuses: @Sendable (MuxStoredEntry) -> Bool
 

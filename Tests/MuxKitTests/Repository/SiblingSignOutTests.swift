@@ -11,14 +11,14 @@ struct SiblingSignOutTests {
     /// The values of one process, which is signed in as a user.
     private struct App: Sendable {
         let repository: MuxRepository
-        let user: Guarded<String>
-        let fetches = Guarded(0)
+        let user: Locked<String>
+        let fetches = Locked(0)
         let profile: Multiplexer<String>
         let settings: Multiplexer<String>
         let drafts: Multiplexer<String>
 
         init(_ store: any MuxStore, user: String, observer: (any MuxObserver)? = nil) {
-            let (user, fetches) = (Guarded(user), self.fetches)
+            let (user, fetches) = (Locked(user), self.fetches)
             self.user = user
             let repository = MuxRepository(store: store, durability: .relaxed, observer: observer)
             self.repository = repository
@@ -138,7 +138,7 @@ struct SiblingSignOutTests {
     }
 
     @Test func `CO-08 a sign-out elsewhere at any step of a save leaves nothing of the session`() async throws {
-        let signOuts = Guarded(0)
+        let signOuts = Locked(0)
         var step = 0
         // Until a save has no further step at which it could happen.
         while step == signOuts.withLock({ $0 }) {

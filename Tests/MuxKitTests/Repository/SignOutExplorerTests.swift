@@ -20,15 +20,15 @@ struct SignOutExplorerTests {
         let profile: Multiplexer<String>
         let unregistered: Multiplexer<String>
         let runner: OAuthDependentRunner<String, String>
-        let user = Guarded("alice")
+        let user = Locked("alice")
         let gate = Gate<Void>()
         /// What was made on the way.
-        let made = Guarded<[Multiplexer<String>]>([])
-        let maps = Guarded<[MultiplexerMap<Int, String>]>([])
-        let tasks = Guarded<[Task<Void, Never>]>([])
+        let made = Locked<[Multiplexer<String>]>([])
+        let maps = Locked<[MultiplexerMap<Int, String>]>([])
+        let tasks = Locked<[Task<Void, Never>]>([])
 
         init() async throws {
-            let (user, signIns) = (self.user, Guarded(0))
+            let (user, signIns) = (self.user, Locked(0))
             let repository = MuxRepository(store: SteppedStore(base: self.base, hook: self.hook))
             self.repository = repository
             self.profile = Multiplexer(cacheKey: "Profile", repository: repository) { user.withLock { $0 } }
@@ -150,7 +150,7 @@ struct SignOutExplorerTests {
 
     @Test func `CO-06 what is registered after a sign-out has forgotten what it had before`() async throws {
         let world = World()
-        let user = Guarded("alice")
+        let user = Locked("alice")
         let name = Multiplexer<String>(repository: world.repository) { user.withLock { $0 } }
         #expect(try await name.request() == "alice")
         await world.repository.clearAll()

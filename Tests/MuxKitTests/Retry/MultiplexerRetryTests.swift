@@ -59,7 +59,7 @@ struct MultiplexerRetryTests {
     }
 
     @Test func `E01 what the policy asks of an error it asks of the fetch's own`() async throws {
-        let asked = Guarded<[Int]>([])
+        let asked = Locked<[Int]>([])
         let fetch = ScriptedFetch<Int>([.value(1)], thereafter: .computed { throw Flaky(call: $0) })
         let number = self.number(fetch, .immediate(maxAttempts: 2)) { policy in
             policy.isSilenceable = { error in

@@ -11,10 +11,10 @@ final class InjectedMonitor: ReachabilityMonitor {
         var stops = 0
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
     private let ready = Tally()
 
-    init(isReachable: Bool) { self.state = Guarded(State(isReachable: isReachable)) }
+    init(isReachable: Bool) { self.state = Locked(State(isReachable: isReachable)) }
 
     func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, isReachable) = self.state.withLock { state -> (UInt64, Bool) in
@@ -99,8 +99,8 @@ struct ReachabilityTests {
 
     /// What stands in for the system under a ``SystemReachability``.
     private struct System: Sendable {
-        let changed = Guarded<[@Sendable (Bool) -> Void]>([])
-        let stops = Guarded(0)
+        let changed = Locked<[@Sendable (Bool) -> Void]>([])
+        let stops = Locked(0)
 
         func reachability() -> SystemReachability {
             SystemReachability { changed in
@@ -116,7 +116,7 @@ struct ReachabilityTests {
     @Test func `F05 the system is asked once for all who watch, and no longer than somebody does`() {
         let system = System()
         let reachability = system.reachability()
-        let (first, second) = (Guarded<[Bool]>([]), Guarded<[Bool]>([]))
+        let (first, second) = (Locked<[Bool]>([]), Locked<[Bool]>([]))
         let stopFirst = reachability.watch { isReachable in first.withLock { $0.append(isReachable) } }
         system.tell(false)
         let stopSecond = reachability.watch { isReachable in second.withLock { $0.append(isReachable) } }
@@ -142,7 +142,7 @@ struct ReachabilityTests {
         let reachability = system.reachability()
         let stop = reachability.watch { _ in }
         system.tell(false)
-        let seen = Guarded<[Bool]>([])
+        let seen = Locked<[Bool]>([])
 
         // The network comes back while a new watcher is being told that it is away.
         let stopSecond = reachability.watch { isReachable in
@@ -160,7 +160,7 @@ struct ReachabilityTests {
         let system = System()
         let reachability = system.reachability()
         reachability.watch { _ in }()
-        let seen = Guarded<[Bool]>([])
+        let seen = Locked<[Bool]>([])
 
         let stop = reachability.watch { isReachable in seen.withLock { $0.append(isReachable) } }
         system.tell(true, start: 0)

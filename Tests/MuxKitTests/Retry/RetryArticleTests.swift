@@ -9,7 +9,7 @@ struct RetryArticleTests {
     private struct Busy: Error {}
     private struct Page: Sendable, Equatable, Codable {}
 
-    private let calls = Guarded(0)
+    private let calls = Locked(0)
 
     /// Fails `failures` times in all.
     private func fetchPage(failures: Int = 0) async throws -> Page {

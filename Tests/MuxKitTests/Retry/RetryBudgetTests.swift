@@ -12,7 +12,7 @@ struct RetryBudgetTests {
         return RetryBudget(options, clock: self.world.clock)
     }
 
-    private func course(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 8) -> RetryCourse {
+    private func course(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 8) -> RetryLoop {
         self.world.course(.immediate(maxAttempts: attempts), on: RetryHost(name, budget: budget))
     }
 
@@ -30,7 +30,7 @@ struct RetryBudgetTests {
     private func requests(of count: Int, _ budget: RetryBudget) async -> (
         requests: Int, reasons: [RetryError.Reason: Int]
     ) {
-        let requests = Guarded(0)
+        let requests = Locked(0)
         let arrived = Gate<Void>()
         let course = self.course(budget)
         let reasons = await withTaskGroup(of: RetryError.Reason?.self) { group in
@@ -134,7 +134,7 @@ struct RetryBudgetTests {
         await self.world.tally.reached(self.world.tally.value + 1)
         await requests.waitForCall(1)
         // All but one end, and that one is held at the gate.
-        let refused = Guarded(0)
+        let refused = Locked(0)
         let ended = Tally()
         let watch = callers.map { caller in
             Task {
@@ -199,7 +199,7 @@ struct RetryBudgetTests {
     }
 
     @Test func `E16 an answer to an old request closes the breaker, and an old failure does not disturb a probe`() {
-        var machine = HostStateMachine(.init(), at: Moment(nanoseconds: 0))
+        var machine = CircuitBreaker(.init(), at: Moment(nanoseconds: 0))
         func ticket(_ seconds: Int64) -> UInt64? {
             guard case .ask(let ticket) = machine.wanted(isRetry: false, at: self.at(seconds)) else { return nil }
             return ticket

@@ -29,7 +29,7 @@ final class CountingHelper: RetryHelper {
         var wake: (@Sendable () -> Void)?
     }
 
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let ready = Tally()
     private let over = Tally()
 
@@ -66,7 +66,7 @@ final class CountingHelper: RetryHelper {
 /// What a test of `retry` needs: virtual time, chance of its choice, a log.
 struct RetryWorld: Sendable {
     let clock = VirtualClock()
-    let lines = Guarded<[String]>([])
+    let lines = Locked<[String]>([])
     let tally = Tally()
     var random: @Sendable () -> Double = { 0.5 }
 
@@ -82,8 +82,8 @@ struct RetryWorld: Sendable {
         on host: RetryHost? = nil,
         wakingOn wakeUps: RetryWakeUp...,
         providers: [RetryProvider] = []
-    ) -> RetryCourse {
-        RetryCourse(
+    ) -> RetryLoop {
+        RetryLoop(
             policy,
             host: host,
             wakeUps: wakeUps,

@@ -9,7 +9,7 @@ struct RetryTests {
 
     @Test(arguments: [1, 2, 5, 150])
     func `E01 n attempts are n runs and then an error with the last cause`(count: Int) async throws {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let error = await retryError {
             try await retry(.immediate(maxAttempts: count)) { _ in throw Flaky(call: runs.next()) }
@@ -25,7 +25,7 @@ struct RetryTests {
 
     @Test(arguments: [0, -1, Int.min])
     func `E01 less than one attempt is one`(count: Int) async {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let error = await retryError {
             try await retry(.immediate(maxAttempts: count)) { _ in throw Flaky(call: runs.next()) }
@@ -36,7 +36,7 @@ struct RetryTests {
     }
 
     @Test func `E01 the first success ends it`() async throws {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let output = try await retry(.immediate(maxAttempts: 5)) { _ in
             guard runs.next() == 3 else { throw Flaky() }
@@ -50,7 +50,7 @@ struct RetryTests {
     @Test func `E02 the delays lie between the attempts`() async {
         let policy = RetryPolicy.exponential(base: .seconds(10), maxAttempts: 7, jitter: .none)
         let course = self.world.course(policy)
-        let starts = Guarded<[Duration]>([])
+        let starts = Locked<[Duration]>([])
         let caller = Task {
             await retryError {
                 let _: Int = try await course.run { attempt in
@@ -79,7 +79,7 @@ struct RetryTests {
     }
 
     @Test func `E05 a result that asks for it is retried like an error`() async throws {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let asksAgain = { (answer: String) in answer == "retry" }
 
@@ -104,7 +104,7 @@ struct RetryTests {
 
     @Test func `E06 a classifier tells errors to retry from others`() async {
         struct Other: Error {}
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let error = await retryError {
             try await retry(.immediate(maxAttempts: 5), providers: [.when { $0 is Flaky }]) { _ in
@@ -125,7 +125,7 @@ struct RetryTests {
         NSError(domain: "NSURLErrorDomain", code: -1000), RetryError(.hostDown, attempts: [], lastError: nil),
     ])
     func `E06 an error that no attempt mends is not retried`(failure: any Error) async {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         let error = await retryError {
             try await retry(.immediate(maxAttempts: 5)) { _ in
@@ -144,7 +144,7 @@ struct RetryTests {
         NSError(domain: "Mine", code: -1000),
     ])
     func `E06 an error that may pass is retried, and so is one that does not say`(failure: any Error) async throws {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         try await retry(.immediate(maxAttempts: 2)) { _ in if runs.next() == 1 { throw failure } }
 
@@ -152,7 +152,7 @@ struct RetryTests {
     }
 
     @Test func `E06 a cancellation is never retried, whatever a classifier says`() async {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         await #expect(throws: CancellationError.self) {
             try await retry(.immediate(maxAttempts: 5), providers: [.when { _ in true }]) { _ in
@@ -166,7 +166,7 @@ struct RetryTests {
 
     @Test func `E07 the work is told its index, the time and what went before`() async throws {
         let course = self.world.course(.fixed(.seconds(10), maxAttempts: 3, jitter: .none))
-        let told = Guarded<[RetryAttempt]>([])
+        let told = Locked<[RetryAttempt]>([])
         let caller = Task {
             try await course.run { attempt in
                 told.withLock { $0.append(attempt) }
@@ -186,7 +186,7 @@ struct RetryTests {
 
     @Test func `E08 cancellation during a wait ends at once with CancellationError`() async {
         let course = self.world.course(.fixed(.seconds(3_600)))
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let caller = Task {
             let _: Int = try await course.run { _ in
                 _ = runs.next()
@@ -204,7 +204,7 @@ struct RetryTests {
 
     @Test func `E08 a task that is cancelled before it begins makes no attempt`() async {
         let gate = Gate<Void>()
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let caller = Task {
             try await gate.pass(ignoringCancellation: true)
             return try await retry(.once) { _ in runs.next() }
@@ -219,7 +219,7 @@ struct RetryTests {
 
     @Test func `E08 an attempt that fails because of the cancellation ends in CancellationError`() async {
         let gate = Gate<Void>()
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let caller = Task {
             try await retry(.immediate(maxAttempts: 5)) { _ in
                 _ = runs.next()
@@ -253,7 +253,7 @@ struct RetryTests {
     }
 
     @Test func `E08 F22 a cancellation between two attempts is in the log`() async {
-        let events = Guarded<[RetryEvent]>([])
+        let events = Locked<[RetryEvent]>([])
         let log = RetryLog { event in events.withLock { $0.append(event) } }
         let cancelling = RetryProvider { _ in
             withUnsafeCurrentTask { $0?.cancel() }
@@ -279,7 +279,7 @@ struct RetryTests {
     }
 
     @Test func `E11 work that is not idempotent is repeated only where the policy opts in`() async {
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let failure = Advised.status(503, isRepeatable: false)
 
         let error = await retryError {
@@ -356,7 +356,7 @@ struct RetryTests {
 
     @Test(arguments: [(404, 1), (503, 2), (429, 2), (400, 1), (501, 1), (200, 1)])
     func `E13 some status codes are worth another attempt and others never`(status: Int, expected: Int) async {
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         _ = await retryError {
             try await retry(.immediate(maxAttempts: 2)) { _ in
@@ -372,7 +372,7 @@ struct RetryTests {
         var policy = RetryPolicy.immediate(maxAttempts: 2)
         policy.retriedStatuses = [404, 503]
         policy.refusedStatuses = [503]
-        let runs = Guarded(0)
+        let runs = Locked(0)
 
         for status in [404, 503] {
             _ = await retryError {
@@ -387,7 +387,7 @@ struct RetryTests {
     }
 
     @Test func `E14 the first provider that decides wins`() async {
-        let asked = Guarded<[String]>([])
+        let asked = Locked<[String]>([])
         func provider(_ name: String, _ plan: RetryPlan) -> RetryProvider {
             RetryProvider { _ in
                 asked.withLock { $0.append(name) }
@@ -444,7 +444,7 @@ struct RetryTests {
     }
 
     @Test func `E15 a list of values is tried one after another`() async throws {
-        let tried = Guarded<[String]>([])
+        let tried = Locked<[String]>([])
 
         let winner = try await retry(trying: ["a", "b", "c"]) { value in
             tried.withLock { $0.append(value) }
@@ -502,8 +502,8 @@ struct RetryTests {
 
     @Test(arguments: [1, 301, 86_400])
     func `CO-38 how long one mirror wants to be left alone is no matter to the next`(seconds: Int64) async throws {
-        let tried = Guarded<[Int]>([])
-        let events = Guarded<[RetryEvent]>([])
+        let tried = Locked<[Int]>([])
+        let events = Locked<[RetryEvent]>([])
 
         let winner = try await retry(trying: 1...4, log: RetryLog { event in events.withLock { $0.append(event) } }) {
             mirror in

@@ -60,7 +60,7 @@ struct RetryWakeUpTests {
     @Test func `F03 a helper that wakes while it is set up is torn down, and the next is not set up`() {
         let race = RetryRace()
         let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
-        let ends = Guarded<[String?]>([])
+        let ends = Locked<[String?]>([])
 
         race.start([.helper(hasty), .helper(next)], self.world.course(.web).context) { winner in
             ends.withLock { $0.append(winner?.name) }
@@ -75,7 +75,7 @@ struct RetryWakeUpTests {
     @Test func `F03 a race that is called off before it begins sets nothing up`() {
         let race = RetryRace()
         let helper = CountingHelper()
-        let ends = Guarded(0)
+        let ends = Locked(0)
         race.callOff()
 
         race.start([.helper(helper)], self.world.course(.web).context) { winner in
@@ -91,7 +91,7 @@ struct RetryWakeUpTests {
     func `F03 helpers that wake at the same time end the race once`(round: Int) async {
         let race = RetryRace()
         let helpers = (0..<8).map { _ in CountingHelper() }
-        let ends = Guarded(0)
+        let ends = Locked(0)
         let context = self.world.course(.web).context
 
         await withTaskGroup(of: Void.self) { group in
@@ -129,7 +129,7 @@ struct RetryWakeUpTests {
         let name = Notification.Name("Test")
         let last = CountingHelper()
         let waiting = self.world.course(self.anHour, wakingOn: .notification(name, in: center), .helper(last))
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let caller = Task {
             await retryError {
                 let _: Int = try await waiting.run { _ in throw Flaky(call: runs.next()) }

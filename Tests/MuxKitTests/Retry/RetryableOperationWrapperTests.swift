@@ -7,7 +7,7 @@ import Testing
 private final class Upload: Operation, @unchecked Sendable {
     let number: Int
     let failures: Int
-    private let met = Guarded<Flaky?>(nil)
+    private let met = Locked<Flaky?>(nil)
     private let during: @Sendable (Upload) -> Void
 
     init(_ number: Int, failures: Int, during: @escaping @Sendable (Upload) -> Void = { _ in }) {
@@ -27,7 +27,7 @@ private final class Upload: Operation, @unchecked Sendable {
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RetryableOperationWrapperTests {
     private let world = OperationWorld()
-    private let made = Guarded<[Int]>([])
+    private let made = Locked<[Int]>([])
 
     private func wrapper(
         _ original: Upload,
@@ -117,7 +117,7 @@ struct RetryableOperationWrapperTests {
     }
 
     @Test func `F18 an instance that was cancelled before ends it without running`() async {
-        let ran = Guarded(0)
+        let ran = Locked(0)
         let original = Upload(0, failures: 9, during: { _ in _ = ran.next() })
         original.cancel()
 
@@ -139,7 +139,7 @@ struct RetryableOperationWrapperTests {
 
     @Test func `F18 cancelling the wrapper cancels the instance`() async {
         let later = Later<RetryableOperationWrapper<Upload>>()
-        let wasCancelled = Guarded(false)
+        let wasCancelled = Locked(false)
         let original = Upload(0, failures: 9) { upload in
             (try? later())?.cancel()
             wasCancelled.withLock { $0 = upload.isCancelled }

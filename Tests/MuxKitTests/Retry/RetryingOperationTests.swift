@@ -28,7 +28,7 @@ struct RetryingOperationTests {
 
     @Test func `F01 an operation is executing while it works and while it waits`() async {
         let helper = CountingHelper()
-        let seen = Guarded<[Bool]>([])
+        let seen = Locked<[Bool]>([])
         let later = Later<RetryingOperation<Int>>()
         let operation = RetryingOperation<Int> { run in
             guard let operation = try? later() else { return }
@@ -80,7 +80,7 @@ struct RetryingOperationTests {
     }
 
     @Test func `F01 only the first word on an attempt counts`() async throws {
-        let runs = Guarded<[RetryingOperation<Int>.Run]>([])
+        let runs = Locked<[RetryingOperation<Int>.Run]>([])
         let operation = RetryingOperation<Int>(.immediate(maxAttempts: 2)) { run in
             runs.withLock { $0.append(run) }
             if run.attempt.index == 0 {
@@ -345,7 +345,7 @@ struct RetryingOperationTests {
 
     @Test func `F14 F19 a synchronous operation that is cancelled while it works is not retried`() async {
         let later = Later<RetryingOperation<Int>>()
-        let calls = Guarded(0)
+        let calls = Locked(0)
         let operation = RetryingOperation<Int>(.immediate(maxAttempts: 3)) { run in
             _ = calls.next()
             (try? later())?.cancel()

@@ -4,7 +4,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RunnerRetryTests {
-    private let calls = Guarded(0)
+    private let calls = Locked(0)
     private var policy: RunnerPolicy {
         var policy = RunnerPolicy()
         policy.retry = .immediate(maxAttempts: 3)
@@ -70,8 +70,8 @@ struct RunnerRetryTests {
     @Test func `E11 a refresh is attempted again, a sign in is not, and neither is a refresh that may have worked`()
         async throws
     {
-        let signIns = Guarded(0)
-        let isUnsafe = Guarded(false)
+        let signIns = Locked(0)
+        let isUnsafe = Locked(false)
         let oauth = OAuthDependentRunner<String, String>(
             repository: World().repository,
             policy: self.policy,

@@ -29,7 +29,7 @@ struct CallingTokenStoreTests {
     /// Calls back once, from the member that it is told.
     private struct CallingTokenStore: TokenStore {
         let memory = InMemoryTokenStore()
-        let calls = Guarded<[Member: @Sendable () async -> Void]>([:])
+        let calls = Locked<[Member: @Sendable () async -> Void]>([:])
 
         private func call(_ member: Member) async {
             let call = self.calls.withLock { $0.removeValue(forKey: member) }
@@ -78,7 +78,7 @@ struct CallingTokenStoreTests {
             let oauth = OAuthWorld(tokens: tokens)
             let runner = oauth.runner(policy: .init(maximumUpdatesPerCall: 3))
             if use > 0 { _ = try await oauth.call(runner) }
-            let isCalled = Guarded(false)
+            let isCalled = Locked(false)
             tokens.calls.withLock { calls in
                 calls[member] = {
                     await self.make(call, oauth, runner)
@@ -111,7 +111,7 @@ struct CallingTokenStoreTests {
         let oauth = OAuthWorld(tokens: tokens)
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
-        let code = Guarded<RunnerError.Code?>(nil)
+        let code = Locked<RunnerError.Code?>(nil)
         tokens.calls.withLock { calls in
             calls[.save] = {
                 let error = await #expect(throws: RunnerError.self) { try await oauth.call(runner) }
@@ -137,7 +137,7 @@ struct CallingTokenStoreTests {
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         let gate = Gate<Void>()
-        let isBack = Guarded(false)
+        let isBack = Locked(false)
         tokens.calls.withLock { calls in
             calls[.save] = {
                 try? await gate.pass()

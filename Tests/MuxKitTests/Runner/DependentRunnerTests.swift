@@ -8,7 +8,7 @@ struct DependentRunnerTests {
 
     /// An update that counts, and hands out the number of its calls.
     final class Updates: Sendable {
-        private let state = Guarded<(running: Int, most: Int, failed: [Int?])>((0, 0, []))
+        private let state = Locked<(running: Int, most: Int, failed: [Int?])>((0, 0, []))
 
         func next(_ failed: Int?) -> UpdateResult<Int> {
             self.state.withLock { state in
@@ -121,7 +121,7 @@ struct DependentRunnerTests {
     @Test func `A05 callers who wait are resumed in order of arrival with the new value`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }
-        let order = Guarded<[Int]>([])
+        let order = Locked<[Int]>([])
         let executor = OrderedExecutor()
 
         let callers = await withTaskGroup { group in

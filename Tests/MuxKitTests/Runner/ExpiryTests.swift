@@ -13,7 +13,7 @@ struct ExpiryTests {
 
     @Test func `A18 what is over when it comes is used until it is refused, with a wrong clock`() async throws {
         let clock = VirtualClock()
-        let made = Guarded(0)
+        let made = Locked(0)
         // The server's time of day, which this machine is a day ahead of.
         let pass: @Sendable () -> Pass = { Pass(number: made.next(), expiry: World.start.addingTimeInterval(-86_400)) }
         let wall: @Sendable () -> Date = { World.start }
@@ -36,7 +36,7 @@ struct ExpiryTests {
 
     @Test func `A18 one that ends in no time does not keep its caller in a circle`() async throws {
         let clock = VirtualClock()
-        let made = Guarded(0)
+        let made = Locked(0)
         let wall = { @Sendable in World.start.addingTimeInterval(clock.now.offset.secondsValue) }
         let runner = DependentRunner<Pass>(clock: clock, wallTime: wall)
         let number = try await runner.run {
@@ -72,7 +72,7 @@ struct ExpiryTests {
     @Test func `A18 D09 a stored access token that has ended is not sent to be refused`() async throws {
         let tokens = InMemoryTokenStore()
         let world = World()
-        let refreshes = Guarded(0)
+        let refreshes = Locked(0)
         func runner(_ world: World) -> OAuthDependentRunner<Int, String> {
             OAuthDependentRunner(
                 store: tokens,

@@ -31,7 +31,7 @@ struct LayerTests {
         let gate = Gate<Void>()
         let parent = DependentRunner<Int>(1)
         let child = DependentRunner<Int>(dependingOn: parent, observer: self.events) { _, _ in .updateFailed }
-        let updates = Guarded(0)
+        let updates = Locked(0)
         @Sendable func call() async throws -> Int {
             try await child.run {
                 .output($0)
@@ -57,7 +57,7 @@ struct LayerTests {
         let parent = DependentRunner<Int> { _ in .updatedDependency(1) }
         _ = try await parent.renew()
         let child = DependentRunner<Int>(dependingOn: parent) { _, _ in .updateFailed }
-        let updates = Guarded(0)
+        let updates = Locked(0)
         for expected in [1, 1, 2] {
             if expected == 2 { parent.set(2) }
             let value = try await child.run {
@@ -77,8 +77,8 @@ struct LayerTests {
     @Test(arguments: Fault.allCases)
     func `C03 B07 of three layers the top is asked for nothing but a refusal`(fault: Fault) async throws {
         let clock = VirtualClock()
-        let made = Guarded<[String]>([])
-        let isFaulty = Guarded(false)
+        let made = Locked<[String]>([])
+        let isFaulty = Locked(false)
         var policy = RunnerPolicy.onePerCall
         policy.updateTimeout = .seconds(5)
         let top = DependentRunner<Int> { _ in

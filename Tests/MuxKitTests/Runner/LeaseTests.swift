@@ -22,7 +22,7 @@ struct LeaseTests {
 
     @Test func `L05 the lease in a file is a lease`() async throws {
         let clock = VirtualClock()
-        let scratches = Guarded<[Scratch]>([])
+        let scratches = Locked<[Scratch]>([])
         try await MuxLeaseConformance.run(
             advancing: { clock.advance(by: $0) },
             of: {
@@ -35,7 +35,7 @@ struct LeaseTests {
 
     @Test func `L05 a lease that is kept on a server is a lease`() async throws {
         let clock = VirtualClock()
-        let servers = Guarded<[LoopbackLeaseServer]>([])
+        let servers = Locked<[LoopbackLeaseServer]>([])
         try await MuxLeaseConformance.run(
             advancing: { clock.advance(by: $0) },
             of: {
@@ -93,7 +93,7 @@ struct LeaseTests {
     @Test func `L02 a clock that was set back keeps nobody waiting for longer than the lease`() async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
-        let shift = Guarded(TimeInterval(0))
+        let shift = Locked(TimeInterval(0))
         let lease = FileLease(
             named: "lease",
             directory: scratch.folder,
@@ -253,7 +253,7 @@ struct LeaseTests {
             time: TimeSource(clock)
         )
         let term = try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(60))
-        let runs = Guarded(0)
+        let runs = Locked(0)
         try await holder.runIfFree { runs.withLock { $0 += 1 } }
         #expect(runs.withLock { $0 } == 0)
         try await Self.lease(scratch, clock).giveBack(term)
@@ -265,8 +265,8 @@ struct LeaseTests {
     /// A lease that somebody else has until its time is up, and that tells nothing, or too much, of its end.
     private struct SilentLease: MuxLease {
         let clock: VirtualClock
-        let takes = Guarded(0)
-        let waits = Guarded(0)
+        let takes = Locked(0)
+        let waits = Locked(0)
         let fails: Bool
 
         func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {

@@ -140,10 +140,10 @@ struct OAuthSignOutTests {
     @Test func `D07 a sign-out while the store is being read starts no sign-in`() async throws {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()
-        let oauth = OAuthWorld(tokens: tokens, spawn: Spawn(executor: executor))
+        let oauth = OAuthWorld(tokens: tokens, spawn: TaskLauncher(executor: executor))
         let runner = oauth.runner()
         let gate = Gate<Void>()
-        let loads = Guarded(0)
+        let loads = Locked(0)
         tokens.beforeLoad.withLock {
             $0 = { if loads.next() == 1 { try? await gate.pass(ignoringCancellation: true) } }
         }
@@ -161,7 +161,7 @@ struct OAuthSignOutTests {
     /// Holds up the second update, which is the sign-in, until a sign-out is told to the first who hears of it.
     private struct Interposed: MuxObserver {
         let executor: OrderedExecutor
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let hasBegun = Tally()
         let isOver = DispatchSemaphore(value: 0)
 
@@ -179,10 +179,10 @@ struct OAuthSignOutTests {
     @Test func `D07 a sign-in that has hardly begun is not made for a session that has ended`() async throws {
         let executor = OrderedExecutor()
         let observer = Interposed(executor: executor)
-        let world = World(spawn: Spawn(executor: executor), observer: observer)
+        let world = World(spawn: TaskLauncher(executor: executor), observer: observer)
         // The first to hear of the end.
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { "Alice" }
-        let signIns = Guarded(0)
+        let signIns = Locked(0)
         let runner = OAuthDependentRunner<String, String>(
             repository: world.repository,
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
@@ -253,7 +253,7 @@ struct OAuthSignOutTests {
 
     @Test func `D11 user B never sees anything of user A`() async throws {
         let oauth = OAuthWorld()
-        let user = Guarded("alice")
+        let user = Locked("alice")
         let runner = OAuthDependentRunner<String, String>(
             repository: oauth.world.repository,
             refreshAccess: { refresh in
@@ -306,8 +306,8 @@ struct OAuthSignOutTests {
         async throws
     {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
-        let user = Guarded("alice")
+        let world = World(spawn: TaskLauncher(executor: executor))
+        let user = Locked("alice")
         let account = Later<OAuthDependentRunner<String, String>>()
         // Made before the runner, as a global is whose closure is the first to use that of another file.
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) {
@@ -340,8 +340,8 @@ struct OAuthSignOutTests {
         async throws
     {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
-        let user = Guarded("alice")
+        let world = World(spawn: TaskLauncher(executor: executor))
+        let user = Locked("alice")
         let source = Later<Multiplexer<String>>()
         let greeting = Multiplexer<String>(cacheKey: "Greeting", repository: world.repository) {
             "Hello \(try await source().request())"
@@ -365,7 +365,7 @@ struct OAuthSignOutTests {
 
     @Test func `D05 a fetch that waits for a token is called off before it hears of the sign-out`() async throws {
         let executor = OrderedExecutor()
-        let world = World(spawn: Spawn(executor: executor))
+        let world = World(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Void>()
         let bystander = Bystander(leaves: { executor.settle() })
         world.repository.attach(bystander)
@@ -377,7 +377,7 @@ struct OAuthSignOutTests {
                 return OAuthSignIn(refresh: "alice", access: "alice")
             }
         )
-        let goesOn = Guarded<Bool?>(nil)
+        let goesOn = Locked<Bool?>(nil)
         let name = Multiplexer<String>(cacheKey: "Name", repository: world.repository) { () async throws -> String in
             _ = try? await runner.run { access -> RunResult<String> in .output(access) }
             goesOn.withLock { $0 = !Task.isCancelled }
@@ -414,7 +414,7 @@ struct OAuthSignOutTests {
     @Test func `D11 a dependency makes token and resource fetches single-flight, and both are cached`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
-        let fetches = Guarded(0)
+        let fetches = Locked(0)
         let places = MultiplexerMap<Int, String>(
             cacheKey: "Places",
             dependency: runner,

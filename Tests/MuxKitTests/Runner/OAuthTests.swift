@@ -196,7 +196,7 @@ struct OAuthTests {
     }
 
     @Test func `C03 a sign-in that is refused does not stick`() async throws {
-        let attempts = Guarded(0)
+        let attempts = Locked(0)
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
@@ -242,7 +242,7 @@ struct OAuthTests {
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
-        let stored = Guarded<[String]>([])
+        let stored = Locked<[String]>([])
 
         _ = try await runner.run { access in
             // Whatever the task sees, a process that died here would find it in the store.

@@ -8,17 +8,17 @@ struct OAuthWorld: Sendable {
     let server: FakeOAuthServer
     let tokens: any TokenStore
     /// The number of sign-ins and refreshes that the app has begun.
-    let signIns = Guarded(0)
-    let refreshes = Guarded(0)
+    let signIns = Locked(0)
+    let refreshes = Locked(0)
     /// Run before the reply to a refresh reaches the app.
-    let beforeRefreshReply = Guarded<@Sendable () async throws -> Void>({})
-    let beforeSignInReply = Guarded<@Sendable () async throws -> Void>({})
+    let beforeRefreshReply = Locked<@Sendable () async throws -> Void>({})
+    let beforeSignInReply = Locked<@Sendable () async throws -> Void>({})
 
     init(
         _ options: FakeOAuthOptions = .init(),
         tokens: any TokenStore = UnreliableTokenStore(),
         store: any MuxStore = MemoryStore(),
-        spawn: Spawn = Spawn(),
+        spawn: TaskLauncher = TaskLauncher(),
         clock: VirtualClock = VirtualClock()
     ) {
         let world = World(store: store, spawn: spawn, clock: clock)

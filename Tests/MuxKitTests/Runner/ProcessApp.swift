@@ -10,7 +10,7 @@ struct ProcessApp: Sendable {
     var beforeSend: @Sendable () async throws -> Void = {}
     var afterReply: @Sendable () async throws -> Void = {}
     /// How often somebody was asked for a password.
-    let signIns = Guarded(0)
+    let signIns = Locked(0)
     let events = EventTally()
 
     init(_ path: String, port: Int) {

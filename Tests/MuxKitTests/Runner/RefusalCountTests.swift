@@ -5,7 +5,7 @@ import Testing
 /// What counts as too many updates: refusals one after the other, with no success in between.
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct RefusalCountTests {
-    private let updates = Guarded(0)
+    private let updates = Locked(0)
 
     private func runner(_ policy: RunnerPolicy, _ clock: VirtualClock = VirtualClock()) -> DependentRunner<Int> {
         DependentRunner<Int>(0, policy: policy, clock: clock) { _ in .updatedDependency(self.updates.next()) }
@@ -59,7 +59,7 @@ struct RefusalCountTests {
 
     @Test func `CO-20 a call whose value others accepted may ask again`() async throws {
         let runner = self.runner(.onePerCall)
-        let rounds = Guarded(0)
+        let rounds = Locked(0)
         let output = try await runner.run { value -> RunResult<Int> in
             if rounds.next() > 6 { return .output(value) }
             // Somebody else has a use for this one.

@@ -33,7 +33,7 @@ struct RefusedTokenTests {
 
     @Test func `D04 letting go of the runner cancels no refresh that may have rotated`() async throws {
         let executor = OrderedExecutor()
-        let oauth = OAuthWorld(spawn: Spawn(executor: executor))
+        let oauth = OAuthWorld(spawn: TaskLauncher(executor: executor))
         let gate = Gate<Void>()
         weak var weakly: OAuthDependentRunner<String, String>?
         do {

@@ -21,7 +21,7 @@ struct RotationCrashTests {
     private struct KillingStore: TokenStore {
         let base: ProtectedFileTokenStore
         let step: Step
-        let saves = Guarded(0)
+        let saves = Locked(0)
 
         var lease: (any MuxLease)? { self.base.lease }
 
@@ -46,7 +46,7 @@ struct RotationCrashTests {
         var policy = RunnerPolicy.onePerCall
         policy.leaseDuration = .milliseconds(100)
         let runner = app.runner(store: KillingStore(base: app.store, step: step), policy: policy)
-        let refused = Guarded(0)
+        let refused = Locked(0)
         _ = try await runner.run { access -> RunResult<Bool> in
             guard refused.next() > 1 else { return .badDependency }
             raise(SIGKILL)
@@ -112,10 +112,10 @@ struct RotationCrashTests {
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
         let gate = Gate<Void>()
-        let saves = Guarded(0)
+        let saves = Locked(0)
         // The first save says what is about to be sent, the second one holds the new pair.
         tokens.afterSave.withLock { $0 = { if saves.next() == 2 { try? await gate.pass() } } }
-        let seen = Guarded<[String]>([])
+        let seen = Locked<[String]>([])
         let call = Task {
             try await runner.run { access -> RunResult<String> in
                 seen.withLock { $0.append(access) }
@@ -154,7 +154,7 @@ struct RotationCrashTests {
 
     @Test func `B11 a server that has exchanged a token once may do so again`() async throws {
         let tokens = UnreliableTokenStore()
-        let sent = Guarded(0)
+        let sent = Locked(0)
         let runner = OAuthDependentRunner<Int, String>(
             store: tokens,
             repository: World().repository,

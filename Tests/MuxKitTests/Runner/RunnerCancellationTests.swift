@@ -9,7 +9,7 @@ struct RunnerCancellationTests {
     @Test func `D01 a caller that is cancelled before it asks runs nothing`() async throws {
         let update = ScriptedFetch<Int>(thereafter: .value(1))
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
-        let hasRun = Guarded(false)
+        let hasRun = Locked(false)
         for isPreset in [false, true] {
             if isPreset { runner.set(1) }
             let caller = Task {
@@ -66,7 +66,7 @@ struct RunnerCancellationTests {
     @Test func `D03 a leader with its own closure stays until the update has ended, then leaves`() async throws {
         let gate = Gate<Int>()
         let runner = DependentRunner<Int>(observer: events)
-        let wasCancelled = Guarded<Bool?>(nil)
+        let wasCancelled = Locked<Bool?>(nil)
         let first = Task {
             try await runner.run {
                 .output($0)
@@ -194,9 +194,9 @@ struct RunnerCancellationTests {
     @Test func `A12 an update whose turn comes after a reset is not made`() async throws {
         let executor = OrderedExecutor()
         let events = EventTally()
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let time = TimeSource(VirtualClock())
-        let spawn = Spawn(executor: executor)
+        let spawn = TaskLauncher(executor: executor)
         let core = RunnerCore<Int>(
             policy: .init(),
             observer: events,

@@ -10,7 +10,7 @@ struct RunnerFailureTests {
     @Test func `C01 a refused update fails a hundred callers after one attempt`() async throws {
         let gate = Gate<Void>()
         let update = ScriptedFetch<Void>(thereafter: .gated(gate))
-        let tasks = Guarded(0)
+        let tasks = Locked(0)
         let runner = DependentRunner<Int>(observer: events) { _ in
             try await update()
             return .updateFailed
@@ -139,7 +139,7 @@ struct RunnerFailureTests {
     @Test(arguments: [0, 1, 2, 7])
     func `C08 S6 a task that refuses everything ends after the allowed updates`(limit: Int) async throws {
         let clock = VirtualClock()
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: limit), clock: clock) { _ in
             clock.advance(by: .seconds(10))
             return .updatedDependency(
@@ -189,7 +189,7 @@ struct RunnerFailureTests {
 
     @Test func `C01 after a refusal calls fail at once, without their tasks`() async throws {
         let runner = DependentRunner<Int>(1) { _ in .updateFailed }
-        let runs = Guarded(0)
+        let runs = Locked(0)
         for _ in 0..<3 {
             await #expect(throws: RunnerError.self) {
                 try await runner.run { _ in

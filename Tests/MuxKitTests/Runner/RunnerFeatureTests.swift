@@ -10,7 +10,7 @@ struct RunnerFeatureTests {
 
     @Test func `A10 each call sees its own count of updates and its own time`() async throws {
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerWindow: nil), clock: self.clock)
-        let seen = Guarded<[String]>([])
+        let seen = Locked<[String]>([])
         let gate = Gate<Void>()
         let looping = Task {
             try await runner.run { value, context -> RunResult<Int> in
@@ -114,7 +114,7 @@ struct RunnerFeatureTests {
             #expect(failed?.number == 1)
             return .updatedDependency(Pass(number: 2, expiry: wall().addingTimeInterval(300)))
         }
-        let numbers = Guarded<[Int]>([])
+        let numbers = Locked<[Int]>([])
         for _ in 0..<3 {
             try await runner.run { pass in
                 numbers.withLock { $0.append(pass.number) }
@@ -126,7 +126,7 @@ struct RunnerFeatureTests {
 
     @Test func `A18 a dependency that lives long is used until the leeway begins`() async throws {
         let wall = self.wall
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
             .updatedDependency(Pass(number: updates.next(), expiry: wall().addingTimeInterval(300)))
         }
@@ -138,7 +138,7 @@ struct RunnerFeatureTests {
 
     @Test func `A18 one that lives shorter than the leeway is not renewed by every call`() async throws {
         let wall = self.wall
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Pass>(clock: self.clock, wallTime: wall) { _ in
             .updatedDependency(Pass(number: updates.next(), expiry: wall().addingTimeInterval(10)))
         }
@@ -159,8 +159,8 @@ struct RunnerFeatureTests {
 
     @Test func `A18 an access token whose life is known is renewed before it is refused`() async throws {
         let world = World()
-        let refreshes = Guarded<[Duration]>([])
-        let refusals = Guarded(0)
+        let refreshes = Locked<[Duration]>([])
+        let refusals = Locked(0)
         let runner = OAuthDependentRunner<Int, String>(
             repository: world.repository,
             refreshAccess: { _ in
@@ -267,7 +267,7 @@ struct RunnerFeatureTests {
         for _ in 0..<50 {
             let runner = DependentRunner<Int>()
             let events = runner.events
-            await OffPool.run {
+            await BlockingWork.run {
                 DispatchQueue.concurrentPerform(iterations: 2) { _ in
                     for value in 0..<100 { runner.set(value) }
                 }
@@ -286,8 +286,8 @@ struct RunnerFeatureTests {
     // MARK: - Layers
 
     private final class Layers: Sendable {
-        let counts = Guarded<[String: Int]>([:])
-        let order = Guarded<[String]>([])
+        let counts = Locked<[String: Int]>([:])
+        let order = Locked<[String]>([])
 
         func made(_ layer: String) -> Int {
             self.order.withLock { $0.append(layer) }
@@ -298,7 +298,7 @@ struct RunnerFeatureTests {
         }
     }
 
-    private func layers(_ layers: Layers, _ good: Guarded<Int>)
+    private func layers(_ layers: Layers, _ good: Locked<Int>)
         -> (DependentRunner<Int>, DependentRunner<Int>, DependentRunner<Int>)
     {
         let top = DependentRunner<Int>(policy: .onePerCall) { _ in .updatedDependency(layers.made("top")) }
@@ -315,7 +315,7 @@ struct RunnerFeatureTests {
 
     @Test func `B07 of three layers that all expired each is renewed once, from the bottom up`() async throws {
         let layers = Layers()
-        let good = Guarded(1)
+        let good = Locked(1)
         let (_, _, leaf) = self.layers(layers, good)
         let call: @Sendable () async throws -> Int = {
             try await leaf.run { value in value >= good.withLock { $0 } ? .output(value) : .badDependency }
@@ -336,7 +336,7 @@ struct RunnerFeatureTests {
 
     @Test func `B07 B03 what hangs on a replaced value at the top is made again at the bottom`() async throws {
         let layers = Layers()
-        let (top, middle, leaf) = self.layers(layers, Guarded(0))
+        let (top, middle, leaf) = self.layers(layers, Locked(0))
         _ = try await leaf.run { .output($0) }
         top.set(9)
         #expect(leaf.value == nil && middle.value == nil)
@@ -346,7 +346,7 @@ struct RunnerFeatureTests {
 
     @Test func `B07 B06 a preset at the bottom leaves the layers above alone`() async throws {
         let layers = Layers()
-        let (top, middle, _) = self.layers(layers, Guarded(0))
+        let (top, middle, _) = self.layers(layers, Locked(0))
         let leaf = DependentRunner<Int>(dependingOn: middle, 5) { _, _ in .updatedDependency(6) }
         #expect(try await leaf.run { .output($0) } == 5)
         #expect(layers.order.withLock { $0 } == [])
@@ -357,7 +357,7 @@ struct RunnerFeatureTests {
     }
 
     @Test func `B09 an error of the child passes through and the parent is left alone`() async throws {
-        let signIns = Guarded(0)
+        let signIns = Locked(0)
         let top = DependentRunner<Int> { _ in .updatedDependency(signIns.next()) }
         let leaf = DependentRunner<Int>(dependingOn: top) { _, _ in throw offline }
         for _ in 0..<3 {
@@ -396,7 +396,7 @@ struct RunnerFeatureTests {
     // MARK: - One interface
 
     private struct Service: OAuthService {
-        let calls = Guarded<[String]>([])
+        let calls = Locked<[String]>([])
         let server: FakeOAuthServer
 
         private func noted(_ call: String) { self.calls.withLock { $0.append(call) } }

@@ -129,7 +129,7 @@ struct RunnerLimitTests {
 
     @Test func `C09 a task is not run again when the time is up`() async throws {
         let runner = DependentRunner<Int>(1, clock: self.clock) { _ in .updatedDependency(2) }
-        let runs = Guarded(0)
+        let runs = Locked(0)
         let error = await #expect(throws: RunnerError.self) {
             try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in
                 runs.withLock { $0 += 1 }
@@ -240,7 +240,7 @@ struct RunnerLimitTests {
     }
 
     @Test func `C11 a thousand callers who refuse everything make as many updates as the window allows`() async throws {
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: 50), clock: self.clock) { _ in
             .updatedDependency(updates.next())
         }
@@ -268,7 +268,7 @@ struct RunnerLimitTests {
     }
 
     @Test func `C12 an update that brings what was refused fails after one try`() async throws {
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Int>(7, policy: self.policy { $0.refusesSameDependency = true }) { _ in
             updates.withLock { $0 += 1 }
             return .updatedDependency(7)

@@ -9,9 +9,9 @@ import Testing
 struct ScenarioTests {
     /// A server that accepts the newest token only.
     final class Server: Sendable {
-        private let newest: Guarded<Int>
+        private let newest: Locked<Int>
 
-        init(_ token: Int) { self.newest = Guarded(token) }
+        init(_ token: Int) { self.newest = Locked(token) }
 
         var updates: Int { self.newest.withLock { $0 } - 1 }
 
@@ -100,7 +100,7 @@ struct ScenarioTests {
 
     @Test func `S4 A06 a late refusal names its epoch and is handed the new token at once`() async throws {
         let server = Server(2)
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let runner = DependentRunner<Int>(1) { _ in
             updates.withLock { $0 += 1 }
             return .updatedDependency(server.newToken())
@@ -124,7 +124,7 @@ struct ScenarioTests {
     }
 
     @Test func `S5 without bounds a server that refuses every token is asked for ever`() async throws {
-        let updates = Guarded(0)
+        let updates = Locked(0)
         let stop = Gate<Void>()
         let runner = DependentRunner<Int>(0, policy: .init(maximumUpdatesPerCall: .max, maximumUpdatesPerWindow: nil)) {
             failed in

@@ -16,7 +16,7 @@ struct ShortLivedTokenTests {
             var reuses = 0
         }
 
-        let state = Guarded(State())
+        let state = Locked(State())
         let uses: Int
 
         init(uses: Int) { self.uses = uses }
@@ -196,7 +196,7 @@ struct ShortLivedTokenTests {
     }
 
     @Test func `CO-19 a preset value that looks over is used if it cannot be renewed`() async throws {
-        let fails = Guarded(true)
+        let fails = Locked(true)
         let pass = Pass(number: 1, expiry: World.start.addingTimeInterval(-60))
         let wall: @Sendable () -> Date = { World.start }
         let runner = DependentRunner(pass, clock: VirtualClock(), wallTime: wall) { _ in

@@ -16,10 +16,10 @@ struct SiblingTests {
     private struct Sibling: Sendable {
         let runner: OAuthDependentRunner<String, String>
         let repository: MuxRepository
-        let refreshes = Guarded(0)
-        let signIns = Guarded(0)
-        let gate = Guarded<Gate<Void>?>(nil)
-        let signInGate = Guarded<Gate<Void>?>(nil)
+        let refreshes = Locked(0)
+        let signIns = Locked(0)
+        let gate = Locked<Gate<Void>?>(nil)
+        let signInGate = Locked<Gate<Void>?>(nil)
         let events = EventTally()
 
         init(
@@ -242,7 +242,7 @@ struct SiblingTests {
         let app = Sibling(self, caches: MemoryStore(), tokens: tokens)
         _ = try await app.call(self.server)
         self.server.expireAllAccessTokens()
-        let loads = Guarded(0)
+        let loads = Locked(0)
         tokens.beforeLoad.withLock { [memory = self.tokens] in
             // After the look at what others have left, and before the note that the token is about to be sent.
             $0 = { if loads.next() == 2 { await memory.save(Data(#"{"session":9}"#.utf8)) } }
@@ -272,7 +272,7 @@ struct SiblingTests {
     /// The lease of a process that takes it once, and then is held up until it is thawed.
     private struct FrozenLease: MuxLease {
         let base: any MuxLease
-        let takes: Guarded<Int>
+        let takes: Locked<Int>
         let thawed: Gate<Void>
 
         func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
@@ -288,8 +288,8 @@ struct SiblingTests {
     private func frozen(
         _ caches: any MuxStore,
         _ tokens: (any TokenStore)? = nil
-    ) -> (Sibling, thawed: Gate<Void>, takes: Guarded<Int>) {
-        let (thawed, takes) = (Gate<Void>(), Guarded(10))
+    ) -> (Sibling, thawed: Gate<Void>, takes: Locked<Int>) {
+        let (thawed, takes) = (Gate<Void>(), Locked(10))
         let sibling = Sibling(self, caches: caches, tokens: tokens) {
             FrozenLease(base: $0, takes: takes, thawed: thawed)
         }
@@ -305,7 +305,7 @@ struct SiblingTests {
         _ = try await widget.call(self.server)
         self.server.expireAllAccessTokens()
         takes.withLock { $0 = 0 }
-        let saves = Guarded(0)
+        let saves = Locked(0)
         tokens.afterSave.withLock { [clock, server] in
             $0 = {
                 // It has just noted what it is about to send.
@@ -387,7 +387,7 @@ struct SiblingTests {
     }
 
     @Test func `L01 eight processes with fifty requests each on one expired token make one refresh`() async throws {
-        let refused = Guarded<LoopbackServer?>(nil)
+        let refused = Locked<LoopbackServer?>(nil)
         let server = try ProcessServer(beforeToken: {
             // Not before every request of every process was refused.
             await refused.withLock { $0 }?.waitForRequest("GET /me", count: 1 + Self.children * Self.requests)

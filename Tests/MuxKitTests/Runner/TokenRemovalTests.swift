@@ -74,7 +74,7 @@ struct TokenRemovalTests {
         let tokens = UnreliableTokenStore()
         tokens.failsDeletes.withLock { $0 = true }
         let store = UnreliableStore()
-        let world = World(store: store, spawn: Spawn(executor: executor))
+        let world = World(store: store, spawn: TaskLauncher(executor: executor))
         let scratch = Scratch()
         let gate = Gate<Void>()
         let oauth = OAuthDependentRunner<String, String>(
@@ -114,8 +114,8 @@ struct TokenRemovalTests {
         of oauth: OAuthDependentRunner<String, String>,
         during store: UnreliableStore,
         on executor: OrderedExecutor
-    ) -> Guarded<Task<Void, any Error>?> {
-        let setting = Guarded<Task<Void, any Error>?>(nil)
+    ) -> Locked<Task<Void, any Error>?> {
+        let setting = Locked<Task<Void, any Error>?>(nil)
         store.afterRaise.withLock { action in
             action = {
                 let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }

@@ -12,7 +12,7 @@ struct TokenReplacementTests {
     private let gate = Gate<Void>()
 
     init() {
-        self.oauth = OAuthWorld(tokens: self.tokens, spawn: Spawn(executor: self.executor))
+        self.oauth = OAuthWorld(tokens: self.tokens, spawn: TaskLauncher(executor: self.executor))
     }
 
     private func holdRefreshes() {
@@ -123,7 +123,7 @@ struct TokenReplacementTests {
         let runner = try await self.expiredRunner()
         let alice = try await self.oauth.server.signIn(user: "alice", password: "a")
         let bob = try await self.oauth.server.signIn(user: "bob", password: "b")
-        let saves = Guarded(0)
+        let saves = Locked(0)
         self.tokens.afterSave.withLock { [gate] in $0 = { if saves.next() == 1 { try? await gate.pass() } } }
         let setting = Task { try await runner.set(refresh: alice.refresh) }
         await self.gate.waitForCall(1)

@@ -59,7 +59,7 @@ struct TokenSafetyTests {
 
     @Test func `D09 a file that cannot be read now is an error of its own and nobody signs in`() async throws {
         defer { self.folder.remove() }
-        let signIns = Guarded(0)
+        let signIns = Locked(0)
         let refused = RecordingFileSystem { _, call in
             call.operation == .open && !call.name.hasSuffix(".lock") ? .refuse(EACCES) : nil
         }
@@ -113,7 +113,7 @@ struct TokenSafetyTests {
         #expect(tokens.memory.peek != nil)
 
         // Another process, whose caches folder the system has emptied.
-        let signIns = Guarded(0)
+        let signIns = Locked(0)
         let next = OAuthDependentRunner<String, String>(
             store: tokens,
             repository: MuxRepository(store: MemoryStore()),
@@ -141,7 +141,7 @@ struct TokenSafetyTests {
     /// A store that signs out because a save tells it to.
     private struct CallingStore: TokenStore {
         let memory = InMemoryTokenStore()
-        let duringSave = Guarded<@Sendable () async -> Void>({})
+        let duringSave = Locked<@Sendable () async -> Void>({})
         let deletions = Tally()
 
         func load() async throws -> Data? { await self.memory.load() }
@@ -161,7 +161,7 @@ struct TokenSafetyTests {
         let runner = oauth.runner()
         _ = try await oauth.call(runner)
         oauth.server.expireAllAccessTokens()
-        let done = Guarded(0)
+        let done = Locked(0)
         tokens.duringSave.withLock { action in
             action = {
                 guard done.next() == 1 else { return }
@@ -179,7 +179,7 @@ struct TokenSafetyTests {
     // MARK: - Who sees tokens
 
     private struct Log: MuxObserver {
-        let text = Guarded("")
+        let text = Locked("")
 
         func observe(_ event: MuxEvent) {
             self.text.withLock { text in
@@ -198,7 +198,7 @@ struct TokenSafetyTests {
     @Test func `D09 no token is in any description, dump, error, event or report`() async throws {
         defer { self.folder.remove() }
         let log = Log()
-        let text = Guarded("")
+        let text = Locked("")
         func note(_ value: Any) {
             text.withLock { text in
                 text += "\(value)" + String(reflecting: value)
@@ -208,7 +208,7 @@ struct TokenSafetyTests {
         let world = World()
         let repository = MuxRepository(store: world.store, observer: log)
         let store = ProtectedFileTokenStore(named: "session", directory: self.folder.url)
-        let fails = Guarded(false)
+        let fails = Locked(false)
         let runner = OAuthDependentRunner<String, String>(
             store: store,
             repository: repository,

@@ -121,7 +121,7 @@ struct UpdateTimeoutTests {
     }
 
     @Test func `CO-23 a refresh that asks its own runner for a token is told so at once`() async throws {
-        let holder = Guarded<OAuthDependentRunner<String, String>?>(nil)
+        let holder = Locked<OAuthDependentRunner<String, String>?>(nil)
         let runner = OAuthDependentRunner<String, String>(
             repository: World().repository,
             refreshAccess: { _ in

@@ -4,7 +4,7 @@ import MuxKit
 final class CancellingClock: Clock, Sendable {
     typealias Instant = ContinuousClock.Instant
 
-    private let looksLeft = Guarded(0)
+    private let looksLeft = Locked(0)
 
     /// Has the task cancelled that is the `looks`-th to ask for the time.
     func arm(atLook looks: Int = 1) { self.looksLeft.withLock { $0 = looks } }

@@ -18,7 +18,7 @@ actor CountedActor {
 /// A serial executor that counts.
 private final class CountingExecutor: SerialExecutor {
     private let queue = DispatchQueue(label: "CountingExecutor")
-    private let jobs = Guarded(0)
+    private let jobs = Locked(0)
 
     var count: Int { self.jobs.withLock { $0 } }
 

@@ -22,7 +22,7 @@ struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
             var faults: [String] = []
         }
 
-        private let state = Guarded(State())
+        private let state = Locked(State())
 
         func note(_ object: any Inspectable) {
             self.state.withLock { state in

@@ -7,7 +7,7 @@ struct Later<Object: AnyObject & Sendable>: Sendable {
         weak let object: Object?
     }
 
-    private let reference = Guarded(Reference(object: nil))
+    private let reference = Locked(Reference(object: nil))
 
     /// Has it refer to `object` from now on.
     func set(_ object: Object) { self.reference.withLock { $0 = Reference(object: object) } }

@@ -14,7 +14,7 @@ final class OrderedExecutor: TaskExecutor {
     }
 
     private let queue = DispatchQueue(label: "OrderedExecutor")
-    private let state = Guarded(State())
+    private let state = Locked(State())
     private let held = Tally()
     private let released = DispatchSemaphore(value: 0)
 

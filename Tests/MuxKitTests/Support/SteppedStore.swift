@@ -3,8 +3,8 @@ import MuxKit
 
 /// Calls a test back before and after each call of the stores of a repository, so that something can happen at every await.
 final class StepHook: Sendable {
-    private let action = Guarded<@Sendable (Int) async -> Void>({ _ in })
-    private let steps = Guarded(0)
+    private let action = Locked<@Sendable (Int) async -> Void>({ _ in })
+    private let steps = Locked(0)
 
     /// How many steps there were since ``arm(_:)``.
     var count: Int { self.steps.withLock { $0 } }

@@ -4,20 +4,20 @@ import MuxKit
 struct UnreliableStore: MuxStore {
     struct Failure: Error {}
 
-    let failsRemovals = Guarded(false)
-    let failsSaves = Guarded(false)
-    let failsLoads = Guarded(false)
-    let failsEpochs = Guarded(false)
+    let failsRemovals = Locked(false)
+    let failsSaves = Locked(false)
+    let failsLoads = Locked(false)
+    let failsEpochs = Locked(false)
     /// Whether it stops, as most asynchronous code does, when its task is cancelled.
-    let heedsCancellation = Guarded(false)
-    let beforeSave = Guarded<@Sendable () async -> Void>({})
-    let beforeRemoval = Guarded<@Sendable () async -> Void>({})
-    let beforeLoad = Guarded<@Sendable () -> Void>({})
-    let afterLoad = Guarded<@Sendable () async -> Void>({})
-    let afterRaise = Guarded<@Sendable () -> Void>({})
+    let heedsCancellation = Locked(false)
+    let beforeSave = Locked<@Sendable () async -> Void>({})
+    let beforeRemoval = Locked<@Sendable () async -> Void>({})
+    let beforeLoad = Locked<@Sendable () -> Void>({})
+    let afterLoad = Locked<@Sendable () async -> Void>({})
+    let afterRaise = Locked<@Sendable () -> Void>({})
     private let memory: any MuxStore = MemoryStore()
 
-    private func pass(_ fails: Guarded<Bool>) throws {
+    private func pass(_ fails: Locked<Bool>) throws {
         if self.heedsCancellation.withLock({ $0 }) { try Task.checkCancellation() }
         if fails.withLock({ $0 }) { throw Failure() }
     }

@@ -5,11 +5,11 @@ import MuxKit
 struct UnreliableTokenStore: TokenStore {
     struct Failure: Error {}
 
-    let failsLoads = Guarded(false)
-    let failsSaves = Guarded(false)
-    let failsDeletes = Guarded(false)
-    let beforeLoad = Guarded<@Sendable () async -> Void>({})
-    let afterSave = Guarded<@Sendable () async -> Void>({})
+    let failsLoads = Locked(false)
+    let failsSaves = Locked(false)
+    let failsDeletes = Locked(false)
+    let beforeLoad = Locked<@Sendable () async -> Void>({})
+    let afterSave = Locked<@Sendable () async -> Void>({})
     var memory = InMemoryTokenStore()
 
     func load() async throws -> Data? {

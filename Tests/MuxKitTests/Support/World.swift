@@ -10,19 +10,19 @@ struct World: Sendable {
     let store: any MuxStore
     let repository: MuxRepository
     /// By how much the wall clock is ahead of the virtual clock.
-    let wallShift: Guarded<Duration>
+    let wallShift: Locked<Duration>
 
     static let start = Date(timeIntervalSinceReferenceDate: 800_000_000)
 
     init(
         store: any MuxStore = MemoryStore(),
         random: @escaping @Sendable () -> Double = { 0.5 },
-        spawn: Spawn = Spawn(),
+        spawn: TaskLauncher = TaskLauncher(),
         clock: VirtualClock = VirtualClock(),
         observer: (any MuxObserver)? = nil
     ) {
         self.clock = clock
-        let shift = Guarded(Duration.zero)
+        let shift = Locked(Duration.zero)
         self.store = store
         self.wallShift = shift
         self.repository = MuxRepository(
@@ -40,7 +40,7 @@ struct World: Sendable {
     }
 
     /// The same store, met by a process that starts after `downtime`.
-    func relaunched(after downtime: Duration = .zero, spawn: Spawn = Spawn()) -> World {
+    func relaunched(after downtime: Duration = .zero, spawn: TaskLauncher = TaskLauncher()) -> World {
         let next = World(store: self.store, spawn: spawn)
         next.wallShift.withLock { $0 = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime }
         return next
@@ -62,7 +62,7 @@ extension Multiplexer {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
+        #expect(self.waiterOptionsCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 
@@ -73,11 +73,11 @@ extension MultiplexerMap {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-        #expect(self.wishCount == 0, "wishes are left behind", sourceLocation: location)
+        #expect(self.waiterOptionsCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 
-extension Guarded<Int> {
+extension Locked<Int> {
     /// Counts one more; returns the new count.
     func next() -> Int {
         self.withLock { count in

@@ -35,7 +35,7 @@ struct ZipTests {
     }
 
     @Test func `MX-29 an array of work runs no more than so many at once, in order`() async throws {
-        let running = Guarded((now: 0, most: 0))
+        let running = Locked((now: 0, most: 0))
         let work: [@Sendable () async throws -> Int] = (0..<50).map { index in
             {
                 running.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
@@ -52,7 +52,7 @@ struct ZipTests {
     }
 
     @Test func `MX-29 after an error no more of an array begins`() async throws {
-        let begun = Guarded(0)
+        let begun = Locked(0)
         let work: [@Sendable () async throws -> Int] = (0..<10).map { index in
             {
                 begun.withLock { $0 += 1 }
@@ -65,7 +65,7 @@ struct ZipTests {
     }
 
     @Test func `CO-36 the same work runs for each of several items, no more than so many at once`() async throws {
-        let running = Guarded((now: 0, most: 0))
+        let running = Locked((now: 0, most: 0))
         let doubled = try await Zip(0..<50, atOnce: 4) { item in
             running.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
             await Task.yield()

@@ -95,7 +95,7 @@ struct CachedRequestTests {
     // MARK: - N02
 
     @Test func `N02 a 304 renews without decoding and keeps the value`() async throws {
-        let decoded = Guarded(0)
+        let decoded = Locked(0)
         let request = GetNumber { decoded.withLock { $0 += 1 } }
         let number = self.world.client(self.server.transport)
             .multiplexer(cacheKey: "Number", repository: self.world.repository, request)
@@ -173,8 +173,8 @@ struct CachedRequestTests {
     }
 
     @Test func `N02 a 304 for another change is not believed`() async throws {
-        let changes = Guarded(["Sun, 06 Nov 1994 08:00:00 GMT", "Sun, 06 Nov 1994 07:00:00 GMT"])
-        let conditions = Guarded<[String?]>([])
+        let changes = Locked(["Sun, 06 Nov 1994 08:00:00 GMT", "Sun, 06 Nov 1994 07:00:00 GMT"])
+        let conditions = Locked<[String?]>([])
         let transport = ClosureTransport { call in
             let condition = call.headers["If-Modified-Since"]
             conditions.withLock { $0.append(condition) }
@@ -206,7 +206,7 @@ struct CachedRequestTests {
     }
 
     @Test func `N02 the last change is asked about where there is no tag`() async throws {
-        let asked = Guarded<[String?]>([])
+        let asked = Locked<[String?]>([])
         let transport = ClosureTransport { call in
             asked.withLock { $0.append(call.headers["If-Modified-Since"]) }
             let headers = ["Last-Modified": "Sun, 06 Nov 1994 08:00:00 GMT", "Cache-Control": "no-cache"]
@@ -261,7 +261,7 @@ struct CachedRequestTests {
     }
 
     @Test func `N02 over a real socket a 304 has no body and renews`() async throws {
-        let conditions = Guarded<[String?]>([])
+        let conditions = Locked<[String?]>([])
         let server = LoopbackServer { request in
             conditions.withLock { $0.append(request.header("If-None-Match")) }
             let headers: KeyValuePairs = ["ETag": "W/\"é\"", "Cache-Control": "no-cache"]

@@ -22,7 +22,7 @@ struct CachingWorld: Sendable {
             time: TimeSource(clock),
             wallTime: { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) },
             random: { 0.5 },
-            spawn: Spawn()
+            spawn: TaskLauncher()
         )
     }
 
@@ -55,8 +55,8 @@ final class NumberServer: Sendable {
         var answersConditions = true
     }
 
-    let state = Guarded(State())
-    private let sent = Guarded<[HTTPCall]>([])
+    let state = Locked(State())
+    private let sent = Locked<[HTTPCall]>([])
 
     var calls: [HTTPCall] { self.sent.withLock { $0 } }
     /// The conditions of the requests so far.
@@ -86,7 +86,7 @@ final class NumberServer: Sendable {
 
 /// The output of the requests here; counts how often one is decoded.
 struct Number: Codable, Sendable, Equatable {
-    static let decoded = Guarded(0)
+    static let decoded = Locked(0)
     var version: Int
 }
 

@@ -56,7 +56,7 @@ struct ChangedResourceTests {
     }
 
     @Test func `N03 what broke off may have changed something`() async throws {
-        let breaks = Guarded(false)
+        let breaks = Locked(false)
         let inner = self.server.transport
         let client = self.world.client(
             ClosureTransport { call in
@@ -205,7 +205,7 @@ struct ChangedResourceTests {
     @Test func `N03 the index forgets keys that memory has forgotten`() throws {
         let traffic = HTTPTraffic(self.server.transport, time: TimeSource(self.world.clock), wallTime: { Date() })
         let index = HTTPResourceIndex<Int>(traffic, time: TimeSource(self.world.clock))
-        let refreshed = Guarded<[Int]>([])
+        let refreshed = Locked<[Int]>([])
         index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isKnown: { $0 >= 9_000 })
         let names = (0..<10_000).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }
 

@@ -53,7 +53,7 @@ struct RetryAfterTests {
 
     @Test func `N04 the server that answered is left alone and not the one that sent there`() async throws {
         let busy = try #require(URL(string: "https://busy.example.com/numbers/a"))
-        let (server, sent) = (self.server, Guarded(0))
+        let (server, sent) = (self.server, Locked(0))
         let transport = ClosureTransport { call in
             let isFirst = sent.withLock { sent in
                 sent += 1

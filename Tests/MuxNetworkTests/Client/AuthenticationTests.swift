@@ -8,11 +8,11 @@ import Testing
 struct AuthenticationTests {
     /// A server that lets in whoever has the present token.
     private final class Door: Sendable {
-        let good: Guarded<String>
+        let good: Locked<String>
         let transport: ScriptedTransport
 
         init(_ token: String, hold: Gate<Void>? = nil) {
-            let good = Guarded(token)
+            let good = Locked(token)
             self.good = good
             self.transport = ScriptedTransport { call, _ in
                 let isGood = call.headers["Authorization"] == "Bearer \(good.withLock { $0 })"

@@ -146,7 +146,7 @@ struct HTTPClientTests {
 
     @Test func `K15 no more than ten exchanges with a host run at the same time`() async throws {
         let gate = Gate<Void>()
-        let counts = Guarded((running: 0, maximum: 0))
+        let counts = Locked((running: 0, maximum: 0))
         let server = LoopbackServer { _ in
             counts.withLock { counts in
                 counts.running += 1

@@ -11,11 +11,11 @@ struct TokenRenewalTests {
     private final class Servers: Sendable {
         let clock = VirtualClock()
         let oauth: FakeOAuthServer
-        let signIns = Guarded(0)
+        let signIns = Locked(0)
         /// What the token server answers instead.
-        let trouble = Guarded<[HTTPReply]>([])
+        let trouble = Locked<[HTTPReply]>([])
         /// By how much the device's time of day is wrong.
-        let wallShift = Guarded(TimeInterval.zero)
+        let wallShift = Locked(TimeInterval.zero)
 
         init(_ life: Duration) {
             var options = FakeOAuthOptions()

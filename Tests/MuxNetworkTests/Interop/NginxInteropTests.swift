@@ -16,7 +16,7 @@ struct NginxInteropTests {
     /// Remembers the statuses that come in.
     private final class Watching: HTTPTransport {
         let base = URLSessionTransport()
-        let statuses = Guarded<[Int]>([])
+        let statuses = Locked<[Int]>([])
 
         func send(_ call: HTTPCall) async throws -> HTTPReply {
             let reply = try await self.base.send(call)

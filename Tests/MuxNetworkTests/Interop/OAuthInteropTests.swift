@@ -58,7 +58,7 @@ struct OAuthInteropTests {
     func `O04 two hundred requests at a time over five expiries with one sign-in and no reuse`(
         ending: Ending
     ) async throws {
-        let (base, signIns, clock) = (self.base, Guarded(0), VirtualClock())
+        let (base, signIns, clock) = (self.base, Locked(0), VirtualClock())
         let wallTime: @Sendable () -> Date = { Date().addingTimeInterval(clock.now.offset.secondsValue) }
         let endpoint = OAuthTokenEndpoint(
             url: base.appending(path: "o/token/"),
@@ -108,7 +108,7 @@ struct OAuthInteropTests {
             )
         }
         try await life(seconds)
-        let (base, endpoint, signIns) = (self.base, self.endpoint(), Guarded(0))
+        let (base, endpoint, signIns) = (self.base, self.endpoint(), Locked(0))
         let before = try await self.counts()
         let runner = OAuthDependentRunner(endpoint: endpoint, repository: MuxRepository(store: MemoryStore())) {
             signIns.withLock { $0 += 1 }

@@ -5,9 +5,9 @@ import MuxTesting
 /// The real file system on a disk that is as full as the test says; removed files give back what they had.
 final class CrampedFileSystem: FileSystem {
     private let base = POSIXFileSystem()
-    private let free: Guarded<Int64>
+    private let free: Locked<Int64>
 
-    init(_ free: Guarded<Int64>) { self.free = free }
+    init(_ free: Locked<Int64>) { self.free = free }
 
     func freeSpace(at path: String) -> Int64 { self.free.withLock { $0 } }
 

@@ -9,7 +9,7 @@ struct DecodedMediaTests {
     private struct Damaged: Error {}
 
     /// Decodes what begins with a letter, and counts how often it is asked to.
-    private func decoded(_ world: MediaWorld, _ count: Guarded<Int>, maximumCost: Int? = nil) -> DecodedMedia<String> {
+    private func decoded(_ world: MediaWorld, _ count: Locked<Int>, maximumCost: Int? = nil) -> DecodedMedia<String> {
         DecodedMedia(media: world.media(), maximumCost: maximumCost) { file in
             count.withLock { $0 += 1 }
             let data = try Data(contentsOf: file)
@@ -21,7 +21,7 @@ struct DecodedMediaTests {
     @Test func `AM-14 many callers decode once and later ones find it in memory`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
-            let count = Guarded(0)
+            let count = Locked(0)
             let images = self.decoded(world, count)
             #expect(images.cachedValue(url: world.url) == nil)
             let values = try await withThrowingTaskGroup { group in
@@ -41,12 +41,12 @@ struct DecodedMediaTests {
     }
 
     @Test func `AM-14 a damaged file is dropped and fetched once more`() async throws {
-        let answers = Guarded(["0 damaged", "whole"])
+        let answers = Locked(["0 damaged", "whole"])
         let world = try MediaWorld(answer: { _ in
             .text(answers.withLock { $0.isEmpty ? "0 damaged again" : $0.removeFirst() })
         })
         try await world.run { (world) async throws in
-            let count = Guarded(0)
+            let count = Locked(0)
             let images = self.decoded(world, count)
 
             #expect(try await images.request(url: world.url) == "whole")
@@ -61,7 +61,7 @@ struct DecodedMediaTests {
     @Test func `AM-14 values in memory keep to their cost`() async throws {
         let world = try MediaWorld(answer: { request in .text("a" + String(repeating: "x", count: 99)) })
         try await world.run { (world) async throws in
-            let images = self.decoded(world, Guarded(0), maximumCost: 250)
+            let images = self.decoded(world, Locked(0), maximumCost: 250)
             let urls = (0..<5).map { world.server.url.appending(path: "\($0)") }
             for url in urls { _ = try await images.request(url: url) }
 
@@ -72,7 +72,7 @@ struct DecodedMediaTests {
     @Test func `AM-14 a sign-out forgets what is in memory`() async throws {
         let world = try MediaWorld(answer: { _ in .text("picture") })
         try await world.run { (world) async throws in
-            let images = self.decoded(world, Guarded(0))
+            let images = self.decoded(world, Locked(0))
             _ = try await images.request(url: world.url)
 
             await world.repository.clearAll()
@@ -88,7 +88,7 @@ struct DecodedMediaTests {
             request.path == "/missing" ? .text("", status: 404) : .text("picture")
         })
         try await world.run { (world) async throws in
-            let images = self.decoded(world, Guarded(0))
+            let images = self.decoded(world, Locked(0))
             guard case .loading = images.phase(of: world.url) else {
                 Issue.record("not loading")
                 return

@@ -19,7 +19,7 @@ struct MediaHostileTests {
 
     @Test func `AM-04 a file that changes in the middle is fetched anew`() async throws {
         let served = LoopbackFile(size: 300_000)
-        let count = Guarded(0)
+        let count = Locked(0)
         let world = try MediaWorld(
             served,
             faults: [.cut(after: 100_000)],
@@ -180,7 +180,7 @@ struct MediaHostileTests {
     @Test func `AM-06 a file that is gone before it was checked is not called a wrong one`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
-            let isGone = Guarded(false)
+            let isGone = Locked(false)
             let fileSystem = RecordingFileSystem { _, call in
                 guard call.operation == .open, !call.name.hasPrefix("partial-"), call.name.hasSuffix(".jpg") else {
                     return nil

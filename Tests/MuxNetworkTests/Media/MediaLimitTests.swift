@@ -122,7 +122,7 @@ struct MediaLimitTests {
     }
 
     @Test func `AM-09 files make room for the reserve and without any it is a clear error`() async throws {
-        let free = Guarded<Int64>(10_000)
+        let free = Locked<Int64>(10_000)
         let world = try MediaWorld(LoopbackFile(size: 1000))
         try await world.run { (world) async throws in
             let limits = self.limits { $0.freeSpaceReserve = 5_000 }
@@ -146,8 +146,8 @@ struct MediaLimitTests {
     @Test func `AM-09 a disk that is full in the middle is a clear error and what came is kept`() async throws {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
-            let isFull = Guarded(true)
-            let writes = Guarded(0)
+            let isFull = Locked(true)
+            let writes = Locked(0)
             let fileSystem = RecordingFileSystem { _, call in
                 guard isFull.withLock({ $0 }), call.operation == .write, call.name.hasPrefix("partial-") else {
                     return nil

@@ -8,7 +8,7 @@ import Testing
 struct MediaPrefetchTests {
     @Test func `AM-13 what is asked for goes before what is only wished for`() async throws {
         let gate = Gate<Void>()
-        let order = Guarded<[String]>([])
+        let order = Locked<[String]>([])
         let world = try MediaWorld(
             LoopbackFile(size: 1000),
             answer: { request in

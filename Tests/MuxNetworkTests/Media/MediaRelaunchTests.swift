@@ -9,7 +9,7 @@ import Testing
 struct MediaRelaunchTests {
     /// Ends the process in the n-th write to a growing file, after so many bytes of it.
     private static func killer(_ number: Int, _ bytes: Int) -> RecordingFileSystem {
-        let writes = Guarded(0)
+        let writes = Locked(0)
         return RecordingFileSystem { _, call in
             guard call.operation == .write, call.name.hasPrefix("partial-") else { return nil }
             let count = writes.withLock { count in

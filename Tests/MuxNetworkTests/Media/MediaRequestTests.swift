@@ -86,7 +86,7 @@ struct MediaRequestTests {
             let first = try #require(transport.sink.withLock { $0 })
             try first.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
             try first.receive(Data(count: 6))
-            let (seen, steps) = (Guarded<[Int64]>([]), Tally())
+            let (seen, steps) = (Locked<[Int64]>([]), Tally())
             let watching = Task {
                 for try await progress in media.progress(of: world.url) {
                     seen.withLock { $0.append(progress.received) }

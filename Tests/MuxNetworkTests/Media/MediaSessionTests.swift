@@ -22,8 +22,8 @@ struct MediaSessionTests {
     }
 
     @Test func `AM-08 a token that expires in the middle is renewed once and the downloads go on`() async throws {
-        let accepted = Guarded("old")
-        let updates = Guarded(0)
+        let accepted = Locked("old")
+        let updates = Locked(0)
         let world = try MediaWorld(answer: { request in
             guard request.bearerToken != accepted.withLock({ $0 }) else { return nil }
             return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Bearer"])
@@ -62,7 +62,7 @@ struct MediaSessionTests {
 
     @Test func `AM-08 what the sign-in puts into a request stays behind at a redirect to another server`() async throws
     {
-        let seen = Guarded<[String?]>([])
+        let seen = Locked<[String?]>([])
         let world = try MediaWorld(answer: { request in
             seen.withLock { $0.append(request.header("X-Token")) }
             return nil
@@ -201,7 +201,7 @@ struct MediaSessionTests {
         let world = try MediaWorld()
         try await world.run { (world) async throws in
             // Holds the first download between its last byte and its name.
-            let (isFirst, reached, goesOn) = (Guarded(true), Tally(), DispatchSemaphore(value: 0))
+            let (isFirst, reached, goesOn) = (Locked(true), Tally(), DispatchSemaphore(value: 0))
             let fileSystem = RecordingFileSystem { _, call in
                 guard call.operation == .synchronize, call.name.hasPrefix("partial-") else { return nil }
                 let isHeld = isFirst.withLock { isFirst in
@@ -280,7 +280,7 @@ struct MediaSessionTests {
 
 /// A transport that hands over its sink and waits.
 final class HeldTransport: HTTPTransport {
-    let sink = Guarded<(any HTTPSink)?>(nil)
+    let sink = Locked<(any HTTPSink)?>(nil)
     let gate = Gate<Void>()
 
     func send(_ call: HTTPCall) async throws -> HTTPReply { throw HTTPError.notHTTP }

@@ -12,7 +12,7 @@ struct MediaSharedFolderTests {
         _ operation: MuxFileOperation,
         _ deed: @escaping @Sendable () -> Void
     ) -> RecordingFileSystem {
-        let isDone = Guarded(false)
+        let isDone = Locked(false)
         return RecordingFileSystem { _, call in
             guard call.operation == operation, call.name.hasPrefix("partial-") else { return nil }
             let isFirst = isDone.withLock { isDone in
@@ -75,8 +75,8 @@ struct MediaSharedFolderTests {
         let world = try MediaWorld(answer: { _ in .init(status: 404) })
         try await world.run { (world) async throws in
             let (partial, _) = Self.paths(world)
-            let others = Guarded<OpenFile?>(nil)
-            let isOver = Guarded(false)
+            let others = Locked<OpenFile?>(nil)
+            let isOver = Locked(false)
             let fileSystem = RecordingFileSystem { _, call in
                 if call.operation == .unlock { isOver.withLock { $0 = true } }
                 guard call.operation == .open, isOver.withLock({ $0 }) else { return nil }

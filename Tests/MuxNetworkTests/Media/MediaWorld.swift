@@ -14,7 +14,7 @@ final class MediaWorld: Sendable {
     let repository: MuxRepository
     let clock = VirtualClock()
     /// What goes wrong with the answers, in order; those after the last one are good.
-    let faults: Guarded<[LoopbackFile.Fault]>
+    let faults: Locked<[LoopbackFile.Fault]>
 
     /// Starts the server.
     ///
@@ -32,7 +32,7 @@ final class MediaWorld: Sendable {
         store: any MuxStore = MemoryStore(),
         answer: (@Sendable (LoopbackRequest) async -> LoopbackResponse?)? = nil
     ) throws {
-        let faults = Guarded(faults)
+        let faults = Locked(faults)
         self.file = file
         self.faults = faults
         let respond: @Sendable (LoopbackRequest) -> LoopbackResponse = { request in

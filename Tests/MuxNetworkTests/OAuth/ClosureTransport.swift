@@ -4,7 +4,7 @@ import MuxNetwork
 /// A transport that answers with a closure, and remembers what was sent.
 final class ClosureTransport: HTTPTransport {
     private let answer: @Sendable (HTTPCall) async throws -> HTTPReply
-    private let sent = Guarded<[HTTPCall]>([])
+    private let sent = Locked<[HTTPCall]>([])
 
     init(_ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply) { self.answer = answer }
 

@@ -17,7 +17,7 @@ struct OAuthEndpointRunnerTests {
             var reuses = 0
         }
 
-        let state = Guarded(State())
+        let state = Locked(State())
 
         func signIn() -> OAuthTokens {
             self.state.withLock { state in
@@ -48,7 +48,7 @@ struct OAuthEndpointRunnerTests {
     }
 
     private let server = Server()
-    private let signIns = Guarded(0)
+    private let signIns = Locked(0)
     private let repository = MuxRepository(store: MemoryStore())
 
     private func runner() throws -> OAuthDependentRunner<OAuthAccessToken, String> {

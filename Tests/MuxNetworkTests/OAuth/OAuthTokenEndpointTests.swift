@@ -309,7 +309,7 @@ struct OAuthTokenEndpointTests {
     }
 
     @Test func `O01 a token lives from when it was asked for and not from when it came`() async throws {
-        let now = Guarded(Self.now)
+        let now = Locked(Self.now)
         let transport = ClosureTransport { _ in
             now.withLock { $0 += 100 }
             return Self.reply()

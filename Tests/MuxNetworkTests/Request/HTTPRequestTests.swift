@@ -272,7 +272,7 @@ struct HTTPRequestTests {
 
     /// Texts that a server noted down.
     private final class Tapped: Sendable {
-        private let texts = Guarded<[String]>([])
+        private let texts = Locked<[String]>([])
         func add(_ text: String) { self.texts.withLock { $0.append(text) } }
         var all: [String] { self.texts.withLock { $0 } }
     }

@@ -17,7 +17,7 @@ struct HTTPRetryTests {
             time: TimeSource(clock),
             wallTime: { Date(timeIntervalSinceReferenceDate: 0) },
             random: { 0.5 },
-            spawn: Spawn()
+            spawn: TaskLauncher()
         )
     }
 
@@ -30,7 +30,7 @@ struct HTTPRetryTests {
 
     /// A server that answers the first two requests with `refusal`, and every other one with "welcome".
     private func server(refusing refusal: LoopbackResponse, times: Int = 2) -> LoopbackServer {
-        let count = Guarded(0)
+        let count = Locked(0)
         return LoopbackServer { _ in
             let number = count.withLock { count in
                 count += 1

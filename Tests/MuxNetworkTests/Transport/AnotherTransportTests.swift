@@ -66,7 +66,7 @@ struct AnotherTransportTests {
 
     @Test func `CO-47 an older value is served where another transport lost the connection`() async throws {
         let world = CachingWorld()
-        let failure = Guarded<(any Error)?>(nil)
+        let failure = Locked<(any Error)?>(nil)
         let transport = ClosureTransport { _ in
             if let failure = failure.withLock({ $0 }) { throw failure }
             return HTTPReply(status: 200, body: Data(#"{"version":1}"#.utf8))
@@ -94,7 +94,7 @@ struct AnotherTransportTests {
 
     @Test func `CO-47 a fetch without the client may throw its own errors of connectivity`() async throws {
         let world = CachingWorld()
-        let failure = Guarded<(any Error)?>(nil)
+        let failure = Locked<(any Error)?>(nil)
         let number = Multiplexer<Int>(policy: Self.policy, repository: world.repository) {
             if let failure = failure.withLock({ $0 }) { throw failure }
             return 1
@@ -186,7 +186,7 @@ private final class CuttingTransport: HTTPTransport {
     private let piece: Int
     private let failure: any Error & Sendable
     private let wrapsErrors: Bool
-    private let asked = Guarded<[Int]>([])
+    private let asked = Locked<[Int]>([])
 
     init(size: Int, piece: Int, failure: any Error & Sendable, wrapsErrors: Bool = false) {
         self.content = Data((0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7) })

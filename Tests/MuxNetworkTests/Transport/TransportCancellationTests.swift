@@ -86,7 +86,7 @@ struct TransportCancellationTests {
     }
 
     @Test func `K13 two thousand calls with random cancellation neither crash nor hang nor leak`() async throws {
-        let calls = Guarded<[String: Task<HTTPReply, any Error>]>([:])
+        let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
         let server = LoopbackServer { request in
             let call = calls.withLock { $0[request.path] }
             switch Moment(rawValue: request.segments.first ?? "") {
@@ -140,7 +140,7 @@ struct TransportCancellationTests {
     /// Foundation on Linux ends the process if it is told where to go by a task that has been cancelled.
     @Test func `K13 a refused redirection and a call cancelled in one do no harm`() async {
         await #expect(processExitsWith: .success) {
-            let calls = Guarded<[String: Task<HTTPReply, any Error>]>([:])
+            let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
             let server = LoopbackServer { request in
                 if request.path.hasSuffix("/cancelled") { calls.withLock { $0[request.path] }?.cancel() }
                 return LoopbackResponse(status: 302, headers: ["Location": "/again"])
@@ -183,7 +183,7 @@ struct TransportCancellationTests {
 
     /// Takes its time, so that the session waits for its delegate most of the time.
     private struct SlowSink: HTTPSink {
-        let checksum = Guarded<UInt64>(0)
+        let checksum = Locked<UInt64>(0)
 
         func receive(head: HTTPReply) {}
 
@@ -201,7 +201,7 @@ struct TransportCancellationTests {
         }
         let url = try server.start()
         let transport = self.transport
-        let isOver = Guarded(false)
+        let isOver = Locked(false)
         let download = Task {
             defer { isOver.withLock { $0 = true } }
             return try await transport.stream(HTTPCall(url: url.appending(path: "large")), into: SlowSink())

@@ -67,7 +67,7 @@ struct URLSessionTransportTests {
     @Test(arguments: [302, 307])
     func `Q-07 a redirect to another port leaves credentials behind`(status: Int) async throws {
         let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Own-Token", "X-Harmless"]
-        let seen = Guarded<[[String]]>([])
+        let seen = Locked<[[String]]>([])
         let record: @Sendable (LoopbackRequest) -> Void = { request in
             seen.withLock { $0.append(names.filter { request.header($0) != nil }) }
         }
@@ -260,7 +260,7 @@ struct URLSessionTransportTests {
     @Test func `Q-07 a body that comes in single bytes is whole`() async throws {
         let body = Data("The quick brown fox".utf8)
         try await self.serving { _ in
-            let rest = Guarded(Array(body))
+            let rest = Locked(Array(body))
             return LoopbackResponse(steps: [
                 .send(Data("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n".utf8)),
                 .sendPieces { rest.withLock { $0.isEmpty ? nil : Data([$0.removeFirst()]) } },

@@ -1,7 +1,7 @@
 import Foundation
 
 /// The lower layer's update: access tokens, made with the grant of the upper layer.
-extension OAuthVault {
+extension OAuthTokenManager {
     /// Returns an access token made with, or given beside, the grant of `upper`.
     ///
     /// - Parameters:
@@ -11,9 +11,9 @@ extension OAuthVault {
     /// - Returns: The token, or that the grant is no good.
     /// - Throws: ``RunnerError``, or what the refresh threw.
     func access(
-        with held: Upper.Held,
+        with held: Upper.VersionedDependency,
         of upper: Upper,
-        insteadOf refused: Lower.Held?
+        insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated> {
         guard let limit = self.refreshLimit else {
             return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
@@ -24,16 +24,16 @@ extension OAuthVault {
         } late: { result in
             guard case .success(.output) = result else { return }
             let revision = upper.held?.revision
-            self.memo.withLock { $0.unclaimed = revision }
+            self.sessionState.withLock { $0.unclaimed = revision }
         }
         guard let result else { throw RunnerError.updateTimedOut(after: limit) }
         return result
     }
 
     private func accessInTurn(
-        with held: Upper.Held,
+        with held: Upper.VersionedDependency,
         of upper: Upper,
-        insteadOf refused: Lower.Held?
+        insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated> {
         while true {
             guard let lane = upper.held?.value.lane, upper.session == held.session else { throw RunnerError.signedOut }
@@ -52,13 +52,13 @@ extension OAuthVault {
     ///
     /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
     private func access(
-        of present: Upper.Held,
+        of present: Upper.VersionedDependency,
         of upper: Upper,
-        insteadOf refused: Lower.Held?
+        insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated>? {
-        let isUnclaimed = self.memo.withLock { memo in
-            defer { memo.unclaimed = nil }
-            return memo.unclaimed == present.revision
+        let isUnclaimed = self.sessionState.withLock { sessionState in
+            defer { sessionState.unclaimed = nil }
+            return sessionState.unclaimed == present.revision
         }
         // The mark of a late token may come when the next caller has claimed it already, and was refused with it.
         let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
@@ -67,7 +67,7 @@ extension OAuthVault {
             try await self.store(present, of: upper)
             return .output(self.updated(access, of: present, isFound: !present.value.isFromSignIn))
         }
-        guard self.memo.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
+        guard self.sessionState.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
             return try await self.alone(risking: present.value) {
                 try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
@@ -88,15 +88,15 @@ extension OAuthVault {
     }
 
     /// The access token of a grant, unless it has ended.
-    private func usableAccess(of held: Upper.Held) -> AccessToken? {
+    private func usableAccess(of held: Upper.VersionedDependency) -> AccessToken? {
         if let end = held.value.accessEnd, end.moment <= self.repository.time.now { return nil }
         return held.value.access
     }
 
     private func updated(
         _ access: AccessToken,
-        of held: Upper.Held,
-        continuing former: Upper.Held? = nil,
+        of held: Upper.VersionedDependency,
+        continuing former: Upper.VersionedDependency? = nil,
         isFound: Bool
     ) -> Lower.Updated {
         Lower.Updated(
@@ -112,24 +112,25 @@ extension OAuthVault {
     ///
     /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
     private func renewedAccess(
-        with given: Upper.Held,
+        with given: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: AccessToken?
     ) async throws -> RunResult<Lower.Updated>? {
-        var stretch = self.leaseHolder?.stretch
-        let present = try await self.withSiblings(given, of: upper, since: stretch)
+        var leaseTenure = self.leaseHolder?.leaseTenure
+        let present = try await self.withSiblings(given, of: upper, since: leaseTenure)
         if let access = self.usableAccess(of: present), present.revision != given.revision,
             !self.isSame(access, as: refused)
         {
             return .output(self.updated(access, of: present, continuing: given, isFound: true))
         }
         guard var held = try await self.journaled(present, of: upper) else { return nil }
-        if let leaseHolder, held.value.wasStored, !self.isAlone(since: stretch) {
+        if let leaseHolder, held.value.wasStored, !self.isAlone(since: leaseTenure) {
             do {
                 // The process was held up for longer than the lease lasts, and others may have acted since.
-                stretch = try await leaseHolder.takenAgain()
-                let isPresent = try await self.withSiblings(held, of: upper, since: stretch).revision == held.revision
-                guard stretch != nil, isPresent else { return nil }
+                leaseTenure = try await leaseHolder.takenAgain()
+                let isPresent =
+                    try await self.withSiblings(held, of: upper, since: leaseTenure).revision == held.revision
+                guard leaseTenure != nil, isPresent else { return nil }
             } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
                 // There is no lease at all: see `alone(risking:_:)`.
             }
@@ -139,14 +140,16 @@ extension OAuthVault {
             renewal = try await self.exchanged(held.value.refresh)
         } catch  where error.saysBadDependency {
             // If somebody has left a newer one, the upper layer takes it up.
-            self.memo.withLock { $0.refusedEpoch = held.epoch }
+            self.sessionState.withLock { $0.refusedEpoch = held.epoch }
             return .badDependency
         } catch {
             guard upper.held?.epoch != held.epoch, upper.session == held.session else { throw error }
             return .badDependency  // other tokens were set meanwhile: their turn
         }
         // What the exchange brought must not be lost because the store cannot be read now.
-        if !self.isAlone(since: stretch), let newer = try? await self.withSiblings(held, of: upper, since: stretch) {
+        if !self.isAlone(since: leaseTenure),
+            let newer = try? await self.withSiblings(held, of: upper, since: leaseTenure)
+        {
             guard self.tokens.areSame(newer.value.refresh, held.value.refresh) else { return nil }
             held = newer
         }
@@ -169,10 +172,10 @@ extension OAuthVault {
         return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
-    /// Whether nobody else can have had the lease since `stretch` began.
-    func isAlone(since stretch: UInt64?) -> Bool {
+    /// Whether nobody else can have had the lease since `leaseTenure` began.
+    func isAlone(since leaseTenure: UInt64?) -> Bool {
         guard let leaseHolder else { return true }
-        return stretch != nil && leaseHolder.stretch == stretch
+        return leaseTenure != nil && leaseHolder.leaseTenure == leaseTenure
     }
 
     /// Has the refresh token exchanged, in the time that there is for it.

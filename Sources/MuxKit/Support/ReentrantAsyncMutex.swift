@@ -1,10 +1,10 @@
-/// Runs asynchronous operations one after another, as ``SerialLane`` does, and knows which task is inside one.
+/// Runs asynchronous operations one after another, as ``AsyncMutex`` does, and knows which task is inside one.
 ///
 /// An operation may call code that calls the lane's owner, such as a store of the user's own. If that call waited for its
 /// turn, it would wait for itself. It runs at once instead, inside the operation that it is part of, one level deep; deeper
 /// ones are refused, so that no recursion is endless. Refused are also operations that would wait for one another: of two
 /// lanes, each inside an operation of the other.
-package final class ReentrantLane: Sendable {
+package final class ReentrantAsyncMutex: Sendable {
     /// What the present task can do.
     package enum Access: Sendable {
         /// It is outside of the lane, and waits for its turn.
@@ -21,8 +21,8 @@ package final class ReentrantLane: Sendable {
         let lane: ObjectIdentifier
         let admitsNested: Bool
         /// The lanes that something inside this turn waits for.
-        let awaited = Guarded<[ReentrantLane]>([])
-        private let state = Guarded(State())
+        let awaited = Locked<[ReentrantAsyncMutex]>([])
+        private let state = Locked(State())
 
         private struct State {
             /// Whether the operation has ended: no other one can begin inside it.
@@ -33,8 +33,8 @@ package final class ReentrantLane: Sendable {
             var ended: FirstAnswer<Void>?
         }
 
-        init(in lane: ReentrantLane, admitsNested: Bool) {
-            self.outer = ReentrantLane.liveTurn
+        init(in lane: ReentrantAsyncMutex, admitsNested: Bool) {
+            self.outer = ReentrantAsyncMutex.liveTurn
             self.lane = ObjectIdentifier(lane)
             self.admitsNested = admitsNested
         }
@@ -74,7 +74,7 @@ package final class ReentrantLane: Sendable {
     @TaskLocal private static var turn: Turn?
 
     /// Taken by those inside a turn that are about to wait, so that of two that would wait for each other one notices.
-    private static let waiting = Guarded(())
+    private static let waiting = Locked(())
 
     /// The innermost one that has not ended: a task may outlive the operation that it was started in.
     private static var liveTurn: Turn? { self.liveTurns.first }
@@ -90,9 +90,9 @@ package final class ReentrantLane: Sendable {
         return turns
     }
 
-    private let lane = SerialLane()
+    private let lane = AsyncMutex()
     /// The turn of the operation that has the lane.
-    private let holder = Guarded<Turn?>(nil)
+    private let holder = Locked<Turn?>(nil)
     private let refusal: any Error
 
     /// A lane that is free.

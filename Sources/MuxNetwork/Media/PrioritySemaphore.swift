@@ -3,7 +3,7 @@ import MuxKit
 /// Lets so many in at a time, those first who are wanted, and of these the one who came first.
 ///
 /// **Cancellation.** Whoever is cancelled while it waits leaves at once.
-final class Turnstile<Key: Hashable & Sendable>: Sendable {
+final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private struct Waiting: Sendable {
         let ticket: UInt64
         let key: Key
@@ -17,10 +17,10 @@ final class Turnstile<Key: Hashable & Sendable>: Sendable {
         var lastTicket: UInt64 = 0
     }
 
-    private let state: Guarded<State>
+    private let state: Locked<State>
 
     /// A turnstile for `limit` at a time, at least one.
-    init(limit: Int) { self.state = Guarded(State(free: max(1, limit))) }
+    init(limit: Int) { self.state = Locked(State(free: max(1, limit))) }
 
     /// Suspends until there is a place; whoever has one gives it back with ``leave()``.
     ///
@@ -30,7 +30,7 @@ final class Turnstile<Key: Hashable & Sendable>: Sendable {
     ///   - waits: Called outside the lock if there is no place yet.
     /// - Throws: `CancellationError`, and then there is no place to give back.
     func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
-        let place = Guarded<UInt64?>(nil)
+        let place = Locked<UInt64?>(nil)
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
                 let ticket = self.state.withLock { state -> UInt64? in

@@ -1,7 +1,7 @@
 import Foundation
 
 /// How a folder of cached values behaves on the platform at hand.
-enum FolderManners {
+enum FolderAttributes {
     /// Keeps the folder out of backups and protects what is made in it until the device was first unlocked.
     ///
     /// One does not depend on the other: a file system may know backups and no protection.

@@ -1,6 +1,6 @@
 /// What a hit reads the time from: the system's cheap clock, where the time source has no other.
 @usableFromInline
-package struct HitClock: Sendable {
+package struct CoarseClock: Sendable {
     private let origin: Int64?
 
     /// More than a reading can be behind.

@@ -1,5 +1,5 @@
 /// What a vault knows of the session and of the store; pure.
-package struct OAuthMemo: Sendable {
+package struct OAuthSessionState: Sendable {
     /// The repository's session epoch, as it was when the runner's present session first needed it.
     package var repositoryEpoch: UInt64?
     /// The runner's session whose tokens were stored last.
@@ -7,9 +7,9 @@ package struct OAuthMemo: Sendable {
     /// Whether stored tokens may be taken up: not after a sign-out in this process.
     package private(set) var mayRestore = true
     /// Counts the runner's sessions.
-    package private(set) var generation: UInt64 = 0
+    package private(set) var sessionID: UInt64 = 0
     /// Counts the lines of tokens: a sign-out, and tokens that are set, each begin a new one.
-    package var line: UInt64 = 0
+    package var tokenFamily: UInt64 = 0
     /// The epoch of the grant that the server refused last.
     package var refusedEpoch: UInt64?
     /// The greatest number of a stored record that was met.
@@ -31,10 +31,10 @@ package struct OAuthMemo: Sendable {
 
     package init() {}
 
-    /// The repository's session epoch was looked up, which began in `generation`.
-    package mutating func found(epoch: UInt64, in generation: UInt64) {
+    /// The repository's session epoch was looked up, which began in `sessionID`.
+    package mutating func found(epoch: UInt64, in sessionID: UInt64) {
         // A sign-out may have come in between: then this is the epoch of the session before.
-        guard generation == self.generation, self.repositoryEpoch == nil else { return }
+        guard sessionID == self.sessionID, self.repositoryEpoch == nil else { return }
         self.repositoryEpoch = epoch
     }
 
@@ -72,11 +72,11 @@ package struct OAuthMemo: Sendable {
 
     /// The session is over: what it left in the store is not taken up again.
     package mutating func ended() {
-        var next = OAuthMemo()
+        var next = OAuthSessionState()
         next.storedSession = self.storedSession
         next.mayRestore = false
-        next.generation = self.generation &+ 1
-        next.line = self.line &+ 1
+        next.sessionID = self.sessionID &+ 1
+        next.tokenFamily = self.tokenFamily &+ 1
         next.serial = self.serial
         next.interruption = self.interruption
         next.endedBefore = self.endedBefore

@@ -5,7 +5,7 @@
 ///
 /// Tickets are drawn before arriving. Of two who come at the same time, the one with the later ticket may get here first; the
 /// other one overtakes it then.
-package struct Parking<Waiter: Sendable>: Sendable {
+package struct WaiterQueue<Waiter: Sendable>: Sendable {
     /// One place: whose it is, and who waits in it until the waiter has left.
     fileprivate struct Place: Sendable {
         let ticket: UInt64
@@ -55,7 +55,7 @@ package struct Parking<Waiter: Sendable>: Sendable {
     package var tickets: [UInt64] { self.places.lazy.filter { $0.waiter != nil }.map(\.ticket) }
 
     /// Lets those of `others` wait here, too, each under the ticket that it has.
-    package mutating func merge(_ others: Parking) {
+    package mutating func merge(_ others: WaiterQueue) {
         self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
         self.count = self.places.count
     }
@@ -81,5 +81,5 @@ package struct Parking<Waiter: Sendable>: Sendable {
     }
 }
 
-extension Parking: Equatable, Hashable where Waiter: Hashable {}
-extension Parking.Place: Equatable, Hashable where Waiter: Hashable {}
+extension WaiterQueue: Equatable, Hashable where Waiter: Hashable {}
+extension WaiterQueue.Place: Equatable, Hashable where Waiter: Hashable {}

@@ -12,14 +12,14 @@ extension MultiplexerCore {
     ///
     /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
     @usableFromInline
-    final class LongCall {
+    final class PendingRequest {
         @usableFromInline let core: MultiplexerCore
         @usableFromInline let key: Key
         /// What the caller wants, if it is not what is usual.
         @usableFromInline let options: Unusual?
         @usableFromInline let ticket: Ticket
         /// What is to be undone after the wait.
-        @usableFromInline var loose: FlightWaiter.LooseEnds?
+        @usableFromInline var loose: FlightWaiter.WaitCleanup?
 
         @inlinable
         @inline(never)
@@ -64,8 +64,8 @@ extension MultiplexerCore {
                         state.statistics.hit(isStale: false)
                         met = .hit
                     case .fly, .flyNoLonger:
-                        guard isAlone, let patience = options?.patience else { break }
-                        return .flyNoLonger(than: patience) {
+                        guard isAlone, let waitLimit = options?.waitLimit else { break }
+                        return .flyNoLonger(than: waitLimit) {
                             MultiplexerCore.instead(in: &$0, key, ticket, at: $1).map(Result.success)
                         }
                     }
@@ -74,7 +74,10 @@ extension MultiplexerCore {
                 joined: { state, isRunning in
                     if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                     if let options {
-                        state.wishes[ticket] = Wish(limits: limits, patienceEnds: options.patience.map(now.advanced))
+                        state.waiterOptions[ticket] = WaiterOptions(
+                            limits: limits,
+                            waitLimitEnds: options.waitLimit.map(now.advanced)
+                        )
                     }
                     met = isRunning ? .joined : .missed
                 },
@@ -96,7 +99,7 @@ extension MultiplexerCore {
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
-            if self.options != nil { core.engine.withState { $0.wishes[self.ticket] = nil } }
+            if self.options != nil { core.engine.withState { $0.waiterOptions[self.ticket] = nil } }
             guard case .output(let entry) = try core.engine.landing(answer, self.loose) else {
                 throw CancellationError()
             }
@@ -110,4 +113,4 @@ extension MultiplexerCore {
 }
 
 @available(*, unavailable)
-extension MultiplexerCore.LongCall: Sendable {}
+extension MultiplexerCore.PendingRequest: Sendable {}

@@ -1,4 +1,4 @@
-extension RetryCourse {
+extension RetryLoop {
     /// Makes attempts until one succeeds or there is to be no other.
     ///
     /// - Throws: What the last attempt threw, as if there had been no other.

@@ -1,6 +1,6 @@
 /// Names one flight among those of all engines.
 @usableFromInline
-package struct FlightNode: Sendable, Hashable {
+package struct WaitForNode: Sendable, Hashable {
     @usableFromInline let engine: ObjectIdentifier
     @usableFromInline let flight: FlightID
     /// What the flight is about; not part of its identity, for after a fence there may be two of one key.
@@ -14,7 +14,7 @@ package struct FlightNode: Sendable, Hashable {
     }
 
     @usableFromInline
-    package static func == (a: FlightNode, b: FlightNode) -> Bool { a.engine == b.engine && a.flight == b.flight }
+    package static func == (a: WaitForNode, b: WaitForNode) -> Bool { a.engine == b.engine && a.flight == b.flight }
 
     @usableFromInline
     package func hash(into hasher: inout Hasher) {
@@ -23,7 +23,7 @@ package struct FlightNode: Sendable, Hashable {
     }
 
     /// Whether both flights are about the same key of the same engine.
-    func isAboutTheSame(as other: FlightNode) -> Bool {
+    func isAboutTheSame(as other: WaitForNode) -> Bool {
         self.engine == other.engine && AnyHashable(self.key) == AnyHashable(other.key)
     }
 }
@@ -37,12 +37,12 @@ package struct FlightNode: Sendable, Hashable {
     /// As ``current``, for inlined code.
     @usableFromInline static var ofTask: FlightContext? { Self.current }
 
-    let node: FlightNode
+    let node: WaitForNode
     /// What the work of the flight prefers to run on.
     private let executor: UnownedTaskExecutor?
 
     /// Says of the present task that it does the work of a flight.
-    init(_ node: FlightNode) {
+    init(_ node: WaitForNode) {
         self.node = node
         unsafe self.executor = Self.presentExecutor
     }

@@ -2,7 +2,7 @@
 ///
 /// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of all other bytes. Every later format keeps
 /// this beginning, so that a reader can tell a newer line, which it must not destroy, from a damaged one.
-package enum CheckedLine {
+package enum ChecksummedLine {
     /// The version of the formats that this code writes.
     package static let version: UInt64 = 1
 

@@ -4,7 +4,7 @@ extension RunnerCore {
     ///
     /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
     @usableFromInline
-    package final class LongCall {
+    package final class PendingCall {
         @usableFromInline let core: RunnerCore
         @usableFromInline var state: Machine.Call
         /// Whether the call does an update itself that it is the first to need.
@@ -12,7 +12,7 @@ extension RunnerCore {
         /// The call's name in the wait that is next, or present.
         @usableFromInline var ticket: Ticket = 0
         /// What is to be undone after that wait.
-        @usableFromInline var loose: FlightWaiter.LooseEnds?
+        @usableFromInline var loose: FlightWaiter.WaitCleanup?
 
         @usableFromInline
         init(_ core: RunnerCore, _ state: Machine.Call) {
@@ -25,15 +25,15 @@ extension RunnerCore {
     }
 
     @usableFromInline
-    func begun(_ timeout: Duration?) -> LongCall {
+    func begun(_ timeout: Duration?) -> PendingCall {
         let now = self.time.now
         var call = self.engine.withState { $0.machine.call(at: now) }
         call.deadline = timeout.map { now.advanced(by: $0) }
-        return LongCall(self, call)
+        return PendingCall(self, call)
     }
 
     /// What a call does for itself whose closure is the update.
-    @usableFromInline typealias Lead = (FlightID, LongCall) async throws -> Held?
+    @usableFromInline typealias Lead = (FlightID, PendingCall) async throws -> VersionedDependency?
 
     /// Waits for the dependency and runs `task` with it, until the task accepts it.
     ///
@@ -49,8 +49,8 @@ extension RunnerCore {
     /// - Throws: What the task threw that is not about the dependency, or why there is none.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
-        _ long: LongCall,
-        _ task: (Held, LongCall) async throws -> RunResult<Output>,
+        _ long: PendingCall,
+        _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
         leads: Bool,
         _ lead: Lead
     ) async throws -> Output {
@@ -75,9 +75,9 @@ extension RunnerCore {
     @inline(never)
     nonisolated(nonsending) func received(
         _ answer: FlightWaiter.Answer,
-        _ long: LongCall,
+        _ long: PendingCall,
         _ lead: Lead
-    ) async throws -> Held? {
+    ) async throws -> VersionedDependency? {
         do {
             switch try self.engine.landing(answer, long.loose.take()) {
             case .output(let held): return self.unlessVoid(held)
@@ -92,9 +92,9 @@ extension RunnerCore {
     @inlinable
     @inline(never)
     nonisolated(nonsending) func attempt<Output: Sendable>(
-        _ task: (Held, LongCall) async throws -> RunResult<Output>,
-        _ held: Held,
-        _ long: LongCall
+        _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
+        _ held: VersionedDependency,
+        _ long: PendingCall
     ) async throws -> Output? {
         var refusal: (any Error)?
         do {
@@ -114,7 +114,7 @@ extension RunnerCore {
     ///
     /// - Throws: `error`, if it is none about the dependency.
     @usableFromInline
-    func refused(_ held: Held, _ error: (any Error)?, _ long: LongCall) throws {
+    func refused(_ held: VersionedDependency, _ error: (any Error)?, _ long: PendingCall) throws {
         long.state.lastError = try error.map { try self.report($0, long.state) }
         long.state.badEpoch = held.epoch
     }
@@ -133,7 +133,7 @@ extension RunnerCore {
     ///
     /// - Throws: What the call ends with, if there is none.
     @usableFromInline
-    func instead(of error: any Error, _ long: LongCall) throws -> Held? {
+    func instead(of error: any Error, _ long: PendingCall) throws -> VersionedDependency? {
         if error is LookAgain { return nil }
         if let critical = error as? RaisedCritical { throw critical.claimed() }
         guard long.state.isEarly else { throw error }
@@ -146,7 +146,7 @@ extension RunnerCore {
 
     /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
     @usableFromInline
-    func checkPatience(_ long: LongCall) throws {
+    func checkPatience(_ long: PendingCall) throws {
         let call = long.state
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
@@ -166,7 +166,7 @@ extension RunnerCore {
     /// Looks for the dependency, and joins or starts an update if there is none that the call can use.
     @inlinable
     @inline(never)
-    func arrive(_ waiter: FlightWaiter, _ long: LongCall) {
+    func arrive(_ waiter: FlightWaiter, _ long: PendingCall) {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         let mayWait = self.mayWait?() ?? true
@@ -200,8 +200,8 @@ extension RunnerCore {
         case .fail(let error): return .fail(error)
         case .update:
             if let impediment { return .fail(impediment) }
-            let patience = state.patience(of: call, at: now)
-            guard let limit = call.deadline.map({ min($0, patience ?? $0) }) ?? patience else { return .fly }
+            let waitLimit = state.waitLimit(of: call, at: now)
+            guard let limit = call.deadline.map({ min($0, waitLimit ?? $0) }) ?? waitLimit else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)
             return .flyNoLonger(than: limit.duration(since: now)) { state, now in
                 if let old = state.early(for: call, at: now) { return .success(old) }
@@ -212,4 +212,4 @@ extension RunnerCore {
 }
 
 @available(*, unavailable)
-extension RunnerCore.LongCall: Sendable {}
+extension RunnerCore.PendingCall: Sendable {}

@@ -3,14 +3,14 @@ import Foundation
 /// Obtains, renews and stores the tokens of an OAuth session.
 ///
 /// It holds no layer itself: both layers' updates use it.
-final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
+final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
     typealias Lower = RunnerCore<AccessToken>
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
 
-    let memo = Guarded(OAuthMemo())
-    let storeLane = ReentrantLane(refusal: RunnerError.wouldDeadlock)
+    let sessionState = Locked(OAuthSessionState())
+    let storeLane = ReentrantAsyncMutex(refusal: RunnerError.wouldDeadlock)
     let tokens: Tokens
     let repository: MuxRepository
     /// Names this runner among those that share its store.
@@ -71,13 +71,13 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
 
     /// Tells of a problem that stops nothing, unless it was told already.
     func failed(_ problem: OAuthProblem, because error: any Error) {
-        guard self.memo.withLock({ $0.failed(problem) }) else { return }
+        guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
         // The texts of the library's own stores are known to quote nothing; of other errors the type has to do.
         let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
         self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
     }
 
-    func worked(_ problem: OAuthProblem) { self.memo.withLock { $0.worked(problem) } }
+    func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
 
     // MARK: - The upper layer's update
 
@@ -89,7 +89,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, or what the sign-in threw.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
-        let line = self.memo.withLock { $0.line }
+        let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if refused == nil, let grant = try await self.restored(insteadOf: nil, isAlone: self.leaseHolder == nil) {
             return Upper.Updated(.updatedDependency(grant))
         }
@@ -100,7 +100,7 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             }
             // Nobody is asked to sign in after a sign-out, or when tokens were set meanwhile.
             try Task.checkCancellation()
-            guard self.memo.withLock({ $0.generation == session && !$0.isEnding }) else {
+            guard self.sessionState.withLock({ $0.sessionID == session && !$0.isEnding }) else {
                 throw RunnerError.signedOut
             }
             var grant: Grant
@@ -116,10 +116,10 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
                 // Not a refusal for good: the person may type another password. And who waits was not cancelled.
                 throw RunnerError.signInFailed(underlying: error)
             }
-            grant.serial = self.memo.withLock { $0.serial }
+            grant.serial = self.sessionState.withLock { $0.serial }
             // Others look into the store as soon as they have the lease. If storing fails, it is tried again on the way to
             // the caller.
-            if self.leaseHolder != nil, let stored = try? await self.stored(grant, ofLine: line, session) {
+            if self.leaseHolder != nil, let stored = try? await self.stored(grant, ofFamily: tokenFamily, session) {
                 grant = stored
             }
             return Upper.Updated(.updatedDependency(grant))
@@ -137,9 +137,9 @@ final class OAuthVault<AccessToken: Codable & Sendable, RefreshToken: Codable & 
             return try await self.storeNow(present, of: upper)
         }
         // Uses of the new token need not wait for those of the old one: it has a lane of its own.
-        let serial = self.memo.withLock { memo in
-            memo.line &+= 1
-            return memo.serial
+        let serial = self.sessionState.withLock { sessionState in
+            sessionState.tokenFamily &+= 1
+            return sessionState.serial
         }
         let grant = Grant(refresh: refresh, access: access, serial: serial)
         let held = upper.set(grant, cancellingUpdate: true)

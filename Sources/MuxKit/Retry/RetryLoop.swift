@@ -1,5 +1,5 @@
 /// What a retry goes by, and the decisions that its two shells, the function and the operation, have in common.
-package struct RetryCourse: Sendable {
+package struct RetryLoop: Sendable {
     package var policy: RetryPolicy
     package var host: RetryHost?
     package var wakeUps: [RetryWakeUp]
@@ -7,7 +7,7 @@ package struct RetryCourse: Sendable {
     package var log: RetryLog
     package var time: TimeSource
     package var random: @Sendable () -> Double
-    package var spawn: Spawn
+    package var spawn: TaskLauncher
 
     package init(
         _ policy: RetryPolicy,
@@ -17,7 +17,7 @@ package struct RetryCourse: Sendable {
         log: RetryLog = .silent,
         time: TimeSource,
         random: @escaping @Sendable () -> Double = { .random(in: 0..<1) },
-        spawn: Spawn = Spawn()
+        spawn: TaskLauncher = TaskLauncher()
     ) {
         self.policy = policy
         self.host = host

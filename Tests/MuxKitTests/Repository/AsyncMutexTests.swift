@@ -6,7 +6,7 @@ import Testing
 struct SerialLaneTests {
     @Test func `RP-03 a lane that is never empty forgets those who had their turn`() async throws {
         let executor = OrderedExecutor()
-        let lane = SerialLane()
+        let lane = AsyncMutex()
         let gate = Gate<Void>()
         let enter: @Sendable () -> Task<Void, any Error> = {
             Task(executorPreference: executor) { try await lane.run { try await gate.pass() } }
@@ -33,7 +33,7 @@ struct SerialLaneTests {
         let executor = OrderedExecutor()
         let store = UnreliableStore()
         let world = World(store: store)
-        let (gate, priorities) = (Gate<Void>(), Guarded<[TaskPriority]>([]))
+        let (gate, priorities) = (Gate<Void>(), Locked<[TaskPriority]>([]))
         store.beforeSave.withLock { before in
             before = {
                 priorities.withLock { $0.append(Task.currentPriority) }

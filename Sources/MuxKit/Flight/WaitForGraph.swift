@@ -10,7 +10,7 @@ import Synchronization
 /// - A circle with a possible wait in it may end by itself, so nobody gets an error for it. If it still stands when a flight
 ///   in it runs out of time, those in the circle are told that they waited for themselves.
 @usableFromInline
-package enum FlightGraph: Sendable {
+package enum WaitForGraph: Sendable {
     /// Names one caller's wait.
     @usableFromInline
     package struct WaitID: Sendable, Hashable {
@@ -25,18 +25,18 @@ package enum FlightGraph: Sendable {
     }
 
     private struct Wait: Sendable {
-        let waiting: FlightNode
+        let waiting: WaitForNode
         let isCertain: Bool
     }
 
     private struct State: Sendable {
         /// By what is waited for.
-        var waits: [FlightNode: [WaitID: Wait]] = [:]
-        var awaited: [WaitID: FlightNode] = [:]
+        var waits: [WaitForNode: [WaitID: Wait]] = [:]
+        var awaited: [WaitID: WaitForNode] = [:]
 
         /// The flights that cannot end, or perhaps cannot, before `node` has; `node` is one of them.
-        func dependents(of node: FlightNode, certainOnly: Bool) -> Set<FlightNode> {
-            var seen: Set<FlightNode> = [node]
+        func dependents(of node: WaitForNode, certainOnly: Bool) -> Set<WaitForNode> {
+            var seen: Set<WaitForNode> = [node]
             var open = [node]
             while let next = open.popLast() {
                 for wait in (self.waits[next] ?? [:]).values where wait.isCertain || !certainOnly {
@@ -57,7 +57,7 @@ package enum FlightGraph: Sendable {
     /// How many flights of one key may be started each inside the one before: it has to end somewhere.
     private static let greatestDepth = 16
 
-    private static let state = Guarded(State())
+    private static let state = Locked(State())
     private static let count = Atomic(0)
 
     /// Whether nothing waits: as good as always.
@@ -73,7 +73,7 @@ package enum FlightGraph: Sendable {
     ///   - isNew: Whether the other one is yet to start.
     /// - Returns: `false`, and nothing is noted, if the wait could never end.
     @usableFromInline
-    static func begin(_ id: WaitID, of caller: FlightContext, for awaited: FlightNode, isNew: Bool) -> Bool {
+    static func begin(_ id: WaitID, of caller: FlightContext, for awaited: WaitForNode, isNew: Bool) -> Bool {
         let wait = Wait(waiting: caller.node, isCertain: caller.isAwaited)
         return self.state.withLock { state in
             if wait.isCertain || isNew {
@@ -103,7 +103,7 @@ package enum FlightGraph: Sendable {
     /// Those of the callers of one flight who wait under `tickets` wait for another one from now on.
     ///
     /// - Returns: The tickets of those whose wait could never end; they are not noted any more.
-    static func moved(_ tickets: Set<Ticket>, from former: FlightNode, to next: FlightNode) -> [Ticket] {
+    static func moved(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
         self.state.withLock { state in
             let moving = (state.waits[former] ?? [:]).filter { tickets.contains($0.key.ticket) }
             var closing: [Ticket] = []
@@ -122,7 +122,7 @@ package enum FlightGraph: Sendable {
     }
 
     /// The tickets of those who wait for `node`, and for whom `node` may be waiting itself.
-    static func ticketsInCircle(with node: FlightNode) -> [Ticket] {
+    static func ticketsInCircle(with node: WaitForNode) -> [Ticket] {
         guard !self.isEmpty else { return [] }
         return self.state.withLock { state in
             (state.waits[node] ?? [:])

@@ -4,7 +4,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct EntryFormatTests {
-    private let format = EntryFormat(store: 0x0123_4567_89ab_cdef)
+    private let format = RecordCodec(store: 0x0123_4567_89ab_cdef)
 
     @Test func `DK-01 a record is two lines of JSON with the facts in the first`() throws {
         var entry = sample("a/é", 7, epoch: 3)
@@ -58,7 +58,7 @@ struct EntryFormatTests {
         #expect(record.indices.allSatisfy { self.format.entry(in: Array(record[..<$0])) == nil })
         #expect(self.format.entry(in: record + [0x0a]) == nil)
         #expect(self.format.entry(in: record + record) == nil)
-        #expect(EntryFormat(store: 1).entry(in: record) == nil)
+        #expect(RecordCodec(store: 1).entry(in: record) == nil)
     }
 
     @Test(arguments: [
@@ -73,7 +73,7 @@ struct EntryFormatTests {
     ])
     func `DK-03 absurd facts under a right checksum give nothing`(facts: String) {
         let payload = Array("null".utf8)
-        let frame = EntryFrame(
+        let frame = RecordHeader(
             kind: .entry,
             store: self.format.store,
             digest: .init(name("a")),
@@ -83,7 +83,7 @@ struct EntryFormatTests {
         func record(_ facts: String) -> [UInt8] {
             let digest =
                 "\"digest\":\"fnv64x8:\(Hex.text(of: PayloadDigest.hash(payload)))\",\"domain\":\"users\",\"key\":\"a\","
-            return CheckedLine.sealed(frame.bytes + Array((digest + facts + "}").utf8)) + [0x0a] + payload + [0x0a]
+            return ChecksummedLine.sealed(frame.bytes + Array((digest + facts + "}").utf8)) + [0x0a] + payload + [0x0a]
         }
 
         #expect(self.format.entry(in: record("\"schema\":1,\"fetched\":1,\"ttl\":1")) != nil)
@@ -94,15 +94,15 @@ struct EntryFormatTests {
         "99999999999", "9999999999", "        -1", "      0x10", "          ", "1e3       ", "      +100",
     ])
     func `DK-03 an absurd length is refused before anything is read`(field: String) {
-        let frame = EntryFrame(kind: .entry, store: 1, digest: .init(name("a")), epoch: 0, payloadCount: 4)
+        let frame = RecordHeader(kind: .entry, store: 1, digest: .init(name("a")), epoch: 0, payloadCount: 4)
         let text = String(decoding: frame.bytes, as: UTF8.self).replacingOccurrences(
             of: "         4,",
             with: field + ","
         )
 
-        let line = CheckedLine.sealed(Array(text.utf8))
+        let line = ChecksummedLine.sealed(Array(text.utf8))
 
-        #expect(EntryFormat.frame(line[...]) == nil)
+        #expect(RecordCodec.frame(line[...]) == nil)
     }
 
     @Test func `DK-03 arbitrary bytes neither trap nor read as something`() {
@@ -118,7 +118,7 @@ struct EntryFormatTests {
                     : [UInt8.random(in: 0...255, using: &generator)]
             }
             #expect(self.format.entry(in: bytes) == nil)
-            #expect(EntryFormat.frame(bytes[...]) == nil)
+            #expect(RecordCodec.frame(bytes[...]) == nil)
             #expect(SessionFile.decode(Data(bytes)) == .damaged)
         }
     }
@@ -143,7 +143,7 @@ struct EntryFormatTests {
     }
 
     @Test func `DK-01 a name too long for a first line is refused`() {
-        let entry = sample(String(repeating: "k", count: EntryFormat.maximumHeader))
+        let entry = sample(String(repeating: "k", count: RecordCodec.maximumHeader))
 
         #expect(throws: MuxStoreError.self) { try self.format.record(of: entry) }
     }
@@ -173,7 +173,7 @@ struct EntryFormatTests {
                 #expect(SessionFile.decode(damaged) == .damaged, "byte \(index), bit \(bit)")
             }
         }
-        let newer = CheckedLine.sealed(Array("\",\"future\":true}".utf8), version: 2) + [0x0a]
+        let newer = ChecksummedLine.sealed(Array("\",\"future\":true}".utf8), version: 2) + [0x0a]
         #expect(SessionFile.decode(Data(newer)) == .newer)
     }
 }

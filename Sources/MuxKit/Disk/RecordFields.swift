@@ -1,7 +1,7 @@
 import Foundation
 
 /// The fields of a record's first line that have no fixed places.
-struct EntryFacts: Sendable {
+struct RecordFields: Sendable {
     private var domain = ""
     private var key: String?
     private var schema: Int64?
@@ -29,7 +29,7 @@ struct EntryFacts: Sendable {
 
         /// Whether the numbers are those of a duration that can be written, or of none.
         var isInOrder: Bool {
-            (self.seconds ?? 0) >= 0 && (0..<EntryFacts.attosecondsInSecond).contains(self.attoseconds)
+            (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(self.attoseconds)
                 && (self.seconds != .max || self.attoseconds == 0)
         }
 

@@ -2,7 +2,7 @@
 ///
 /// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own, or a ``JobSchedule``.
 @usableFromInline
-package struct Spawn: Sendable {
+package struct TaskLauncher: Sendable {
     /// What decides about the order of all that the present task starts; `nil` outside such tests.
     @TaskLocal package static var schedule: (any JobSchedule)?
 
@@ -28,7 +28,7 @@ package struct Spawn: Sendable {
     }
 }
 
-extension Spawn {
+extension TaskLauncher {
     /// Starts `operation` in a task that belongs to no caller: it inherits no task-locals, priority or schedule.
     static func uninherited(name: String, _ operation: @escaping @Sendable @concurrent () async -> Void) {
         Task.detached(name: name, priority: .high, operation: operation)
@@ -52,13 +52,13 @@ package protocol JobSchedule: TaskExecutor {
 /// takes longer, and `whenTooLong` is called.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
-    for flight: FlightNode? = nil,
+    for flight: WaitForNode? = nil,
     limit: (time: TimeSource, duration: Duration)? = nil,
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void = {}
 ) async throws -> Success {
     // A task with an isolation of its own cannot be told where to run: it is called back from where it begins.
-    let schedule = isolation == nil ? Spawn.schedule : nil
+    let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: (any TaskExecutor)? = schedule ?? (flight == nil ? nil : FlightExecutor.shared)
     return try await withoutActuallyEscaping(operation) { operation in
         schedule?.awaitArrival()
@@ -103,12 +103,12 @@ package func shieldedFromCancellation<Success: Sendable>(
 package func waiting<Success: Sendable>(
     for limit: Duration,
     by time: TimeSource,
-    _ spawn: Spawn,
+    _ spawn: TaskLauncher,
     _ operation: @escaping @Sendable @concurrent () async throws -> Success,
     late: @escaping @Sendable (Result<Success, any Error>) -> Void
 ) async throws -> Success? {
-    let waiter = Guarded<CheckedContinuation<Success?, any Error>?>(nil)
-    let tasks = Guarded<[Task<Void, Never>]>([])
+    let waiter = Locked<CheckedContinuation<Success?, any Error>?>(nil)
+    let tasks = Locked<[Task<Void, Never>]>([])
     @Sendable func answered(_ result: Result<Success?, any Error>) -> Bool {
         let continuation = waiter.withLock { waiter in
             defer { waiter = nil }
@@ -150,7 +150,7 @@ package func finishing<Success: Sendable>(
     _ operation: @escaping @Sendable @concurrent () async -> Success,
     started: (Task<Success, Never>) -> Void = { _ in }
 ) async -> Success {
-    let task = Task(executorPreference: Spawn.schedule, operation: operation)
+    let task = Task(executorPreference: TaskLauncher.schedule, operation: operation)
     started(task)
     return await task.value
 }

@@ -70,7 +70,7 @@ struct KeptIndexTests {
         for position in bytes.indices {
             var damaged = bytes
             damaged[position] ^= 1 << UInt8(position % 8)
-            #expect(KeptIndex([UInt8](damaged)) == nil, "byte \(position)")
+            #expect(IndexSnapshot([UInt8](damaged)) == nil, "byte \(position)")
             guard position % 25 == 0 else { continue }
             try damaged.write(to: scratch.index)
             try await self.check(scratch, rebuilt: 1, "byte \(position)")
@@ -205,16 +205,16 @@ struct KeptIndexTests {
         try await store.save([sample("a")], durability: .relaxed)
         let index = folder.url.appending(path: "journal/00000001.index")
         let segment = folder.url.appending(path: "journal/00000001.jsonl")
-        var kept = try #require(KeptIndex([UInt8](try Data(contentsOf: index))))
+        var kept = try #require(IndexSnapshot([UInt8](try Data(contentsOf: index))))
         let row = try #require(kept.rows.first)
         // As if there were many entries, and a long journal.
         let file = try FileHandle(forWritingTo: segment)
         try file.truncate(atOffset: 200_000_000)
         try file.close()
         kept.anchor.covered = 200_000_000
-        let count: UInt64 = (1 << 24) / UInt64(KeptIndex.rowSize) + 1
+        let count: UInt64 = (1 << 24) / UInt64(IndexSnapshot.rowSize) + 1
         kept.rows = (0..<count).map { number in
-            KeptIndex.Row(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
+            IndexSnapshot.Row(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
         }
         kept.rows.append(row)
         try Data(kept.encoded).write(to: index)
@@ -228,9 +228,9 @@ struct KeptIndexTests {
     }
 
     @Test func `DK-07 an index says what was put in`() {
-        let anchor = KeptIndex.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
+        let anchor = IndexSnapshot.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
         let rows = (0..<100).map { number in
-            KeptIndex.Row(
+            IndexSnapshot.Row(
                 digest: .init(domain: .random(in: .min ... .max), key: UInt64(number)),
                 offset: Int64(number) << 30,
                 count: 1 << 30,
@@ -238,8 +238,8 @@ struct KeptIndexTests {
             )
         }
         for rows in [rows, []] {
-            let kept = KeptIndex(anchor: anchor, rows: rows)
-            #expect(KeptIndex(kept.encoded) == kept)
+            let kept = IndexSnapshot(anchor: anchor, rows: rows)
+            #expect(IndexSnapshot(kept.encoded) == kept)
         }
         // A row that points outside of what is covered is not believed, however right the digest.
         for (offset, count): (Int64, Int64) in [
@@ -247,7 +247,7 @@ struct KeptIndexTests {
         ] {
             var row = rows[0]
             (row.offset, row.count) = (offset, count)
-            #expect(KeptIndex(KeptIndex(anchor: anchor, rows: [row]).encoded) == nil)
+            #expect(IndexSnapshot(IndexSnapshot(anchor: anchor, rows: [row]).encoded) == nil)
         }
     }
 }

@@ -2,7 +2,7 @@
 ///
 /// Pure: time comes in as an argument. Retries are a share of the first attempts, both forgotten by half with each window that
 /// passes. A host that only fails is left alone, then one request finds out whether that has passed.
-package struct HostStateMachine: Sendable {
+package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
         /// The host may be asked; so many requests in a row have failed.
         case closed(failures: Int)

@@ -13,12 +13,12 @@ extension Journal {
     func keepIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.unkept >= max(self.indexFloor, segment.index.count / 8),
-            !segment.holdsNewer, !segment.holdsRefuse, !segment.needsLineBreak
+            !segment.holdsNewer, !segment.holdsDeadRecords, !segment.needsLineBreak
         else { return }
         // Whatever comes of it, it is not tried again with every save.
         segment.unkept = 0
         do {
-            let anchor = KeptIndex.Anchor(
+            let anchor = IndexSnapshot.Anchor(
                 store: session.content.store,
                 generation: generation,
                 covered: segment.end,
@@ -26,9 +26,9 @@ extension Journal {
                 lastStamp: try self.stamp(of: segment, at: segment.lastOffset)
             )
             let rows = segment.index.locations.map { digest, location in
-                KeptIndex.Row(digest: digest, offset: location.offset, count: location.count, epoch: location.epoch)
+                IndexSnapshot.Row(digest: digest, offset: location.offset, count: location.count, epoch: location.epoch)
             }
-            let content = KeptIndex(anchor: anchor, rows: rows).encoded
+            let content = IndexSnapshot(anchor: anchor, rows: rows).encoded
             try self.indexFile.write(Data(content), durability: .relaxed)
             segment.keptBytes = Int64(content.count)
         } catch {
@@ -41,14 +41,14 @@ extension Journal {
         // An entry takes less room in the index than in the journal.
         guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
         segment.keptBytes = Int64(content.count)
-        guard let kept = KeptIndex(content), self.isOf(segment, size, session, kept.anchor) else {
+        guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1
             return
         }
         segment.index.reserve(kept.rows.count)
         for row in kept.rows {
             guard row.epoch >= session.content.epoch else {
-                segment.holdsRefuse = true
+                segment.holdsDeadRecords = true
                 continue
             }
             let location = JournalIndex.Location(offset: row.offset, count: row.count, epoch: row.epoch)
@@ -63,17 +63,17 @@ extension Journal {
         _ segment: JournalSegment,
         _ size: Int64,
         _ session: Session,
-        _ anchor: KeptIndex.Anchor
+        _ anchor: IndexSnapshot.Anchor
     ) -> Bool {
         guard anchor.store == session.content.store, anchor.covered <= size,
             let start = try? self.fileSystem.readAll(segment.file, at: 0, count: 1024),
-            let end = start.firstIndex(of: 0x0a), let frame = EntryFormat.frame(start[..<end]),
+            let end = start.firstIndex(of: 0x0a), let frame = RecordCodec.frame(start[..<end]),
             frame.kind == .begin, frame.store == anchor.store, frame.digest.domain == anchor.generation
         else { return false }
         return (try? self.stamp(of: segment, at: anchor.lastOffset)) == anchor.lastStamp
     }
 
     private func stamp(of segment: JournalSegment, at offset: Int64) throws(MuxStoreError) -> UInt64 {
-        FNV.hash(try self.fileSystem.readAll(segment.file, at: offset, count: KeptIndex.stampSize))
+        FNV.hash(try self.fileSystem.readAll(segment.file, at: offset, count: IndexSnapshot.stampSize))
     }
 }

@@ -1,11 +1,11 @@
 import Dispatch
 
 /// Work that keeps a processor busy, run on Dispatch's threads so that it holds up nobody's `await`.
-package enum OffPool {
+package enum BlockingWork {
     /// Runs `work`, which may block, on one of Dispatch's threads.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
         await withCheckedContinuation { continuation in
-            if let schedule = Spawn.schedule { return schedule.later { continuation.resume(returning: work()) } }
+            if let schedule = TaskLauncher.schedule { return schedule.later { continuation.resume(returning: work()) } }
             DispatchQueue.global(qos: .userInitiated).async { continuation.resume(returning: work()) }
         }
     }
@@ -16,12 +16,12 @@ package enum OffPool {
         _ transform: @escaping @Sendable (Item) -> Result
     ) async -> [Result] {
         guard !items.isEmpty else { return [] }
-        if Spawn.schedule != nil { return await self.run { items.map(transform) } }
+        if TaskLauncher.schedule != nil { return await self.run { items.map(transform) } }
         let chunk = max(16, (items.count + 63) / 64)
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in
             DispatchQueue.global(qos: .utility).async {
-                let parts = Guarded([Int: [Result]]())
+                let parts = Locked([Int: [Result]]())
                 DispatchQueue.concurrentPerform(iterations: starts.count) { part in
                     let start = starts[part]
                     let results = items[start..<min(start + chunk, items.count)].map(transform)

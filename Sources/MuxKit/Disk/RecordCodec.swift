@@ -9,7 +9,7 @@ import Foundation
 /// ```
 ///
 /// The first line is one line in truth. Reading is total: any bytes give an entry that was written, or none.
-package struct EntryFormat: Sendable {
+package struct RecordCodec: Sendable {
     /// The longest value that a record holds.
     package static let maximumPayload: UInt64 = 1 << 30
     /// The longest first line.
@@ -31,13 +31,13 @@ package struct EntryFormat: Sendable {
     // MARK: - Writing
 
     /// Appends the two lines of an entry.
-    package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> EntryFrame {
+    package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
         try Self.check(entry)
         let (start, payload) = (bytes.count, entry.payload)
         let frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
-        CheckedLine.begin(&bytes)
+        ChecksummedLine.begin(&bytes)
         frame.append(to: &bytes)
-        EntryFacts.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
+        RecordFields.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
         try self.endHeader(&bytes, from: start)
         bytes += payload
         bytes.append(Self.lineBreak)
@@ -46,11 +46,11 @@ package struct EntryFormat: Sendable {
 
     /// Appends the two lines that end the entry of that name, or of a whole domain.
     package func append(
-        removal kind: EntryFrame.Kind,
+        removal kind: RecordHeader.Kind,
         of name: MuxStoreKey,
         epoch: UInt64,
         to bytes: inout [UInt8]
-    ) throws(MuxStoreError) -> EntryFrame {
+    ) throws(MuxStoreError) -> RecordHeader {
         let frame = self.frame(kind, name, epoch, payloadCount: Self.null.count)
         try self.append(frame, name, to: &bytes)
         return frame
@@ -60,7 +60,7 @@ package struct EntryFormat: Sendable {
     package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
         let digest = EntryDigest(domain: generation, key: 0)
         let count = Int64(Self.null.count)
-        let frame = EntryFrame(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
+        let frame = RecordHeader(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
         var bytes: [UInt8] = []
         try self.append(frame, MuxStoreKey(domain: ""), to: &bytes)
         return bytes
@@ -108,12 +108,12 @@ package struct EntryFormat: Sendable {
     }
 
     private func frame(
-        _ kind: EntryFrame.Kind,
+        _ kind: RecordHeader.Kind,
         _ name: MuxStoreKey,
         _ epoch: UInt64,
         payloadCount: Int
-    ) -> EntryFrame {
-        EntryFrame(
+    ) -> RecordHeader {
+        RecordHeader(
             kind: kind,
             store: self.store,
             digest: self.digest(name),
@@ -123,11 +123,11 @@ package struct EntryFormat: Sendable {
     }
 
     /// Appends a record that has no value.
-    private func append(_ frame: EntryFrame, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
+    private func append(_ frame: RecordHeader, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
         let start = bytes.count
-        CheckedLine.begin(&bytes)
+        ChecksummedLine.begin(&bytes)
         frame.append(to: &bytes)
-        EntryFacts.append(removalOf: name, to: &bytes)
+        RecordFields.append(removalOf: name, to: &bytes)
         try self.endHeader(&bytes, from: start)
         bytes += Self.null
         bytes.append(Self.lineBreak)
@@ -136,23 +136,23 @@ package struct EntryFormat: Sendable {
     private func endHeader(_ bytes: inout [UInt8], from start: Int) throws(MuxStoreError) {
         let count = bytes.count - start
         guard count <= Self.maximumHeader else { throw .entryTooLarge(bytes: count) }
-        CheckedLine.close(&bytes, from: start)
+        ChecksummedLine.close(&bytes, from: start)
         bytes.append(Self.lineBreak)
     }
 
     // MARK: - Reading
 
     /// What the first line of a record says; `nil` if it is not one.
-    package static func frame(_ line: ArraySlice<UInt8>) -> EntryFrame? {
-        guard case .present(let rest)? = CheckedLine.open(line) else { return nil }
-        return EntryFrame(rest)
+    package static func frame(_ line: ArraySlice<UInt8>) -> RecordHeader? {
+        guard case .present(let rest)? = ChecksummedLine.open(line) else { return nil }
+        return RecordHeader(rest)
     }
 
     /// Reads what the first line of an entry says, as an entry without a value; `nil` if the line is damaged or not there.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store,
-            let facts = EntryFacts(record, from: CheckedLine.restOffset + 1 + EntryFrame.count, to: end)
+            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
         else { return nil }
         return facts.entry(epoch: frame.epoch, payload: Data())
     }
@@ -162,7 +162,7 @@ package struct EntryFormat: Sendable {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
             Int64(record.count - end - 2) == frame.payloadCount,
-            let facts = EntryFacts(record, from: CheckedLine.restOffset + 1 + EntryFrame.count, to: end)
+            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
         guard facts.digest == PayloadDigest.hash(payload) else { return nil }

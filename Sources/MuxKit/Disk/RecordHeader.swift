@@ -1,5 +1,5 @@
 /// The fields at the head of a record that have fixed places: what walking a journal needs, without a JSON parser.
-package struct EntryFrame: Sendable, Equatable {
+package struct RecordHeader: Sendable, Equatable {
     /// What a record says, in raw values of one length.
     package enum Kind: String, Sendable, CaseIterable {
         /// The journal begins here; the number in place of the domain's tells it from all that had its name before.
@@ -113,7 +113,7 @@ package struct EntryFrame: Sendable, Equatable {
         guard let kind = Kind.allCases.first(where: { name.elementsEqual($0.bytes) }),
             let store = Hex.value(of: field(Place.store)), let domain = Hex.value(of: field(Place.domain)),
             let key = Hex.value(of: field(Place.key)), let epoch = Self.number(field(Place.epoch)),
-            let count = Self.number(field(Place.bytes)), count <= EntryFormat.maximumPayload
+            let count = Self.number(field(Place.bytes)), count <= RecordCodec.maximumPayload
         else { return nil }
         self.init(
             kind: kind,

@@ -5,7 +5,7 @@ import Foundation
 /// One checked line of JSON, then five numbers of 64 bits for each entry, the least recently used first. Wherever it
 /// comes from, reading is total; a copy that is believed wrongly costs misses, never a wrong value, because every entry
 /// is verified when it is loaded.
-package struct KeptIndex: Sendable, Equatable {
+package struct IndexSnapshot: Sendable, Equatable {
     /// What ties an index to one journal in one state.
     package struct Anchor: Sendable, Equatable {
         /// The identity of the store.
@@ -54,7 +54,7 @@ package struct KeptIndex: Sendable, Equatable {
     /// The bytes that an entry takes.
     package static let rowSize = 40
     /// How many of a record's first bytes go into ``Anchor/lastStamp``.
-    package static let stampSize = CheckedLine.restOffset
+    package static let stampSize = ChecksummedLine.restOffset
 
     private static let lineBreak: UInt8 = 0x0a
 
@@ -76,13 +76,13 @@ package struct KeptIndex: Sendable, Equatable {
             append(row.epoch)
         }
         var line: [UInt8] = []
-        CheckedLine.begin(&line)
+        ChecksummedLine.begin(&line)
         let anchor = self.anchor
         line += "\",\"kind\":\"index\",\"store\":\"\(Hex.text(of: anchor.store))\"".utf8
         line += ",\"generation\":\"\(Hex.text(of: anchor.generation))\",\"covered\":\(anchor.covered)".utf8
         line += ",\"last\":\(anchor.lastOffset),\"last_stamp\":\"\(Hex.text(of: anchor.lastStamp))\"".utf8
         line += ",\"rows\":\(self.rows.count),\"rows_digest\":\"\(Hex.text(of: hash.value))\"}".utf8
-        CheckedLine.close(&line, from: 0)
+        ChecksummedLine.close(&line, from: 0)
         line.append(Self.lineBreak)
         return line + body
     }
@@ -92,9 +92,9 @@ package struct KeptIndex: Sendable, Equatable {
     /// Reads an index; `nil` if a byte of it is not as it was written.
     package init?(_ bytes: [UInt8]) {
         guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
-            case .present? = CheckedLine.open(bytes[..<end])
+            case .present? = ChecksummedLine.open(bytes[..<end])
         else { return nil }
-        var reader = FlatJSONReader(bytes, from: CheckedLine.restOffset + 2, to: end)
+        var reader = FlatJSONReader(bytes, from: ChecksummedLine.restOffset + 2, to: end)
         var (hashes, numbers): ([String: UInt64], [String: Int64]) = ([:], [:])
         while let (name, value) = reader.next() {
             let name = String(decoding: bytes[name], as: UTF8.self)

@@ -1,5 +1,5 @@
 /// What the vault does with the token store.
-extension OAuthVault {
+extension OAuthTokenManager {
     // MARK: - Taking up what is there
 
     /// The grant in the store, if it is not the `refused` one nor older.
@@ -10,7 +10,7 @@ extension OAuthVault {
     /// - Returns: The grant; `nil` if there is none to take up.
     /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended elsewhere.
     func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
-        let mayRestore = self.memo.withLock { $0.mayRestore }
+        let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out here, only what somebody else has left since.
         guard mayRestore || self.leaseHolder != nil else { return nil }
         let (epoch, isKnown) = await self.sessionNumber()
@@ -20,24 +20,24 @@ extension OAuthVault {
             return nil
         case .record(let record):
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
-            self.memo.withLock { $0.met(session: record.session) }
+            self.sessionState.withLock { $0.met(session: record.session) }
             // The epoch may have been lost with the caches folder; it never goes back.
             if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
-                self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
+                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
             self.met(record, isAlone: isAlone)
             return self.grant(record)
         case .ended(let end):
-            self.memo.withLock { $0.met(session: end) }
+            self.sessionState.withLock { $0.met(session: end) }
             if end > epoch, isKnown {
                 // A sign-out was cut short, or happened elsewhere. Who has no grant has nothing that could end.
                 try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
                 guard refused == nil else { throw RunnerError.signedOut }
-                self.memo.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
+                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
             guard isAlone, isKnown else { return nil }
             try await self.inStoreLane {
-                guard self.memo.withLock({ $0.storedSession }) == nil else { return }
+                guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.delete()
             }
             return nil
@@ -49,10 +49,12 @@ extension OAuthVault {
     /// - Parameters:
     ///   - held: The grant as this process knows it.
     ///   - upper: The layer that holds it.
-    ///   - stretch: Since when this process has the lease, as far as the caller knows.
+    ///   - leaseTenure: Since when this process has the lease, as far as the caller knows.
     /// - Returns: The grant of `upper` after that; it is that of `held` if they have left nothing.
     /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
-    func withSiblings(_ held: Upper.Held, of upper: Upper, since stretch: UInt64?) async throws -> Upper.Held {
+    func withSiblings(_ held: Upper.VersionedDependency, of upper: Upper, since leaseTenure: UInt64?) async throws
+        -> Upper.VersionedDependency
+    {
         guard self.leaseHolder != nil, held.value.wasStored else { return held }
         let (epoch, _) = await self.sessionNumber()
         switch try await self.tokens.load(session: epoch) {
@@ -66,7 +68,7 @@ extension OAuthVault {
         case .record(let record) where record.session > epoch:
             try await self.endedElsewhere(before: record.session)
         case .record(let record):
-            self.met(record, isAlone: self.isAlone(since: stretch))
+            self.met(record, isAlone: self.isAlone(since: leaseTenure))
             guard (record.serial ?? 0) > held.value.serial, var grant = self.grant(record) else { return held }
             grant.lane = held.value.lane
             let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)
@@ -97,7 +99,7 @@ extension OAuthVault {
     private func met(_ record: Tokens.Record, isAlone: Bool) {
         // Somebody was about to send the refresh token, and did not live to tell the outcome.
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
-        guard self.memo.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) else { return }
+        guard self.sessionState.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) else { return }
         self.repository.observer?.tell(MuxEvent(.updateInterrupted))
     }
 
@@ -108,7 +110,7 @@ extension OAuthVault {
     /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated, and the store has the one before.
     ///   Where the stored one is as good for the server, or there is none, a store that fails now is tried again with the next
     ///   grant.
-    func store(_ held: Upper.Held, of upper: Upper) async throws {
+    func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
         } catch let error as RunnerError {
@@ -119,7 +121,7 @@ extension OAuthVault {
     /// Makes the grant durable, unless it is.
     ///
     /// - Throws: ``RunnerError``: not stored, or signed out.
-    func storeNow(_ held: Upper.Held, of upper: Upper) async throws {
+    func storeNow(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         guard !held.value.isStored else { return }
         try await self.write(held, of: upper, attempt: nil)
     }
@@ -129,7 +131,7 @@ extension OAuthVault {
     /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which have a lane of their own.
     /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, or the store has none to lose, a store
     ///   that fails is no reason to send nothing.
-    func journaled(_ held: Upper.Held, of upper: Upper) async throws -> Upper.Held? {
+    func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
         let attempt = Tokens.Attempt(owner: self.owner, time: self.repository.wallTime())
         do {
             return try await self.write(held, of: upper, attempt: attempt)
@@ -140,13 +142,15 @@ extension OAuthVault {
     }
 
     @discardableResult
-    private func write(_ held: Upper.Held, of upper: Upper, attempt: Tokens.Attempt?) async throws -> Upper.Held? {
+    private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
+        -> Upper.VersionedDependency?
+    {
         // Before anything is asked of the repository, which may be waiting for the store.
         guard self.storeLane.access == .queued else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
             guard let present = upper.held, present.session == held.session,
-                !self.memo.withLock({ $0.isEnding })
+                !self.sessionState.withLock({ $0.isEnding })
             else { throw RunnerError.signedOut }
             var grant = present.value
             guard attempt == nil || grant.lane === held.value.lane else { return nil }
@@ -154,20 +158,22 @@ extension OAuthVault {
             try await self.checkOutside(session: epoch, isStored: grant.isStored)
             grant.serial = try await self.save(grant, session: epoch, attempt)
             (grant.isStored, grant.wasStored) = (true, true)
-            self.memo.withLock { $0.storedSession = held.session }
+            self.sessionState.withLock { $0.storedSession = held.session }
             return upper.note(present, as: grant) ?? present
         }
     }
 
     /// Makes the grant of a sign-in durable, unless other tokens took its place.
-    func stored(_ grant: Grant, ofLine line: UInt64, _ session: UInt64) async throws -> Grant {
+    func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
         let (epoch, _) = await self.sessionNumber()
         return try await self.inStoreLane {
-            guard self.memo.withLock({ $0.line == line && !$0.isEnding }) else { throw RunnerError.signedOut }
+            guard self.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }) else {
+                throw RunnerError.signedOut
+            }
             var grant = grant
             grant.serial = try await self.save(grant, session: epoch, nil)
             (grant.isStored, grant.wasStored) = (true, true)
-            self.memo.withLock { $0.storedSession = session }
+            self.sessionState.withLock { $0.storedSession = session }
             return grant
         }
     }
@@ -176,7 +182,7 @@ extension OAuthVault {
     ///
     /// - Returns: Its number, which is greater than those that were met.
     private func save(_ grant: Grant, session: UInt64, _ attempt: Tokens.Attempt?) async throws -> UInt64 {
-        let serial = max(self.memo.withLock { $0.serial }, grant.serial) &+ 1
+        let serial = max(self.sessionState.withLock { $0.serial }, grant.serial) &+ 1
         let record = Tokens.Record(
             session: session,
             refresh: grant.refresh,
@@ -192,9 +198,9 @@ extension OAuthVault {
             self.failed(.storing, because: error.underlying ?? error)
             throw error
         }
-        self.memo.withLock { memo in
-            memo.serial = max(memo.serial, serial)
-            memo.worked(.storing)
+        self.sessionState.withLock { sessionState in
+            sessionState.serial = max(sessionState.serial, serial)
+            sessionState.worked(.storing)
         }
         return serial
     }
@@ -208,12 +214,14 @@ extension OAuthVault {
             } catch {
                 result = .failure(error)
             }
-            let owes = self.memo.withLock { memo in
-                defer { memo.owesRemoval = false }
+            let owes = self.sessionState.withLock { sessionState in
+                defer { sessionState.owesRemoval = false }
                 // Not where the next session has stored its own.
-                return memo.owesRemoval && memo.storedSession != memo.generation
+                return sessionState.owesRemoval && sessionState.storedSession != sessionState.sessionID
             }
-            if owes, (try? await self.tokens.store.delete()) == nil { self.memo.withLock { $0.owesRemoval = true } }
+            if owes, (try? await self.tokens.store.delete()) == nil {
+                self.sessionState.withLock { $0.owesRemoval = true }
+            }
             return try result.get()
         }
     }
@@ -223,21 +231,21 @@ extension OAuthVault {
     /// Where the repository's folder cannot be used, it is the greatest that was met beside the tokens: those need no cache.
     /// Tokens that are in memory alone need no number, nor a folder that keeps it.
     func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
-        let (known, generation) = self.memo.withLock { ($0.repositoryEpoch, $0.generation) }
+        let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
         if self.leaseHolder == nil, self.tokens.store is InMemoryTokenStore {
             return (self.repository.registry.withLock { $0.sessionEpoch } ?? 0, true)
         }
         do {
             let epoch = try await self.repository.currentEpoch()
-            self.memo.withLock { memo in
-                memo.found(epoch: epoch, in: generation)
-                memo.worked(.session)
+            self.sessionState.withLock { sessionState in
+                sessionState.found(epoch: epoch, in: sessionID)
+                sessionState.worked(.session)
             }
             return (epoch, true)
         } catch {
             self.failed(.session, because: error)
-            return (self.memo.withLock { $0.greatestSession }, false)
+            return (self.sessionState.withLock { $0.greatestSession }, false)
         }
     }
 
@@ -248,32 +256,32 @@ extension OAuthVault {
     /// The number of the session is kept in the repository's folder, which the system may empty; this note is beside the
     /// tokens, and holds whatever becomes of that folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
-        self.memo.withLock { $0.ends(before: epoch) }
+        self.sessionState.withLock { $0.ends(before: epoch) }
         guard self.storeLane.access == .queued else { return }
         try await self.storeLane.run(admitsNested: false) {
             guard case .record = try await self.tokens.load(session: 0) else { return }
-            let serial = self.memo.withLock { $0.serial } &+ 1
+            let serial = self.sessionState.withLock { $0.serial } &+ 1
             try await self.tokens.save(.init(session: epoch, serial: serial))
         }
     }
 
-    func sessionEnded() { self.memo.withLock { $0.ended() } }
+    func sessionEnded() { self.sessionState.withLock { $0.ended() } }
 
     /// Removes the tokens of ended sessions; those of the session that is present stay.
     func removeTraces(present session: UInt64) async throws {
         // If there is no turn, whoever has the store waits for this sign-out, or is part of it, and removes them at the end.
-        self.memo.withLock { $0.owesRemoval = true }
+        self.sessionState.withLock { $0.owesRemoval = true }
         try await self.storeLane.run(admitsNested: false) {
-            self.memo.withLock { $0.owesRemoval = false }
+            self.sessionState.withLock { $0.owesRemoval = false }
             try await self.removeStored(present: session)
         }
     }
 
     /// Removes the tokens of ended sessions; in the lane.
     private func removeStored(present session: UInt64) async throws {
-        let (stored, ended) = self.memo.withLock { memo in
-            defer { memo.endedBefore = nil }
-            return (memo.storedSession, memo.endedBefore)
+        let (stored, ended) = self.sessionState.withLock { sessionState in
+            defer { sessionState.endedBefore = nil }
+            return (sessionState.storedSession, sessionState.endedBefore)
         }
         guard stored != session else { return }
         guard let leaseHolder else { return try await self.tokens.store.delete() }

@@ -2,7 +2,7 @@
 ///
 /// An actor does not: another call enters it at every `await`. Waiting for one's turn is not cancellable; what is put in
 /// the lane is done.
-package final class SerialLane: Sendable {
+package final class AsyncMutex: Sendable {
     private struct Lane: Sendable {
         var isBusy = false
         /// Raises the priority of the operation that has the lane, if it can be raised.
@@ -13,7 +13,7 @@ package final class SerialLane: Sendable {
         var next = 0
     }
 
-    private let lane = Guarded(Lane())
+    private let lane = Locked(Lane())
 
     package init() {}
 

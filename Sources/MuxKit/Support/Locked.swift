@@ -9,7 +9,7 @@ public import Synchronization
 /// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
 /// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
 @usableFromInline
-package final class Guarded<State> {
+package final class Locked<State> {
     #if MUX_TSAN
     private let lock = NSLock()
     private var state: State
@@ -39,13 +39,13 @@ package final class Guarded<State> {
 #if MUX_TSAN
 /// `@unchecked` in the sanitizer build alone, where the compiler does not know that every access to the state goes through the
 /// lock.
-extension Guarded: @unchecked Sendable {}
+extension Locked: @unchecked Sendable {}
 
 /// As with `Mutex`, what is behind the lock is not printed.
-extension Guarded: CustomReflectable {
+extension Locked: CustomReflectable {
     @usableFromInline
     package var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 #else
-extension Guarded: Sendable {}
+extension Locked: Sendable {}
 #endif

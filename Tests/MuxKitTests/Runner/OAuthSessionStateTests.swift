@@ -1,0 +1,49 @@
+import MuxKit
+import Testing
+
+/// What a vault knows, without a vault.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct OAuthMemoTests {
+    @Test func `D06 the number of a session that was looked up before a sign-out is not that of the next one`() {
+        var sessionState = OAuthSessionState()
+        let sessionID = sessionState.sessionID
+        sessionState.ends(before: 1)
+        sessionState.ended()
+
+        sessionState.found(epoch: 0, in: sessionID)
+        #expect(sessionState.repositoryEpoch == nil)
+        sessionState.found(epoch: 1, in: sessionState.sessionID)
+        #expect(sessionState.repositoryEpoch == 1)
+        sessionState.found(epoch: 2, in: sessionState.sessionID)
+        #expect(sessionState.repositoryEpoch == 1, "it stays the one that the session began with")
+    }
+
+    @Test func `D06 what a session has left does not count in the next one, and numbers go on`() {
+        var sessionState = OAuthSessionState()
+        sessionState.refusedEpoch = 3
+        sessionState.storedSession = 0
+        sessionState.owesRemoval = true
+        _ = sessionState.met(7, isInterrupted: false)
+        sessionState.ends(before: 1)
+        #expect(sessionState.isEnding && sessionState.mayRestore)
+
+        sessionState.ended()
+
+        #expect(
+            !sessionState.isEnding && !sessionState.mayRestore && !sessionState.owesRemoval
+                && sessionState.refusedEpoch == nil
+        )
+        #expect(sessionState.serial == 7 && sessionState.storedSession == 0 && sessionState.endedBefore == 1)
+        #expect(sessionState.sessionID == 1 && sessionState.tokenFamily == 1)
+    }
+
+    @Test func `B11 an interrupted exchange is told once`() {
+        var sessionState = OAuthSessionState()
+        let told = [(1, true), (1, true), (2, false), (3, true)].map { sessionState.met($0, isInterrupted: $1) }
+        #expect(told == [true, false, false, true])
+        sessionState.ended()
+        let isToldAgain = sessionState.met(3, isInterrupted: true)
+        #expect(!isToldAgain)
+        #expect(sessionState.serial == 3)
+    }
+}
