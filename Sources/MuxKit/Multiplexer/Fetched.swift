@@ -58,3 +58,93 @@ public struct Fetched<Value: Sendable>: Sendable {
 }
 
 extension Fetched: Equatable where Value: Equatable {}
+
+/// What was cached when a fetch began, so that the fetch can ask the server whether it is still the same.
+///
+/// ```swift
+/// let rates = Multiplexer<Rates>(cacheKey: "Rates") { before in
+///     let reply = try await Backend.rates(ifNoneMatch: before?.validator)
+///     if reply.status == 304, let before { return before.notModified() }
+///     return Fetched(try reply.rates(), validator: reply.entityTag)
+/// }
+/// ```
+public struct FetchedBefore<Value: Sendable>: Sendable {
+    /// The value.
+    public let value: Value
+
+    /// What the server called this version of the value; `nil` if it did not say, or if the value is not the server's: it was
+    /// stored by hand, or migrated.
+    public let validator: String?
+
+    /// How long ago the value was fetched, or found to be still the same.
+    public let age: Duration
+
+    /// How long it counted as fresh.
+    public let timeToLive: Duration
+
+    /// What was said about its use when stale.
+    @usableFromInline package let stale: StaleLimits
+
+    @usableFromInline let revision: UInt64
+
+    @inlinable
+    init(
+        value: Value,
+        validator: String?,
+        age: Duration,
+        timeToLive: Duration,
+        stale: StaleLimits,
+        revision: UInt64
+    ) {
+        self.value = value
+        self.validator = validator
+        self.age = age
+        self.timeToLive = timeToLive
+        self.stale = stale
+        self.revision = revision
+    }
+
+    /// The answer of a fetch that found the value to be still the same.
+    ///
+    /// The value gets a new lease, in memory and, with the next save, on disk. It stays the same one:
+    /// ``Multiplexer/values`` has no news, and ``Multiplexer/store(_:ifUnchangedSince:)`` finds it unchanged.
+    ///
+    /// - Parameters:
+    ///   - timeToLive: How long it counts as fresh from now on; `nil` for ``MuxPolicy/timeToLive``.
+    ///   - staleWhileRevalidate: See ``Fetched/staleWhileRevalidate``.
+    ///   - staleIfError: See ``Fetched/staleIfError``.
+    ///   - validator: What the server calls the version now; `nil` for the same as before.
+    /// - Returns: What the fetch has to return.
+    public func notModified(
+        timeToLive: Duration? = nil,
+        staleWhileRevalidate: Duration? = nil,
+        staleIfError: Duration? = nil,
+        validator: String? = nil
+    ) -> Fetched<Value> {
+        var fetched = Fetched(
+            self.value,
+            timeToLive: timeToLive,
+            staleWhileRevalidate: staleWhileRevalidate,
+            staleIfError: staleIfError,
+            validator: validator ?? self.validator
+        )
+        fetched.renewedRevision = self.revision
+        return fetched
+    }
+}
+
+extension Slot {
+    /// The entry as a fetch gets it; `nil` if there is none.
+    @inlinable
+    func fetchedBefore(at now: Moment) -> FetchedBefore<Value>? {
+        guard let entry else { return nil }
+        return FetchedBefore(
+            value: entry.value,
+            validator: entry.validator,
+            age: max(now.duration(since: entry.fetchedAt), .zero),
+            timeToLive: entry.timeToLive,
+            stale: entry.stale,
+            revision: entry.revision
+        )
+    }
+}

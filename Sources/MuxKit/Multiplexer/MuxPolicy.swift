@@ -148,3 +148,58 @@ public struct MuxPolicy: Sendable {
         return .saturating(seconds: timeToLive.secondsValue * (1 - fraction * random()))
     }
 }
+
+/// How a ``MultiplexerMap`` gathers keys that are asked for at about the same time into one fetch.
+///
+/// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
+///
+/// **Cancellation.** A batch is cancelled when nobody waits for any of its keys any more.
+///
+/// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
+public struct MuxBatching: Sendable, Hashable {
+    /// How long the first key of a batch waits for others; 5 milliseconds.
+    public var window: Duration
+
+    /// How many keys a batch has at most, at least 1; 100.
+    ///
+    /// A full batch does not wait.
+    public var maximumSize: Int
+
+    /// Makes a description of batches.
+    ///
+    /// - Parameters:
+    ///   - window: How long the first key of a batch waits for others.
+    ///   - maximumSize: How many keys a batch has at most.
+    public init(window: Duration = .milliseconds(5), maximumSize: Int = 100) {
+        self.window = window
+        self.maximumSize = maximumSize
+    }
+}
+
+/// What the values of a ``MultiplexerMap`` may cost together in memory, in a unit of your choice.
+///
+/// ```swift
+/// let policy = MuxPolicy(maximumCost: .init(64_000_000) { (photo: Photo) in photo.data.count })
+/// let photos = MultiplexerMap<URL, Photo>(policy: policy) { url in try await Backend.photo(url) }
+/// ```
+public struct MuxCostLimit: Sendable {
+    /// The most that all values may cost together.
+    public let maximum: Int
+
+    private let cost: @Sendable (any Sendable) -> Int?
+
+    /// Bounds the cost of values of one type.
+    ///
+    /// - Parameters:
+    ///   - maximum: The most that all values may cost together; less than zero is zero.
+    ///   - cost: What a value costs; less than zero is zero. Called under a lock when a value comes in, so it has to be quick,
+    ///     and must not call the map.
+    public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
+        self.maximum = max(0, maximum)
+        self.cost = { ($0 as? Value).map(cost) }
+    }
+
+    /// What `value` costs; nothing if it is not of the type that the limit is for.
+    @usableFromInline
+    func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
+}

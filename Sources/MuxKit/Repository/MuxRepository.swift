@@ -221,3 +221,55 @@ public actor MuxRepository {
     }
 
 }
+
+extension MuxRepository {
+    /// Those who are alive.
+    nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
+
+    /// Forgets values in memory, of everything alive that has a `cacheKey` or is registered.
+    ///
+    /// Nothing is lost: what has to go to disk and is not there yet stays in memory, what is on disk is read again when it is
+    /// asked for, and the rest is fetched. Fetches that are running go on. On Apple platforms this happens by itself when
+    /// the system warns that memory is short.
+    ///
+    /// - Complexity: O(*n*) in the number of values in memory.
+    public nonisolated func clearMemory() {
+        for participant in self.participants { participant.clearMemory() }
+    }
+}
+
+/// Which repository a multiplexer belongs to whose fetch needs a dependency: that of the dependency, unless told otherwise.
+package struct RepositoryChoice: Sendable {
+    /// Where the multiplexer takes part in saves and sign-outs.
+    package let repository: MuxRepository
+    /// The dependency's repository, if it is another one: a sign-out of one would leave what the other has.
+    private let other: MuxRepository?
+    private let isReported = Locked(false)
+
+    /// Chooses `given`, or else the one of the dependency, or else the shared one.
+    package init(given: MuxRepository?, ofDependency dependency: MuxRepository?) {
+        let repository = given ?? dependency ?? .shared
+        self.repository = repository
+        self.other = dependency.flatMap { $0 === repository ? nil : $0 }
+    }
+
+    /// Whether the dependency belongs to the session of another repository.
+    package var isMismatch: Bool { self.other != nil }
+
+    /// Refuses a request if the dependency belongs to the session of another repository; observers hear of it once.
+    ///
+    /// - Throws: ``MuxError/repositoryMismatch``.
+    package func check(_ cacheKey: String?) throws {
+        guard let other else { return }
+        let isFirst = self.isReported.withLock { isReported in
+            defer { isReported = true }
+            return !isReported
+        }
+        if isFirst {
+            for repository in [self.repository, other] {
+                repository.observer?.tell(MuxEvent(.repositoryMismatch, cacheKey: cacheKey))
+            }
+        }
+        throw MuxError.repositoryMismatch
+    }
+}

@@ -1,3 +1,5 @@
+import Foundation
+
 /// How often something is tried, and how long is waited in between.
 ///
 /// ```swift
@@ -158,5 +160,127 @@ public struct RetryPolicy: Sendable, Hashable {
         guard advice.isRepeatable || self.repeatsUnsafeWork else { return false }
         guard let status = advice.status else { return advice.isTransient }
         return !self.refusedStatuses.contains(status) && self.retriedStatuses.contains(status)
+    }
+}
+
+extension RetryPolicy: Codable {
+    private enum CodingKeys: CodingKey {
+        case maxAttempts, backoff, jitter, maximumDelay, maximumDuration, maximumRetryAfter, wakeJitter
+        case repeatsUnsafeWork, retriedStatuses, refusedStatuses
+    }
+
+    /// Reads a policy; a member that is missing has its default.
+    ///
+    /// - Throws: `DecodingError`.
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        func value<Value: Decodable>(_ key: CodingKeys, or usual: Value) throws -> Value {
+            try container.decodeIfPresent(Value.self, forKey: key) ?? usual
+        }
+        let usual = RetryPolicy()
+        self.init(
+            maxAttempts: try value(.maxAttempts, or: usual.maxAttempts),
+            backoff: try value(.backoff, or: usual.backoff),
+            jitter: try value(.jitter, or: usual.jitter),
+            maximumDelay: try value(.maximumDelay, or: usual.maximumDelay),
+            maximumDuration: try container.decodeIfPresent(Duration.self, forKey: .maximumDuration),
+            maximumRetryAfter: try value(.maximumRetryAfter, or: usual.maximumRetryAfter),
+            wakeJitter: try value(.wakeJitter, or: usual.wakeJitter),
+            repeatsUnsafeWork: try value(.repeatsUnsafeWork, or: usual.repeatsUnsafeWork),
+            retriedStatuses: try value(.retriedStatuses, or: usual.retriedStatuses),
+            refusedStatuses: try value(.refusedStatuses, or: usual.refusedStatuses)
+        )
+    }
+
+    /// Writes every member, durations as the standard library does.
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(self.maxAttempts, forKey: .maxAttempts)
+        try container.encode(self.backoff, forKey: .backoff)
+        try container.encode(self.jitter, forKey: .jitter)
+        try container.encode(self.maximumDelay, forKey: .maximumDelay)
+        try container.encodeIfPresent(self.maximumDuration, forKey: .maximumDuration)
+        try container.encode(self.maximumRetryAfter, forKey: .maximumRetryAfter)
+        try container.encode(self.wakeJitter, forKey: .wakeJitter)
+        try container.encode(self.repeatsUnsafeWork, forKey: .repeatsUnsafeWork)
+        try container.encode(self.retriedStatuses.sorted(), forKey: .retriedStatuses)
+        try container.encode(self.refusedStatuses.sorted(), forKey: .refusedStatuses)
+    }
+}
+
+/// How much of a delay is left to chance, so that those who failed together do not come back together.
+public enum RetryJitter: Sendable, Hashable, Codable {
+    /// Nothing: the delay as it is.
+    case none
+
+    /// All: uniform from zero up to, not including, the delay.
+    case full
+
+    /// The second half: uniform from half of the delay up to, not including, the delay.
+    case equal
+
+    /// The delay that `random`, from 0 to 1, selects; below `limit`, if chance permits one that short.
+    func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
+        let longest = max(delay, .zero).saturatedNanoseconds
+        let shortest: Int64
+        switch self {
+        case .none: return max(delay, .zero)
+        case .full: shortest = 0
+        case .equal: shortest = longest - longest / 2
+        }
+        let end = min(longest, limit?.saturatedNanoseconds ?? longest)
+        return .nanoseconds(shortest + Self.share(of: end - shortest, random))
+    }
+
+    /// A whole number from zero up to, not including, `limit`; zero if there is none.
+    private static func share(of limit: Int64, _ random: Double) -> Int64 {
+        guard limit > 0, random > 0 else { return 0 }
+        let drawn = Double(limit) * min(random, 1)
+        return drawn < Double(limit) ? min(Int64(drawn), limit - 1) : limit - 1
+    }
+}
+
+/// How the delay between attempts grows.
+///
+/// Delays never overflow: one that would be too long is ``RetryPolicy/maximumDelay``. A negative delay is none.
+public enum RetryBackoff: Sendable, Hashable, Codable {
+    /// No delay at all.
+    case immediate
+
+    /// The same delay each time.
+    case fixed(Duration)
+
+    /// Once the step, then twice, then three times as long: 10, 20, 30, 40 seconds for a step of 10.
+    case linear(step: Duration)
+
+    /// Each delay `factor` times as long as the one before: 10, 20, 40, 80 seconds for a base of 10 and the factor 2.
+    case exponential(base: Duration, factor: Double = 2)
+
+    /// These delays, one after another; the last one repeats. No delay if there are none.
+    case table([Duration])
+
+    /// For work that is worth hours of patience: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
+    public static let patient = RetryBackoff.table([1, 3, 15, 27, 42, 60, 3_600, 21_600].map { .seconds($0) })
+
+    /// The delay after `failures` attempts have failed, before cap and jitter.
+    func delay(afterFailures failures: Int) -> Duration {
+        guard failures > 0 else { return .zero }
+        let delay: Duration =
+            switch self {
+            case .immediate: .zero
+            case .fixed(let delay): delay
+            case .linear(let step): Self.scale(step, by: Double(failures))
+            case .exponential(let base, let factor): Self.scale(base, by: Foundation.pow(factor, Double(failures - 1)))
+            case .table(let delays): delays.isEmpty ? .zero : delays[min(failures, delays.count) - 1]
+            }
+        return max(delay, .zero)
+    }
+
+    /// In nanoseconds, where a floating-point number is exact for months.
+    private static func scale(_ duration: Duration, by factor: Double) -> Duration {
+        let nanoseconds = Double(duration.saturatedNanoseconds) * factor
+        let limit = Double(Duration.longest.saturatedNanoseconds)
+        guard nanoseconds < limit else { return nanoseconds.isNaN ? .zero : .longest }
+        return nanoseconds > 0 ? .nanoseconds(Int64(nanoseconds.rounded())) : .zero
     }
 }

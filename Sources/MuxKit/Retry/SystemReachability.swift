@@ -90,3 +90,73 @@ public final class SystemReachability: ReachabilityMonitor {
         }
     }
 }
+
+/// Tells when the network comes and goes.
+///
+/// ``SystemReachability`` is the system's; a test hands in one of its own.
+public protocol ReachabilityMonitor: Sendable {
+    /// Begins to watch.
+    ///
+    /// - Parameter changed: Called with whether the network is there: once for the present state, then with each change.
+    /// - Returns: What ends the watch; called once.
+    func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
+}
+
+extension RetryWakeUp {
+    /// Wakes when the network comes back.
+    ///
+    /// A network that was there all the time wakes nobody: it was not what the attempt failed of. Where the system cannot tell
+    /// (see ``SystemReachability/isSupported``) this wakes nobody either, and the wait ends by its time.
+    ///
+    /// - Parameters:
+    ///   - host: Whom the work asks; it names the wait in a log. Whether the host answers, only a request can tell.
+    ///   - monitor: Who tells.
+    /// - Returns: The wake-up.
+    public static func reachable(
+        _ host: RetryHost,
+        monitor: any ReachabilityMonitor = SystemReachability.shared
+    ) -> RetryWakeUp {
+        RetryWakeUp("network for \(host.name)", .signal) { _, wake in
+            let wasReachable = Locked(true)
+            return monitor.watch { isReachable in
+                let isBack = wasReachable.withLock { wasReachable in
+                    defer { wasReachable = isReachable }
+                    return isReachable && !wasReachable
+                }
+                if isBack { wake() }
+            }
+        }
+    }
+}
+
+/// Reads Linux's tables of routes.
+package enum KernelRoutes {
+    private static let up = 0x1
+    private static let reject = 0x200
+
+    /// Whether one of the tables has a way to everywhere that is up.
+    ///
+    /// - Parameters:
+    ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth column.
+    ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, its length, …, flags and name at the end.
+    /// - Returns: Whether there is one.
+    package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
+        let v4 = ipv4.split(separator: "\n").contains { line in
+            let fields = line.split { $0 == " " || $0 == "\t" }
+            return fields.count >= 8 && self.isZero(fields[1]) && self.isZero(fields[7]) && self.isUsable(fields[3])
+        }
+        return v4
+            || ipv6.split(separator: "\n").contains { line in
+                let fields = line.split { $0 == " " || $0 == "\t" }
+                return fields.count >= 10 && self.isZero(fields[0]) && self.isZero(fields[1])
+                    && self.isUsable(fields[8]) && fields[9] != "lo"
+            }
+    }
+
+    private static func isZero(_ field: Substring) -> Bool { field.allSatisfy { $0 == "0" } }
+
+    private static func isUsable(_ flags: Substring) -> Bool {
+        guard let flags = Int(flags, radix: 16) else { return false }
+        return flags & self.up != 0 && flags & self.reject == 0
+    }
+}

@@ -1,3 +1,4 @@
+public import Foundation
 public import MuxKit
 
 /// Hands out tokens for the requests of an ``HTTPClient``, and renews one that is refused, once for all requests.
@@ -30,3 +31,85 @@ extension HTTPAuthenticator where Self: DependencyRunner, Dependency: HTTPToken 
 extension DependentRunner: HTTPAuthenticator where Dependency: HTTPToken {}
 
 extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {}
+
+/// What a client shows to a server to be let in.
+///
+/// `String` is one, shown as a bearer token; so are ``HTTPCredentials`` and ``JSONWebToken``. A type of one's own says
+/// which fields it becomes:
+///
+/// ```swift
+/// struct Key: HTTPToken {
+///     var key: String
+///     var headers: HTTPHeaders { ["X-Api-Key": self.key] }
+/// }
+/// ```
+public protocol HTTPToken: PerishableDependency {
+    /// The header fields that show it; they stay behind when a redirection leads to another scheme, host or port.
+    var headers: HTTPHeaders { get }
+
+    /// When it ends; `nil`, the default, if it does not say. A runner renews it before that.
+    var expiry: Date? { get }
+}
+
+extension HTTPToken {
+    /// It does not say.
+    public var expiry: Date? { nil }
+}
+
+extension String: HTTPToken {
+    /// The text as a bearer token: RFC 6750, section 2.1.
+    public var headers: HTTPHeaders { HTTPCredentials.bearer(self).headers }
+}
+
+extension HTTPCredentials: HTTPToken {
+    /// The `Authorization` field: RFC 9110, section 11.6.2.
+    public var headers: HTTPHeaders { [.authorization: self.headerValue] }
+}
+
+/// A request that is ready but for its token: everything that a token does not change is made once.
+struct HTTPDraft: Sendable {
+    private let call: HTTPCall
+    private let headers: HTTPHeaders
+
+    /// Prepares a request.
+    init(
+        _ request: some HTTPRequest,
+        path values: [String: String],
+        headers: HTTPHeaders,
+        configuration: HTTPConfiguration
+    ) throws(HTTPPreparationError) {
+        let values = request.pathValues.merging(values) { $1 }
+        let url = try request.endPoint.url(path: values, query: request.queryItems)
+        let method = request.method
+        guard HTTPGrammar.isToken(method.rawValue) else { throw .invalidMethod }
+
+        var fields = HTTPHeaders()
+        if !request.usesPrivateHeaders {
+            fields = [.accept: configuration.contentType.rawValue]
+            fields = fields.merging(configuration.headers)
+        }
+        var data: Data?
+        if let body = request.body {
+            guard method.allowsBody else { throw .bodyNotAllowed(method) }
+            let encoded = try body.encoded()
+            fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
+            data = encoded.data
+        }
+        self.headers = fields.merging(request.headers).merging(headers)
+        self.call = HTTPCall(
+            method: method.rawValue,
+            url: url,
+            body: data,
+            timeout: request.timeout ?? configuration.transport.timeout
+        )
+    }
+
+    /// The request with the headers of a token, which count most.
+    func call(with token: HTTPHeaders = [:]) throws(HTTPError) -> HTTPCall {
+        var call = self.call
+        call.headers = self.headers.merging(token).combined
+        call.credentialHeaders = Set(token.fields.map(\.name.rawValue))
+        _ = try call.validated()
+        return call
+    }
+}

@@ -204,3 +204,83 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .finish
     }
 }
+
+/// What the head of an answer says about a download.
+package struct DownloadHead: Sendable, Equatable {
+    package var status: Int
+    /// How long the body is, as announced; `nil` if nobody said, or if the body arrives decoded.
+    package var length: Int64?
+    package var range: ContentRange?
+    /// The validator of what is sent: an entity tag that is strong.
+    package var validator: String?
+    /// Whether there is an entity tag that is no validator, so that nobody can say what the bytes belong to.
+    package var hasWeakTag = false
+    /// Whether the body arrives decoded from a content encoding, so that offsets mean nothing.
+    package var isEncoded: Bool
+
+    package init(
+        status: Int,
+        length: Int64? = nil,
+        range: ContentRange? = nil,
+        validator: String? = nil,
+        isEncoded: Bool = false
+    ) {
+        self.status = status
+        self.length = length
+        self.range = range
+        self.validator = validator
+        self.isEncoded = isEncoded
+    }
+
+    /// Reads the header fields of an answer.
+    package init(_ reply: HTTPReply) {
+        self.status = reply.status
+        self.isEncoded = !["", "identity"].contains(reply.header("Content-Encoding")?.lowercased() ?? "")
+        self.range = reply.header("Content-Range").flatMap { ContentRange($0) }
+        guard !self.isEncoded else { return }
+        self.length = reply.header("Content-Length").flatMap { ContentRange.number($0) }
+        // RFC 9110, section 13.1.5: a weak tag is of no use for If-Range; nor is one that everything has.
+        guard let tag = reply.header("ETag").map({ HTTPGrammar.trimmed($0) }) else { return }
+        if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
+    }
+}
+
+/// The header field `Content-Range` of one range in bytes (RFC 9110, section 14.4).
+package struct ContentRange: Sendable, Equatable {
+    /// The first and the last byte that are sent; `nil` if there is no such range.
+    package var bounds: ClosedRange<Int64>?
+    /// How long the whole is; `nil` if the server does not say.
+    package var total: Int64?
+
+    package init(bounds: ClosedRange<Int64>?, total: Int64?) {
+        self.bounds = bounds
+        self.total = total
+    }
+
+    /// Reads a field's value; `nil` if it makes no sense.
+    package init?(_ field: String) {
+        let words = field.split(separator: " ")
+        guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
+        let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2 else { return nil }
+        if parts[1] != "*" {
+            guard let total = Self.number(parts[1]) else { return nil }
+            self.total = total
+        }
+        guard parts[0] != "*" else {
+            guard self.total != nil else { return nil }
+            return
+        }
+        let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
+        guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]), first <= last,
+            last < self.total ?? .max
+        else { return nil }
+        self.bounds = first...last
+    }
+
+    /// A number of digits alone; `Int64` itself would take a sign.
+    package static func number(_ text: some StringProtocol) -> Int64? {
+        guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
+        return Int64(text)
+    }
+}

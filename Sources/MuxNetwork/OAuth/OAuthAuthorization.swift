@@ -1,4 +1,5 @@
 public import Foundation
+import MuxKit
 
 /// One request to a person to let the app in: RFC 6749, section 4.1, with ``PKCE``.
 ///
@@ -138,4 +139,80 @@ extension OAuthAuthorization: CustomStringConvertible, CustomReflectable {
 
     /// Shows what ``description`` shows and nothing more.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+/// Which addresses OAuth may use, and what their queries keep.
+enum OAuthAddress {
+    /// Whether a person, a code or a token may go to an endpoint: RFC 6749, sections 3.1 and 3.2.
+    ///
+    /// An absolute `https` URL without a fragment, or one of `http` on this machine (RFC 8252, section 7.3).
+    static func isSafeEndpoint(_ url: URL) -> Bool {
+        guard let origin = HTTPOrigin(url), url.fragment() == nil else { return false }
+        return origin.isSecure || origin.isLoopback
+    }
+
+    /// Whether a code may be sent to a redirection: RFC 6749, section 3.1.2, and RFC 9700, section 2.6.
+    ///
+    /// An endpoint as above, or an address of an app's own scheme (RFC 8252, section 7.1); never one that a browser runs or reads
+    /// by itself.
+    static func isSafeRedirection(_ text: String) -> Bool {
+        guard let url = URL(string: text), let scheme = url.scheme?.lowercased() else { return false }
+        switch scheme {
+        case "http", "https": return self.isSafeEndpoint(url)
+        case "javascript", "vbscript", "data", "blob", "about", "file", "filesystem", "view-source", "ws", "wss", "ftp":
+            return false
+        default: return url.fragment() == nil
+        }
+    }
+
+    /// The URL without the parameters of its own query that have one of `names`; the others stay byte for byte.
+    ///
+    /// RFC 6749, sections 3.1 and 3.2: an endpoint may have a query, and no parameter is sent twice.
+    static func removing(_ names: Set<String>, from url: URL) -> URL? {
+        guard let query = url.query(percentEncoded: true) else { return url }
+        let rest = query.split(separator: "&").filter { pair in
+            !names.contains(PercentEncoding.decode(pair.prefix { $0 != "=" }, plusIsBlank: true))
+        }
+        let base = url.absoluteString.prefix { $0 != "?" }
+        return URL(string: rest.isEmpty ? String(base) : "\(base)?\(rest.joined(separator: "&"))")
+    }
+}
+
+/// A secret that proves that whoever exchanges a code is who asked for it: RFC 7636, with the method `S256`.
+///
+/// Make a new one for each authorization. Its description shows nothing of the verifier.
+public struct PKCE: Sendable, Hashable {
+    /// The secret, which goes to the token endpoint together with the code.
+    public let verifier: String
+
+    /// The value of `code_challenge_method` (section 4.3).
+    public static let method = "S256"
+
+    /// A new secret from 32 random bytes, as section 4.1 recommends.
+    public init() {
+        var random = SystemRandomNumberGenerator()
+        self.init(using: &random)
+    }
+
+    package init(using random: inout some RandomNumberGenerator) {
+        self.verifier = Base64URL.encode(Data((0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }))
+    }
+
+    /// The secret `verifier`; `nil` if it is not one: 43 to 128 unreserved characters (section 4.1).
+    public init?(verifier: String) {
+        guard (43...128).contains(verifier.utf8.count), verifier.utf8.allSatisfy({ PercentEncoding.isUnreserved($0) })
+        else { return nil }
+        self.verifier = verifier
+    }
+
+    /// The secret's hash, which goes to the authorization endpoint (section 4.2).
+    public var challenge: String { Base64URL.encode(Data(SHA256.hash(self.verifier))) }
+}
+
+extension PKCE: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the verifier.
+    public var description: String { "PKCE(…)" }
+
+    /// Shows nothing of the verifier.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
 }

@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 
 /// The app as an authorization server knows it: RFC 6749, section 2.
 ///
@@ -62,4 +62,66 @@ extension OAuthClient: CustomStringConvertible, CustomReflectable {
 
     /// Shows what ``description`` shows and nothing more.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+/// What a token endpoint handed out: RFC 6749, section 5.1.
+///
+/// Its description shows nothing of the tokens.
+public struct OAuthTokens: Sendable, Hashable {
+    /// The access token.
+    public var access: OAuthAccessToken
+
+    /// The refresh token to use from now on; `nil` if the server gave none, which after a refresh means the old one.
+    public var refresh: String?
+
+    /// Describes tokens.
+    public init(access: OAuthAccessToken, refresh: String? = nil) {
+        self.access = access
+        self.refresh = refresh
+    }
+}
+
+extension OAuthTokens: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    public var description: String { "OAuthTokens(…)" }
+
+    /// Shows nothing of the tokens.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}
+
+/// An access token of the type `Bearer`: RFC 6750.
+///
+/// Its description shows nothing of the token.
+public struct OAuthAccessToken: Sendable, Hashable, Codable {
+    /// The token itself.
+    public var value: String
+
+    /// When it stops being good, by this device's clock; `nil` if the server did not say.
+    public var expiresAt: Date?
+
+    /// What it permits; `nil` if the server did not say, which means what was asked for (RFC 6749, section 5.1).
+    public var scopes: [String]?
+
+    /// Describes an access token.
+    public init(_ value: String, expiresAt: Date? = nil, scopes: [String]? = nil) {
+        self.value = value
+        self.expiresAt = expiresAt
+        self.scopes = scopes
+    }
+}
+
+extension OAuthAccessToken: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the token.
+    public var description: String { "OAuthAccessToken(…)" }
+
+    /// Shows nothing of the token.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}
+
+extension OAuthAccessToken: HTTPToken {
+    /// The token as a bearer token: RFC 6750, section 2.1.
+    public var headers: HTTPHeaders { self.value.headers }
+
+    /// The same as ``expiresAt``.
+    public var expiry: Date? { self.expiresAt }
 }

@@ -45,3 +45,62 @@ public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomRefle
     /// Shows what ``description`` shows and nothing more.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
+
+extension HTTPCall {
+    /// Checks that the call means on the wire what it says, so that no field can smuggle in another.
+    ///
+    /// - Returns: Where it goes.
+    func validated() throws(HTTPError) -> HTTPOrigin {
+        guard let origin = HTTPOrigin(self.url) else { throw .invalidURL }
+        guard HTTPGrammar.isToken(self.method) else { throw .preparation(.invalidMethod) }
+        for (name, value) in self.headers {
+            guard HTTPGrammar.isToken(name) else { throw .invalidHeader(name: name) }
+            guard HTTPGrammar.isFieldValue(value) else { throw .invalidHeader(name: name) }
+        }
+        return origin
+    }
+}
+
+/// A server's answer, whatever its status.
+///
+/// Its description names neither header values nor the body, so it may be logged.
+public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomReflectable {
+    /// The status code, such as 200.
+    public var status: Int
+
+    /// The header fields, their names in lower case; fields of one name are joined by commas.
+    public private(set) var headers: [String: String]
+
+    /// The body, decoded from any content encoding; empty if there is none.
+    public var body: Data
+
+    /// The URL that answered: another than the one asked after a redirection.
+    public var url: URL?
+
+    /// Describes an answer.
+    public init(status: Int, headers: [String: String] = [:], body: Data = Data(), url: URL? = nil) {
+        self.status = status
+        self.headers = Dictionary(headers.map { ($0.key.lowercased(), $0.value) }) { "\($0), \($1)" }
+        self.body = body
+        self.url = url
+    }
+
+    /// The value of a header field, whatever the case of the name's letters.
+    public func header(_ name: String) -> String? { self.headers[name.lowercased()] }
+
+    /// Status and size.
+    public var description: String { "status \(self.status), \(self.body.count) bytes" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+/// How an exchange failed, in terms that do not depend on the platform.
+package enum HTTPFailure: Sendable {
+    /// Somebody cancelled it.
+    case cancelled
+    /// The server was silent for this long.
+    case timedOut(Duration)
+    /// Anything else.
+    case other(any Error)
+}

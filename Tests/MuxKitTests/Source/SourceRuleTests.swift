@@ -17,16 +17,16 @@ struct SourceRuleTests {
 
     @Test func `Q-01 machines are pure`() {
         let machines = [
-            "StateMachine.swift", "/Freshness.swift", "/Parking.swift", "/Slot.swift", "/Deadlines.swift",
-            "/BoundedTable.swift", "/EvictionOrder.swift", "/GhostQueue.swift", "/FlatIndex.swift", "/SlotTable.swift",
-            "/OAuthMemo.swift",
+            "StateMachine.swift", "/Freshness.swift", "/WaiterQueue.swift", "/Slot.swift", "/Deadlines.swift",
+            "/BoundedTable.swift", "/EvictionOrder.swift", "/FlatIndex.swift", "/SlotTable.swift",
+            "/OAuthSessionState.swift",
         ]
         for machine in machines {
             #expect(SourceLines.sources.contains { $0.file.hasSuffix(machine) }, "\(machine) was not found")
         }
         self.expectNone(
             of: [
-                "import ", "async", "await", "Task", "Mutex", "Guarded", "Date(", "Continuation", "Clock", "Lock",
+                "import ", "async", "await", "Task", "Mutex", "Locked", "Date(", "Continuation", "Clock", "Lock",
                 ".random()", "SystemRandomNumberGenerator",
             ],
             where: { file in machines.contains { file.hasSuffix($0) } },
@@ -49,7 +49,7 @@ struct SourceRuleTests {
             // nobody checks belongs to one owner.
             where: { file in
                 let audited = [
-                    "Guarded.swift", "RetryingOperation.swift", "RetryableOperationWrapper.swift",
+                    "/Locked.swift", "RetryingOperation.swift", "RetryableOperationWrapper.swift",
                     "Platform/BoundedOperationQueue.swift", "Platform/LeanContinuation.swift",
                 ]
                 return audited.allSatisfy { !file.hasSuffix($0) }
@@ -61,7 +61,7 @@ struct SourceRuleTests {
     @Test func `Q-01 unstructured tasks are started in one place`() {
         self.expectNone(
             of: [" Task {", " Task(", "Task.detached", "(Task {", "(Task("],
-            where: { !$0.hasSuffix("Spawn.swift") },
+            where: { !$0.hasSuffix("/TaskLauncher.swift") },
             "whoever starts a task owns it"
         )
     }
@@ -69,7 +69,7 @@ struct SourceRuleTests {
     @Test func `CO-01 an asynchronous closure that is handed over for good runs concurrently`() throws {
         let closure = try Regex(#"(@escaping|case .*|typealias .*) @Sendable \([^()]*(\([^()]*\)[^()]*)*\) async"#)
         // Closures of this package's own, which no client writes.
-        let own = ["/RunningFlight.swift", "/FlightEngine.swift", "/MediaProgressSequence.swift"]
+        let own = ["/FlightEngine+Flying.swift", "/FlightEngine.swift", "/MediaProgress.swift"]
         let found = SourceLines.sources.filter { line in
             line.code.contains(closure) && own.allSatisfy { !line.file.hasSuffix($0) }
         }
@@ -87,7 +87,7 @@ struct SourceRuleTests {
     @Test func `Q-01 conditional code stands in the platform folders and in the lock`() {
         self.expectNone(
             of: ["#if", "#elseif"],
-            where: { !$0.contains("/Platform/") && !$0.hasSuffix("Guarded.swift") },
+            where: { !$0.contains("/Platform/") && !$0.hasSuffix("/Locked.swift") },
             "one platform folder per wing"
         )
     }

@@ -1,0 +1,231 @@
+import Foundation
+
+/// How updates begin and end.
+extension RunnerCore {
+    func updateStarts() {
+        self.tell(.updateStarted)
+        self.watchers.tell(.updateStarted, number: self.engine.withState { $0.machine.nextEvent() })
+    }
+
+    /// Ends a flight.
+    ///
+    /// What it brings after its time is kept, too, if nothing has changed since it began: a token that came late is a token.
+    ///
+    /// - Returns: What its callers got, or would have got in time; `nil` if a fence had passed it, so that its outcome did not
+    ///   count.
+    @discardableResult
+    func land(
+        _ flight: FlightID,
+        _ outcome: Result<Updated, any Error>,
+        since beginning: Beginning
+    ) -> Result<VersionedDependency, any Error>? {
+        let result = self.checked(outcome, insteadOf: beginning.failed)
+        var value: (Dependency, Machine.Expiry?, updated: Updated)?
+        if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
+            value = (new, self.expiry(of: new, lifetime: updated.lifetime, isNew: true), updated)
+        }
+        let now = self.time.now
+        var event = RunnerEvent.updateDropped
+        var number: UInt64?
+        var landed: Result<VersionedDependency, any Error>?
+        func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
+            number = state.nextEvent()
+            event = .updateFailed
+            if let (value, expiry, updated) = value {
+                let held = state.updated(
+                    to: value,
+                    parentEpoch: updated.parentEpoch,
+                    expiry: expiry,
+                    isFound: updated.isFound,
+                    at: now,
+                    policy: self.policy
+                )
+                event = .updated(epoch: held.epoch)
+                return .success(held)
+            }
+            guard case .failure(let error) = result, !error.saysBadDependency else {
+                var cause: (any Error)?
+                if case .failure(let error) = result { cause = error }
+                let refusal = RunnerError.updateFailed(underlying: cause)
+                state.refused(refusal)
+                return .failure(refusal)
+            }
+            if let cause = error.criticalCause {
+                let critical = RaisedCritical(cause)
+                state.raised(critical)
+                event = .critical
+                return .failure(critical)
+            }
+            state.failed(error, until: now.advanced(by: self.policy.coolDown))
+            return .failure(error)
+        }
+        self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
+            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
+            guard mayKeep else { return .failure(RunnerError.reset) }
+            let result = settle(&state.machine)
+            landed = result
+            return result
+        }
+        if number == nil {
+            self.engine.withState { state in
+                guard state.machine.isAsItWas(beginning.epoch, in: beginning.session) else {
+                    guard case .success(let updated) = result else { return }
+                    return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
+                }
+                guard value == nil else {
+                    landed = settle(&state.machine)
+                    return
+                }
+                landed = result.flatMap { _ in .failure(RunnerError.updateFailed(underlying: nil)) }
+            }
+        }
+        self.tell(value == nil ? .updateFailed : .updated, self.time.now.duration(since: beginning.time))
+        self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
+        return landed
+    }
+
+    /// The outcome, or a failure if the update brought what had been refused and the policy minds.
+    private func checked(
+        _ outcome: Result<Updated, any Error>,
+        insteadOf failed: VersionedDependency?
+    ) -> Result<Updated, any Error> {
+        guard self.policy.refusesSameDependency, let failed, case .success(let updated) = outcome,
+            case .updatedDependency(let value) = updated.result,
+            self.engine.withState({ $0.machine.wasRefused(failed) }), areEqual(failed.value, value)
+        else { return outcome }
+        return .failure(RunnerError.sameDependency)
+    }
+
+    /// Ends all calls of the present session, if it is that of `call`, because of what its task threw.
+    ///
+    /// - Returns: What the call itself ends with.
+    func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
+        let critical = RaisedCritical(cause)
+        let own = critical.claimed()
+        let number: UInt64? = self.engine.dismissAll(cancelling: false) { state in
+            guard state.machine.raised(critical, by: call) else { return (nil, nil) }
+            return (.failure(critical), state.machine.nextEvent())
+        }
+        if let number { self.watchers.tell(.critical, number: number) }
+        return own
+    }
+
+    @usableFromInline
+    func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
+        self.observer?.tell(MuxEvent(kind, duration: duration))
+    }
+
+    // MARK: - Ends of values
+
+    func expiry(of value: Dependency, lifetime: Duration?, isNew: Bool) -> Machine.Expiry? {
+        Self.expiry(
+            of: value,
+            lifetime: lifetime,
+            isNew: isNew,
+            self.policy,
+            at: self.time.now,
+            wallTime: self.wallTime
+        )
+    }
+
+    /// When the value ends, if it or somebody else knows.
+    static func expiry(
+        of value: Dependency,
+        lifetime: Duration?,
+        isNew: Bool,
+        _ policy: RunnerPolicy,
+        at now: Moment,
+        wallTime: @Sendable () -> Date
+    ) -> Machine.Expiry? {
+        var known = lifetime
+        if known == nil {
+            known = Date(expiryOf: value).map { .saturating(seconds: $0.timeIntervalSince(wallTime())) }
+        }
+        guard let known else { return nil }
+        // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it. One that
+        // was kept somewhere is renewed first, and used if that fails.
+        guard known > .zero else { return isNew ? nil : Machine.Expiry(renewal: now, end: .distantFuture) }
+        let end = now.advanced(by: known)
+        let leeway = max(.zero, isNew ? min(policy.leeway, known / 2) : policy.leeway)
+        return Machine.Expiry(renewal: end.advanced(by: .zero - min(leeway, .longest)), end: end)
+    }
+}
+
+/// Whether two values that may be `Equatable` are, and are equal.
+private func areEqual(_ a: Any, _ b: Any) -> Bool {
+    func isEqual<Value: Equatable>(_ a: Value) -> Bool { b as? Value == a }
+    guard let a = a as? any Equatable else { return false }
+    return isEqual(a)
+}
+
+/// What is done to a runner from outside, and what it says of itself.
+extension RunnerCore {
+    /// The value with its epochs, if there is one that may be used.
+    package var held: VersionedDependency? {
+        let parentEpoch = self.parentEpoch
+        return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
+    }
+
+    /// Raised with every change of the value.
+    package var epoch: UInt64 { self.engine.withState { $0.machine.epoch } }
+
+    /// Raised when a session ends.
+    package var session: UInt64 { self.engine.withState { $0.machine.session } }
+
+    /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
+    ///
+    /// - Returns: The value with its epochs.
+    @discardableResult
+    package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
+        let parentEpoch = self.parentEpoch
+        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
+        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+            let held = state.machine.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+            return (.success(held), (held, state.machine.nextEvent()))
+        }
+        self.watchers.tell(.set(epoch: held.epoch), number: number)
+        return held
+    }
+
+    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
+    package func parentReplaced() {
+        self.engine.dismissAll(cancelling: false) { state in
+            state.machine.forgetFailures()
+            return (.failure(LookAgain()), ())
+        }
+    }
+
+    /// Lets earlier failures not count any more.
+    package func forgetFailures() { self.engine.withState { $0.machine.forgetFailures() } }
+
+    /// Notes something about the value of `held`, unless more has become known meanwhile.
+    @discardableResult
+    package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
+        self.engine.withState { $0.machine.noted(held, as: value) }
+    }
+
+    /// Exchanges the value of `held` for one that continues it.
+    package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
+        -> VersionedDependency?
+    {
+        self.engine.withState { $0.machine.continued(held, with: value, raisesEpoch: raisesEpoch) }
+    }
+
+    /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
+    package func end(_ end: Machine.End) { self.ended(end)() }
+
+    /// Does what ``end(_:)`` does, but for telling anybody, which what it returns does.
+    package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
+        let (number, answerWaiters): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
+            state.machine.ended(end)
+            return (.failure(end.error), isTold ? state.machine.nextEvent() : nil)
+        }
+        return {
+            answerWaiters()
+            if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }
+        }
+    }
+
+    /// How many callers wait and how many updates run: zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.engine.occupancy }
+}

@@ -1,0 +1,349 @@
+/// Elements by key in flat arrays, no more than so many, nor at more than such a cost: the engine of every bound.
+///
+/// One hash and about one look per lookup, no object per key. ``EvictionOrder`` says who goes; the owner says who may.
+/// An element that may not go stays even beyond the bound, see ``excess``. Pure: no lock, no clock, no task.
+///
+/// Up to 2^28 elements are found fast; memory for 2^32, the most that fit, nobody has.
+@usableFromInline
+package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
+    /// Where a key is, or would be; good until the next change.
+    @usableFromInline
+    package struct Place: Sendable {
+        @usableFromInline let hash: UInt32
+        @usableFromInline let hit: FlatIndex.Hit?
+
+        @inlinable
+        init(hash: UInt32, hit: FlatIndex.Hit?) {
+            self.hash = hash
+            self.hit = hit
+        }
+
+        /// Whether there is an element.
+        @inlinable package var isOccupied: Bool { self.hit != nil }
+    }
+
+    /// How many elements there may be; `nil` for any number.
+    @usableFromInline package let maximumCount: Int?
+    /// What they may cost together; `nil` for any cost, and then costs are not even kept.
+    @usableFromInline package let maximumCost: Int?
+
+    @usableFromInline package private(set) var keys: ContiguousArray<Key> = []
+    @usableFromInline var elements: ContiguousArray<Element> = []
+    @usableFromInline var costs: ContiguousArray<Int> = []
+    @usableFromInline var cost: UInt128 = 0
+    @usableFromInline var index = FlatIndex()
+    @usableFromInline var order: EvictionOrder
+
+    /// An empty table; a limit below zero is zero.
+    package init(maximumCount: Int?, maximumCost: Int? = nil) {
+        self.maximumCount = maximumCount.map { max(0, $0) }
+        self.maximumCost = maximumCost.map { max(0, $0) }
+        let isBounded = maximumCount != nil || maximumCost != nil
+        // Where only the cost is bounded the number is not known; ghosts cost ten bytes each.
+        let ghosts = self.maximumCount.map { $0 - $0 / 10 } ?? 8_192
+        self.order = EvictionOrder(ghosts: isBounded ? ghosts : 0)
+    }
+
+    @inlinable
+    package var count: Int { self.keys.count }
+
+    /// What all elements cost together, held at the greatest number; zero if costs are not kept.
+    package var totalCost: Int { Int(clamping: self.cost) }
+
+    /// How many elements are there beyond the bound because they may not go.
+    package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
+
+    /// Whether there is more than the bound permits, because it may not go.
+    @inlinable
+    package var isOverBound: Bool { !self.fits(0, 0) }
+
+    /// Whether there are several times as many elements as the bound permits, or at several times the cost.
+    @usableFromInline
+    package var isFarOverBound: Bool {
+        let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
+        if !overflow, self.count > count + 1_024 { return true }
+        return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
+    }
+
+    /// How many elements the arrays have room for.
+    package var room: Int { self.order.capacity }
+
+    // MARK: - Looking
+
+    /// Where `key` is.
+    @inlinable
+    @inline(__always)
+    package func place(of key: Key) -> Place {
+        let hash = FlatIndex.hash(key)
+        return Place(hash: hash, hit: self.index.find(hash: hash) { self.keys[$0] == key })
+    }
+
+    /// The element at `place`.
+    @inlinable
+    @inline(__always)
+    package func element(at place: Place) -> Element? { place.hit.map { self.elements[$0.number] } }
+
+    /// Notes that the element at `place` was asked for.
+    @inlinable
+    @inline(__always)
+    package mutating func touch(_ place: Place) {
+        if let hit = place.hit { self.order.touched(hit.number) }
+    }
+
+    /// The element of `key`, which counts as being asked for.
+    package mutating func lookup(_ key: Key) -> Element? {
+        let place = self.place(of: key)
+        self.touch(place)
+        return self.element(at: place)
+    }
+
+    /// The element of `key`, which counts as nothing.
+    @usableFromInline
+    package func peek(_ key: Key) -> Element? { self.element(at: self.place(of: key)) }
+
+    // MARK: - Changing
+
+    /// Puts in an element, in place of one of the same key.
+    ///
+    /// - Parameters:
+    ///   - element: The element.
+    ///   - key: Its key.
+    ///   - place: Where the key is.
+    ///   - cost: What it costs; less than zero is zero.
+    ///   - mayGo: Whether an element may be evicted.
+    ///   - evicted: Receives what was evicted, which may be `element` itself: one that alone is beyond the bound.
+    @inlinable
+    package mutating func put(
+        _ element: Element,
+        of key: Key,
+        at place: Place,
+        cost: Int = 0,
+        mayGo: (Element) -> Bool,
+        evicted: (Key, Element) -> Void
+    ) {
+        let cost = max(0, cost)
+        let isBeyondBound = self.maximumCount == 0 || cost > self.maximumCost ?? .max
+        if isBeyondBound, mayGo(element) {
+            evicted(place.hit.map { self.keys[$0.number] } ?? key, element)
+            self.remove(at: place)
+            return
+        }
+        if let number = place.hit?.number {
+            self.elements[number] = element
+            self.setCost(cost, of: number)
+            self.settle(number, mayGo: mayGo, evicted: evicted)
+            return
+        }
+        self.evict(until: { $0.fits(1, cost) }, mayGo: mayGo, evicted: evicted)
+        self.append(element, key, place.hash, cost)
+    }
+
+    /// Puts in an element, in place of one of the same key; see ``put(_:of:at:cost:mayGo:evicted:)``.
+    package mutating func insert(
+        _ element: Element,
+        of key: Key,
+        cost: Int = 0,
+        mayGo: (Element) -> Bool = { _ in true },
+        evicted: (Key, Element) -> Void = { _, _ in }
+    ) {
+        self.put(element, of: key, at: self.place(of: key), cost: cost, mayGo: mayGo, evicted: evicted)
+    }
+
+    /// Changes the element of `key` where it is, if there is one; its cost stays.
+    package mutating func update<R>(
+        _ key: Key,
+        mayGo: (Element) -> Bool = { _ in true },
+        evicted: (Key, Element) -> Void = { _, _ in },
+        _ body: (inout Element) -> R
+    ) -> R? {
+        guard let number = self.place(of: key).hit?.number else { return nil }
+        let result = body(&self.elements[number])
+        self.settle(number, mayGo: mayGo, evicted: evicted)
+        return result
+    }
+
+    /// Removes the element at `place`.
+    @discardableResult
+    @usableFromInline
+    package mutating func remove(at place: Place) -> Element? {
+        guard let hit = place.hit else { return nil }
+        let element = self.elements[hit.number]
+        self.remove(hit)
+        return element
+    }
+
+    /// Removes the element of `key`.
+    @discardableResult
+    package mutating func remove(_ key: Key) -> Element? { self.remove(at: self.place(of: key)) }
+
+    /// Removes, of at most `count` elements, those that `isUnwanted` names.
+    ///
+    /// From the end: the one that takes a freed place was asked about already.
+    ///
+    /// - Returns: Where to go on, as `place` of the next call; `nil` at the end. What comes in between is left out.
+    package mutating func removeAll(
+        before place: Int?,
+        atMost count: Int,
+        where isUnwanted: (Key, Element) -> Bool
+    ) -> Int? {
+        let end = min(place ?? self.count, self.count)
+        let start = max(0, end - count)
+        for number in (start..<end).reversed() where isUnwanted(self.keys[number], self.elements[number]) {
+            self.remove(number)
+        }
+        return start > 0 ? start : nil
+    }
+
+    /// At most `count` of the keys.
+    ///
+    /// From the end, so that none is missed whose place changes because another one goes.
+    ///
+    /// - Returns: The keys, and where to go on, as `place` of the next call; `nil` at the end.
+    package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
+        let end = min(place ?? self.count, self.count)
+        let start = max(0, end - count)
+        return (Array(self.keys[start..<end]), start > 0 ? start : nil)
+    }
+
+    /// Removes all elements, and forgets all evictions.
+    package mutating func removeAll(keepingCapacity: Bool = false) {
+        self.keys.removeAll(keepingCapacity: keepingCapacity)
+        self.elements.removeAll(keepingCapacity: keepingCapacity)
+        self.costs.removeAll(keepingCapacity: keepingCapacity)
+        self.cost = 0
+        if keepingCapacity { self.index.rebuild(room: self.room, count: 0) { _ in 0 } } else { self.index.removeAll() }
+        self.order.removedAll(keepingCapacity: keepingCapacity)
+    }
+
+    // MARK: - Storage
+
+    @inlinable
+    func fits(_ count: Int, _ cost: Int) -> Bool {
+        if let maximumCount, self.count > maximumCount - count { return false }
+        if let maximumCost, self.cost + UInt128(cost) > UInt128(maximumCost) { return false }
+        return true
+    }
+
+    /// Takes note that an element has changed, and that some may go now.
+    @inlinable
+    mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
+        if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
+        self.evict(until: { $0.fits(0, 0) }, mayGo: mayGo, evicted: evicted)
+    }
+
+    @inlinable
+    mutating func evict(
+        until isEnough: (borrowing Self) -> Bool,
+        mayGo: (Element) -> Bool,
+        evicted: (Key, Element) -> Void
+    ) {
+        while !isEnough(self), let number = self.order.victim(mayGo: { mayGo(self.elements[$0]) }) {
+            evicted(self.keys[number], self.elements[number])
+            self.remove(number)
+        }
+    }
+
+    @inlinable
+    mutating func append(_ element: Element, _ key: Key, _ hash: UInt32, _ cost: Int) {
+        let number = self.count
+        if !self.index.hasRoom(for: number + 1) { self.grow() }
+        self.index.insert(number, hash: hash)
+        self.keys.append(key)
+        self.elements.append(element)
+        self.order.appended(hash: hash)
+        guard self.maximumCost != nil else { return }
+        self.costs.append(cost)
+        self.cost += UInt128(cost)
+    }
+
+    /// Makes room for twice as many, or at once for as many as there may ever be if those are not many more.
+    ///
+    /// The last arrays that an allocator gets back are large, and it would keep some: a tenth of the whole (glibc 2.41).
+    @usableFromInline
+    mutating func grow() {
+        let most = max(self.count + 1, self.maximumCount ?? .max)
+        let room = self.count >= most / 8 ? most : max(12, self.count * 2)
+        self.keys.reserveCapacity(room)
+        self.elements.reserveCapacity(room)
+        if self.maximumCost != nil { self.costs.reserveCapacity(room) }
+        self.order.reserve(room)
+        self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
+    }
+
+    @inlinable
+    mutating func setCost(_ cost: Int, of number: Int) {
+        guard self.maximumCost != nil else { return }
+        self.cost = self.cost - UInt128(self.costs[number]) + UInt128(cost)
+        self.costs[number] = cost
+    }
+
+    /// Where the index has `number`.
+    func hit(of number: Int) -> FlatIndex.Hit? {
+        self.index.find(hash: self.order.hash(of: number)) { $0 == number }
+    }
+
+    @usableFromInline
+    mutating func remove(_ number: Int) {
+        if let hit = self.hit(of: number) { self.remove(hit) }
+    }
+
+    /// Removes an element; the last one takes its place in the arrays.
+    private mutating func remove(_ hit: FlatIndex.Hit) {
+        self.setCost(0, of: hit.number)
+        self.index.remove(at: hit.position) { self.order.hash(of: $0) }
+        let last = self.count - 1
+        if hit.number != last {
+            if let place = self.hit(of: last) { self.index.renumber(at: place.position, to: hit.number) }
+            self.keys.swapAt(hit.number, last)
+            self.elements.swapAt(hit.number, last)
+            if self.maximumCost != nil { self.costs.swapAt(hit.number, last) }
+        }
+        self.keys.removeLast()
+        self.elements.removeLast()
+        if self.maximumCost != nil { self.costs.removeLast() }
+        self.order.removed(hit.number)
+        if self.count < self.room / 4, self.room > 64 { self.shrink() }
+    }
+
+    private mutating func shrink() {
+        let room = self.count * 2
+        self.keys = Self.copy(self.keys, room: room)
+        self.elements = Self.copy(self.elements, room: room)
+        self.costs = Self.copy(self.costs, room: self.maximumCost == nil ? 0 : room)
+        self.order.reallocate(room: room)
+        self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
+    }
+
+    private static func copy<T>(_ array: ContiguousArray<T>, room: Int) -> ContiguousArray<T> {
+        var copy: ContiguousArray<T> = []
+        copy.reserveCapacity(room)
+        copy.append(contentsOf: array)
+        return copy
+    }
+}
+
+extension BoundedTable {
+    /// How many words and places all arrays have, together.
+    package var footprint: Int {
+        self.keys.capacity + self.elements.capacity + self.costs.capacity + self.index.size + self.order.capacity
+            + self.order.ghosts.footprint
+    }
+
+    /// What is wrong, if anything: for tests, after every change.
+    package func violation() -> String? {
+        if let violation = self.order.violation() { return violation }
+        if self.keys.count != self.elements.count || self.keys.count != self.order.count { return "arrays differ" }
+        if self.index.occupancy != self.count { return "index has \(self.index.occupancy) of \(self.count)" }
+        if !self.index.hasRoom(for: self.count) { return "index is too full" }
+        for (number, key) in self.keys.enumerated() {
+            if FlatIndex.hash(key) != self.order.hash(of: number) { return "hash of \(number) is another's" }
+            if self.place(of: key).hit?.number != number { return "\(number) is not found" }
+        }
+        let cost = self.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
+        if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
+        if self.costs.count != (self.maximumCost == nil ? 0 : self.count) { return "costs are of others" }
+        // Room is that of an array that doubles, of one that has just grown past its bound, or of hardly any.
+        if self.room > max(64, 4 * self.count + 4) { return "room for \(self.room), \(self.count) there" }
+        return nil
+    }
+}

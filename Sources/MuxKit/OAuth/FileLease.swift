@@ -1,0 +1,182 @@
+public import Foundation
+
+/// A lease between the processes of one machine, kept in a file that says who has it and until when.
+///
+/// **Concurrent calls** wait for one another, on a thread of the lease's own.
+///
+/// **On disk.** The file is replaced as a whole. Comparing and replacing is one step, for which a lock of the system's is
+/// held, in one function that suspends nowhere; between calls nothing is held. A process that is killed while it has the
+/// lease costs the others its remaining time.
+///
+/// The time of day decides when a lease is over, because processes share it, also across a restart of the machine. Should
+/// it be set back, whoever has seen the same term unchanged for all of its duration takes it to be over.
+public actor FileLease: MuxLease {
+    /// What the file says; without an owner the lease is free.
+    private struct Record: Codable, Sendable, Equatable {
+        var generation: UInt64
+        var owner: String?
+        var deadline: Date
+        var seconds: Double
+    }
+
+    /// For how many seconds a lease can be taken: nobody may be kept waiting for ever by what a file says.
+    private static let longest: Int64 = 86_400
+
+    private let executor = DiskExecutor(label: "MuxKit.FileLease")
+    private let lock: FolderLock
+    private let file: DurableFile
+    private let folder: String
+    private let wallTime: @Sendable () -> Date
+    private let time: TimeSource
+    /// The last record that another owner wrote, and since when it has been unchanged.
+    private var seen: (record: Record, since: Moment)?
+
+    /// The executor of the lease's blocking calls.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe self.executor.asUnownedSerialExecutor()
+    }
+
+    /// Describes a lease; touches nothing yet.
+    ///
+    /// - Parameters:
+    ///   - name: Tells the lease from others in the folder: any text. The file is named by a digest of it.
+    ///   - directory: A folder that all processes concerned can write to, such as one of an app group.
+    public init(named name: String, directory: URL) {
+        self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
+    }
+
+    package init(
+        named name: String,
+        directory: URL,
+        fileSystem: any FileSystem,
+        wallTime: @escaping @Sendable () -> Date = { Date() },
+        time: TimeSource = TimeSource(ContinuousClock())
+    ) {
+        self.folder = directory.standardizedFileURL.path(percentEncoded: false)
+        let fileName = "lease-" + Hex.text(of: FNV.hash(name.utf8))
+        self.file = DurableFile(fileName, in: self.folder, fileSystem: fileSystem)
+        self.lock = FolderLock(fileName + ".lock", in: self.folder, fileSystem: fileSystem)
+        self.wallTime = wallTime
+        self.time = time
+    }
+
+    /// Takes the lease if it is free or its time is up; gives `owner` more time if it has it already.
+    ///
+    /// - Parameters:
+    ///   - owner: Names who asks, and nobody else.
+    ///   - duration: How long the lease is to last from now on; a day at most.
+    /// - Returns: The term that holds now.
+    /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
+    public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
+        let duration = min(max(duration, .zero), .seconds(Self.longest))
+        return try self.lock.hold { () throws(MuxStoreError) in
+            let now = self.wallTime()
+            let present = try self.present()
+            if let present, let holder = present.owner, holder != owner, !self.isOver(present, at: now) {
+                let remaining = min(max(present.deadline.timeIntervalSince(now), 0), present.seconds)
+                return MuxLeaseTerm(
+                    owner: holder,
+                    generation: present.generation,
+                    remaining: .saturating(seconds: remaining)
+                )
+            }
+            let isExtension = present.map { $0.owner == owner && !self.isOver($0, at: now) } ?? false
+            let generation = (present?.generation ?? 0) &+ (isExtension ? 0 : 1)
+            let seconds = duration.secondsValue
+            try self.write(
+                Record(
+                    generation: generation,
+                    owner: owner,
+                    deadline: now.addingTimeInterval(seconds),
+                    seconds: seconds
+                )
+            )
+            return MuxLeaseTerm(owner: owner, generation: generation, remaining: duration)
+        }
+    }
+
+    /// Gives the lease back; does nothing if `term` is over already.
+    ///
+    /// - Parameter term: What ``take(as:for:)`` returned.
+    /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
+    public func giveBack(_ term: MuxLeaseTerm) throws {
+        try self.lock.hold { () throws(MuxStoreError) in
+            guard var present = try self.present(), present.owner == term.owner,
+                present.generation == term.generation
+            else { return }
+            present.owner = nil
+            try self.write(present)
+        }
+    }
+
+    /// Suspends until the file no longer says that `term` holds.
+    ///
+    /// Where the system does not tell of changes in a folder, this lasts until the task is cancelled.
+    ///
+    /// - Parameter term: Somebody else's term.
+    /// - Throws: `CancellationError`, or ``MuxStoreError`` if the folder cannot be read now.
+    public func wait(for term: MuxLeaseTerm) async throws {
+        // The watch comes before the look, so no change is missed.
+        let watch = FolderWatch(self.folder)
+        defer { withExtendedLifetime(watch) {} }
+        for await _ in watch.changes {
+            guard let present = try self.present(), present.owner == term.owner,
+                present.generation == term.generation
+            else { return }
+        }
+        try Task.checkCancellation()
+    }
+
+    private func present() throws(MuxStoreError) -> Record? {
+        guard let content = try self.file.read(),
+            let record = try? JSONDecoder().decode(Record.self, from: content),
+            (0...Double(Self.longest)).contains(record.seconds)
+        else { return nil }
+        return record
+    }
+
+    private func write(_ record: Record) throws(MuxStoreError) {
+        let content = (try? JSONEncoder().encode(record)) ?? Data()  // its numbers are finite, so nothing is thrown
+        // After a power cut nobody is left to whom it would matter.
+        try self.file.write(content, durability: .relaxed)
+    }
+
+    /// Whether the time of a term is up.
+    private func isOver(_ record: Record, at now: Date) -> Bool {
+        guard now < record.deadline else { return true }
+        let moment = self.time.now
+        guard let seen, seen.record == record else {
+            self.seen = (record, moment)
+            return false
+        }
+        return moment.duration(since: seen.since) >= .saturating(seconds: record.seconds)
+    }
+}
+
+/// Keeps processes apart for the length of one function that suspends nowhere.
+struct FolderLock: Sendable {
+    private let path: String
+    private let folder: String
+    private let fileSystem: any FileSystem
+
+    /// Describes a lock on a file of its own, which stays empty; touches nothing.
+    init(_ name: String, in folder: String, fileSystem: any FileSystem) {
+        self.path = FilePath.join(folder, name)
+        self.folder = folder
+        self.fileSystem = fileSystem
+    }
+
+    /// Runs `body` when no other process, and nobody else in this one, is in it; makes the folder (mode 0700) if need be.
+    func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
+        let file: OpenFile
+        do {
+            file = try self.fileSystem.openFile(self.path, for: .append)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            try self.fileSystem.makeFolders(self.folder)
+            file = try self.fileSystem.openFile(self.path, for: .append)
+        }
+        try self.fileSystem.lock(file)
+        defer { try? self.fileSystem.unlock(file) }
+        return try body()
+    }
+}

@@ -1,0 +1,161 @@
+/// What an authorisation server offers, in one place.
+///
+/// ``OAuthAccount`` offers the same to an app, with everything that a runner adds.
+public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
+    /// What opens resources.
+    associatedtype AccessToken: Codable & Sendable
+    /// What makes access tokens.
+    associatedtype RefreshToken: Codable & Sendable
+
+    /// Asks the person to sign in.
+    ///
+    /// - Returns: The tokens of a new session.
+    /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or anything else that went wrong.
+    func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Lets the person change what the server knows about them, for which it issues new tokens.
+    ///
+    /// - Returns: The tokens that are good from now on.
+    /// - Throws: Anything that went wrong.
+    func editProfile() async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
+    /// Makes an access token with a refresh token.
+    ///
+    /// - Throws: A ``BadDependencyError`` if the server refuses the token, anything else if it is worth another try.
+    func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
+
+    /// Tells the server that the session is over, such as by revoking its tokens (RFC 7009).
+    ///
+    /// - Throws: Anything that went wrong; the session is over on this side nevertheless.
+    func logout() async throws
+}
+
+/// A person's account at a server: the four things that an app does with one.
+///
+/// ```swift
+/// let account = OAuthAccount(MyService(), store: .protectedFile(named: "session"))
+/// try await account.authorize()
+/// let page = try await account.runner.run { access in … }
+/// await account.logout()
+/// ```
+///
+/// **Concurrent calls** share sign-ins and refreshes, as those of ``runner`` do.
+public struct OAuthAccount<Service: OAuthService>: Sendable {
+    /// Runs tasks with the account's access token.
+    public let runner: OAuthDependentRunner<Service.AccessToken, Service.RefreshToken>
+
+    private let service: Service
+
+    /// Makes an account.
+    ///
+    /// - Parameters:
+    ///   - service: The server.
+    ///   - store: Keeps the tokens between launches.
+    ///   - lease: Keeps processes that share the store from renewing at the same time; `nil` for the store's own.
+    ///   - repository: Whose session the tokens belong to.
+    ///   - policy: Bounds on what is done for one call.
+    public init(
+        _ service: Service,
+        store: any TokenStore = .inMemory,
+        lease: (any MuxLease)? = nil,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall
+    ) {
+        self.service = service
+        self.runner = OAuthDependentRunner(
+            store: store,
+            lease: lease,
+            repository: repository,
+            policy: policy,
+            refreshAccess: { try await service.refresh($0) },
+            signIn: { try await service.authorize() }
+        )
+    }
+
+    /// Has the person sign in, unless there are tokens already.
+    ///
+    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
+
+    /// Lets the person change what the server knows about them, and takes over the tokens that it issues.
+    ///
+    /// - Throws: What the service threw, or ``RunnerError/tokensNotStored(underlying:)``.
+    public func editProfile() async throws {
+        let tokens = try await self.service.editProfile()
+        try await self.runner.set(refresh: tokens.refresh, access: tokens.access)
+    }
+
+    /// Renews the access token, however good it is.
+    ///
+    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    public func refresh() async throws { try await self.runner.renew() }
+
+    /// Ends the session, here and at the server.
+    ///
+    /// The session is over on this side first, whether or not the server can be told.
+    ///
+    /// - Returns: What could not be removed from disk.
+    /// - Throws: What the service threw.
+    @discardableResult
+    public func logout() async throws -> MuxClearReport {
+        let report = await self.runner.signOut()
+        try await self.service.logout()
+        return report
+    }
+}
+
+/// What a refresh of the access token brought.
+public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Sendable {
+    /// The new access token.
+    public var access: AccessToken
+
+    /// The refresh token to use from now on, if the server exchanged it (RFC 6749, section 6); `nil` to keep the old one.
+    public var refresh: RefreshToken?
+
+    /// How long the access token lives (`expires_in`, RFC 6749, section 5.1); `nil` if the server did not say.
+    ///
+    /// Counted from now on, by a clock that nobody sets. The token is renewed a little before its end: see ``RunnerPolicy/leeway``.
+    public var accessLifetime: Duration?
+
+    /// Describes a renewal.
+    public init(access: AccessToken, refresh: RefreshToken? = nil, accessLifetime: Duration? = nil) {
+        self.access = access
+        self.refresh = refresh
+        self.accessLifetime = accessLifetime
+    }
+}
+
+/// What a sign-in brought.
+public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendable {
+    /// The refresh token of the new session.
+    public var refresh: RefreshToken
+
+    /// The first access token, if the server gave one with it; `nil` to have it made with the refresh token.
+    public var access: AccessToken?
+
+    /// How long the access token lives, if there is one and the server said.
+    public var accessLifetime: Duration?
+
+    /// Describes a sign-in.
+    public init(refresh: RefreshToken, access: AccessToken? = nil, accessLifetime: Duration? = nil) {
+        self.refresh = refresh
+        self.access = access
+        self.accessLifetime = accessLifetime
+    }
+}
+
+extension OAuthRenewal: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    public var description: String { "OAuthRenewal(…)" }
+
+    /// Shows nothing of the tokens.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}
+
+extension OAuthSignIn: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    public var description: String { "OAuthSignIn(…)" }
+
+    /// Shows nothing of the tokens.
+    public var customMirror: Mirror { Mirror(self, children: [:]) }
+}

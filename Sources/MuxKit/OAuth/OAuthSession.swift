@@ -1,0 +1,193 @@
+import Foundation
+
+/// The two layers of an ``OAuthDependentRunner``.
+///
+/// They are one mechanism used twice. The lower layer holds the access token; its update is a task that runs on the upper one,
+/// which holds the refresh token, and whose update is the sign-in. An access token belongs to the grant it was made with.
+@usableFromInline
+final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
+    private let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
+    private let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
+    @usableFromInline let lower: RunnerCore<AccessToken>
+
+    init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
+        // Never cancelled: the server may have exchanged the refresh token already. The vault limits the time of a refresh;
+        // a person may take as long as they like.
+        var policy = policy
+        policy.cancelsUnwantedUpdates = false
+        policy.updateTimeout = nil
+        let upper = RunnerCore<OAuthGrant<AccessToken, RefreshToken>>(
+            policy: policy,
+            observer: repository.observer,
+            time: repository.time,
+            wallTime: repository.wallTime,
+            spawn: repository.spawn,
+            mayWait: { tokenManager.storeLane.access == .queued },
+            update: { refused, session in try await tokenManager.grant(insteadOf: refused?.value, session: session) }
+        )
+        self.tokenManager = tokenManager
+        self.upper = upper
+        self.lower = RunnerCore(
+            policy: policy,
+            observer: repository.observer,
+            time: repository.time,
+            wallTime: repository.wallTime,
+            spawn: repository.spawn,
+            parent: upper.epochs,
+            mayWait: { tokenManager.storeLane.access == .queued },
+            update: { refused, _ in
+                try await upper.run { held, _ in
+                    try await tokenManager.access(with: held, of: upper, insteadOf: refused)
+                }
+            }
+        )
+    }
+
+    /// Runs `task` with an access token.
+    nonisolated(nonsending) func run<Output: Sendable>(
+        timeout: Duration,
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.run(from: self.lower.begun(timeout), task)
+    }
+
+    /// Goes on with a call.
+    @inlinable
+    nonisolated(nonsending) func run<Output: Sendable>(
+        from call: RunnerCore<AccessToken>.PendingCall,
+        _ task: (AccessToken) async throws -> RunResult<Output>
+    ) async throws -> Output {
+        try await self.lower.run(from: call) { held, _ in try await task(held.value) }
+    }
+
+    /// Has the access token renewed.
+    nonisolated(nonsending) func renewed() async throws -> AccessToken {
+        try await self.lower.renewed().value
+    }
+
+    /// What happens to the access token from now on.
+    var events: AsyncStream<RunnerEvent> { self.lower.watchers.stream }
+
+    /// Takes over tokens that were obtained elsewhere, and stores them.
+    nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
+        try await self.tokenManager.set(refresh: refresh, access: access, upper: self.upper, lower: self.lower)
+    }
+
+    /// Takes over an access token that was obtained elsewhere.
+    func set(access: AccessToken) {
+        self.lower.set(access)
+    }
+
+    // MARK: - SessionParticipant
+
+    /// The vault's: it is what finds out that a session was ended elsewhere.
+    var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager) }
+
+    var handsOutTokens: Bool { true }
+
+    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        let lower = self.lower.ended(.signOut, isTold: isTold)
+        self.tokenManager.sessionEnded()
+        let upper = self.upper.ended(.signOut, isTold: isTold)
+        return {
+            lower()
+            upper()
+        }
+    }
+
+    func sessionWillEnd(before epoch: UInt64) async throws {
+        try await self.tokenManager.sessionWillEnd(before: epoch)
+    }
+
+    func removeTraces() async throws {
+        try await self.tokenManager.removeTraces(present: self.upper.session)
+    }
+}
+
+/// What the upper layer of an OAuth session holds: a refresh token, and what is known about it.
+struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
+    let refresh: RefreshToken
+
+    /// The access token that came with the refresh token, or was made with it last.
+    let access: AccessToken?
+
+    /// When the access token ends; `nil` if the server did not say.
+    var accessEnd: AccessEnd?
+
+    /// Whether a sign-in brought it, and not a store or a person.
+    var isFromSignIn = false
+
+    /// Whether the server has exchanged another refresh token for this one, and does not accept that one any more.
+    ///
+    /// Only as long as it is not stored: then the one in the store is of no use.
+    var isRotated = false
+
+    /// Whether the server is known to exchange refresh tokens.
+    var rotates = false
+
+    /// Where uses of the refresh token wait for each other; what continues a grant shares its lane.
+    var lane = AsyncMutex()
+
+    /// The number of the store's record that this is, or comes after.
+    var serial: UInt64 = 0
+
+    /// Whether this is what the store has.
+    var isStored = false
+
+    /// Whether the store has had it, or one that it continues: others who share the store may know it.
+    var wasStored = false
+}
+
+/// When an access token ends.
+struct AccessEnd: Sendable {
+    /// By the clock of this process, which no person sets.
+    let moment: Moment
+
+    /// By the time of day, for the next process.
+    let date: Date
+
+    /// The end of a token that came now; `nil` if the server did not say, or said what cannot be.
+    init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
+        guard let lifetime, lifetime > .zero else { return nil }
+        self.moment = now.advanced(by: lifetime)
+        self.date = wallTime.addingTimeInterval(lifetime.secondsValue)
+    }
+
+    /// The end of a token that another process left; as right as the time of day was then, and is now.
+    init?(_ date: Date?, now: Moment, wallTime: Date) {
+        guard let date else { return nil }
+        self.moment = now.advanced(by: .saturating(seconds: date.timeIntervalSince(wallTime)))
+        self.date = date
+    }
+}
+
+extension OAuthGrant {
+    /// Whether the session may be lost if it is used and its successor not stored: the store has it, and the server exchanges it.
+    var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
+
+    /// The grant that a store has.
+    init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {
+        guard let refresh = record.refresh else { return nil }
+        self.init(
+            refresh: refresh,
+            access: record.access,
+            accessEnd: AccessEnd(
+                record.accessExpiry ?? record.access.flatMap { Date(expiryOf: $0) },
+                now: now,
+                wallTime: wallTime
+            ),
+            rotates: record.rotates ?? false,
+            serial: record.serial ?? 0,
+            isStored: true,
+            wasStored: true
+        )
+    }
+}
+
+extension OAuthGrant: CustomStringConvertible, CustomReflectable {
+    /// Says what it is, and nothing of the tokens.
+    var description: String { "OAuthGrant(…)" }
+
+    /// Shows nothing of the tokens.
+    var customMirror: Mirror { Mirror(self, children: [:]) }
+}

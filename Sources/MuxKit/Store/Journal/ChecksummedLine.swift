@@ -1,0 +1,107 @@
+/// A line of JSON that notices when any of its bytes changed.
+///
+/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of all other bytes. Every later format keeps
+/// this beginning, so that a reader can tell a newer line, which it must not destroy, from a damaged one.
+package enum ChecksummedLine {
+    /// The version of the formats that this code writes.
+    package static let version: UInt64 = 1
+
+    private static let opening = Array("{\"mux\":".utf8)
+    private static let middle = Array(",\"check\":\"".utf8)
+
+    /// What a line turned out to be.
+    package enum Content: Sendable, Equatable {
+        /// A line of this version; the rest begins after the check, with a comma.
+        case present(rest: ArraySlice<UInt8>)
+        /// A line of a later version, whose rest means who knows what.
+        case newer
+    }
+
+    /// How far behind the beginning of a line of this version its rest is.
+    package static let restOffset = opening.count + String(version).utf8.count + middle.count + 16
+
+    /// Begins a line of this version at the end of `bytes`, with a check that ``close(_:from:)`` fills in.
+    package static func begin(_ bytes: inout [UInt8]) {
+        bytes += self.blank
+    }
+
+    /// Fills in the check of the line that begins at `start` and ends with `bytes`.
+    package static func close(_ bytes: inout [UInt8], from start: Int) {
+        let rest = start + self.restOffset
+        let check = self.check(bytes[start..<(rest - 16 - self.middle.count)], bytes[rest...])
+        Hex.write(check, to: &bytes, at: rest - 16)
+    }
+
+    private static let blank = opening + Array(String(version).utf8) + middle + [UInt8](repeating: 0x30, count: 16)
+
+    /// The line, without a line break, whose `rest` begins with the quotation mark that closes the check, then a comma.
+    package static func sealed(_ rest: [UInt8], version: UInt64 = Self.version) -> [UInt8] {
+        let start = self.opening + Array(String(version).utf8)
+        return start + self.middle + Hex.bytes(of: self.check(start[...], rest[...])) + rest
+    }
+
+    /// Reads a line; `nil` if it is damaged or something else altogether.
+    package static func open(_ line: ArraySlice<UInt8>) -> Content? {
+        guard self.matches(self.opening, line, at: line.startIndex) else { return nil }
+        let digits = line.startIndex + self.opening.count
+        var end = digits
+        var version: UInt64 = 0
+        while end < line.endIndex, end - digits < 10, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(line[end]) {
+            version = version * 10 + UInt64(line[end] - UInt8(ascii: "0"))
+            end += 1
+        }
+        guard (1...9).contains(end - digits), line[digits] != UInt8(ascii: "0") else { return nil }
+        guard self.matches(self.middle, line, at: end) else { return nil }
+        let check = end + self.middle.count
+        let rest = check + 16
+        guard rest + 2 <= line.endIndex, line[rest] == UInt8(ascii: "\""), line[rest + 1] == UInt8(ascii: ","),
+            let value = Hex.value(of: line[check..<rest]), value == self.check(line[..<end], line[rest...])
+        else { return nil }
+        return version == self.version ? .present(rest: line[(rest + 1)...]) : .newer
+    }
+
+    private static func matches(_ text: [UInt8], _ line: ArraySlice<UInt8>, at start: Int) -> Bool {
+        guard start + text.count <= line.endIndex else { return false }
+        for index in text.indices where line[start + index] != text[index] { return false }
+        return true
+    }
+
+    private static func check(_ start: ArraySlice<UInt8>, _ rest: ArraySlice<UInt8>) -> UInt64 {
+        var hash = FNV()
+        hash.combine(start)
+        hash.combine(rest)
+        return hash.value
+    }
+}
+
+/// Numbers as 16 digits of lower-case hexadecimal.
+package enum Hex {
+    private static let digits = Array("0123456789abcdef".utf8)
+
+    package static func bytes(of value: UInt64) -> [UInt8] {
+        (0..<16).map { Self.digits[Int(truncatingIfNeeded: value >> (60 - $0 * 4)) & 15] }
+    }
+
+    /// Puts the 16 digits of `value` in place of the bytes from `index` on.
+    package static func write(_ value: UInt64, to bytes: inout [UInt8], at index: Int) {
+        for place in 0..<16 {
+            bytes[index + place] = self.digits[Int(truncatingIfNeeded: value >> (60 - place * 4)) & 15]
+        }
+    }
+
+    package static func text(of value: UInt64) -> String { String(decoding: self.bytes(of: value), as: UTF8.self) }
+
+    /// The number that exactly 16 lower-case digits say.
+    package static func value(of bytes: some Collection<UInt8>) -> UInt64? {
+        guard bytes.count == 16 else { return nil }
+        var value: UInt64 = 0
+        for byte in bytes {
+            switch byte {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt64(byte - UInt8(ascii: "0"))
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt64(byte - UInt8(ascii: "a") + 10)
+            default: return nil
+            }
+        }
+        return value
+    }
+}

@@ -1,0 +1,203 @@
+/// Reads the fields of a JSON object that holds texts, numbers and nulls alone; anything else ends the reading.
+///
+/// Total on any bytes, and without recursion.
+struct FlatJSONReader {
+    /// Where a field's value stands.
+    enum Value {
+        /// Without the quotation marks.
+        case text(Range<Int>, hasEscapes: Bool)
+        case number(Range<Int>)
+        case null
+    }
+
+    private let bytes: [UInt8]
+    private let end: Int
+    private var position: Int
+
+    /// Whether the object was read to its end, and nothing stands behind it.
+    private(set) var isComplete = false
+
+    /// Reads from where the first field's name begins, up to `end`.
+    init(_ bytes: [UInt8], from start: Int, to end: Int) {
+        self.bytes = bytes
+        self.position = start
+        self.end = min(end, bytes.count)
+    }
+
+    /// The next field; `nil` at the end, which ``isComplete`` tells from a failure.
+    mutating func next() -> (name: Range<Int>, value: Value)? {
+        guard !self.isComplete, case .text(let name, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
+            let value = self.value()
+        else { return nil }
+        if self.take(UInt8(ascii: "}")) {
+            self.isComplete = self.position == self.end
+            return self.isComplete ? (name, value) : nil
+        }
+        return self.take(UInt8(ascii: ",")) ? (name, value) : nil
+    }
+
+    /// Whether the bytes there are those of `text`.
+    func matches(_ range: Range<Int>, _ text: StaticString) -> Bool {
+        guard range.count == text.utf8CodeUnitCount else { return false }
+        return text.withUTF8Buffer { buffer in
+            for index in 0..<range.count where unsafe self.bytes[range.lowerBound + index] != buffer[index] {
+                return false
+            }
+            return true
+        }
+    }
+
+    /// The text that a value says; `nil` if it is none, or not in order.
+    func string(_ value: Value) -> String? {
+        guard case .text(let range, let hasEscapes) = value else { return nil }
+        guard hasEscapes else { return String(validating: self.bytes[range], as: UTF8.self) }
+        guard let unescaped = self.unescaped(range) else { return nil }
+        return String(validating: unescaped, as: UTF8.self)
+    }
+
+    /// The whole number that a value says.
+    func integer(_ value: Value) -> Int64? {
+        guard case .number(let range) = value else { return nil }
+        return Int64(String(decoding: self.bytes[range], as: UTF8.self))
+    }
+
+    /// The finite number that a value says.
+    func double(_ value: Value) -> Double? {
+        guard case .number(let range) = value,
+            let number = Double(String(decoding: self.bytes[range], as: UTF8.self)), number.isFinite
+        else { return nil }
+        return number
+    }
+
+    private mutating func take(_ byte: UInt8) -> Bool {
+        guard self.position < self.end, self.bytes[self.position] == byte else { return false }
+        self.position += 1
+        return true
+    }
+
+    private mutating func value() -> Value? {
+        guard self.position < self.end else { return nil }
+        switch self.bytes[self.position] {
+        case UInt8(ascii: "\""): return self.text()
+        case UInt8(ascii: "n"):
+            let range = self.position..<min(self.position + 4, self.end)
+            guard self.matches(range, "null") else { return nil }
+            self.position = range.upperBound
+            return .null
+        case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"):
+            let start = self.position
+            while self.position < self.end, Self.isInNumber(self.bytes[self.position]) { self.position += 1 }
+            return .number(start..<self.position)
+        default: return nil
+        }
+    }
+
+    private static func isInNumber(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "+"), UInt8(ascii: "."),
+            UInt8(ascii: "e"), UInt8(ascii: "E"):
+            true
+        default: false
+        }
+    }
+
+    private mutating func text() -> Value? {
+        guard self.take(UInt8(ascii: "\"")) else { return nil }
+        let start = self.position
+        var hasEscapes = false
+        while self.position < self.end {
+            switch self.bytes[self.position] {
+            case UInt8(ascii: "\""):
+                defer { self.position += 1 }
+                return .text(start..<self.position, hasEscapes: hasEscapes)
+            case UInt8(ascii: "\\"):
+                hasEscapes = true
+                self.position += 2
+            case ..<0x20: return nil
+            default: self.position += 1
+            }
+        }
+        return nil
+    }
+
+    /// The bytes that a text with escapes stands for.
+    private func unescaped(_ range: Range<Int>) -> [UInt8]? {
+        var result: [UInt8] = []
+        var index = range.lowerBound
+        while index < range.upperBound {
+            guard self.bytes[index] == UInt8(ascii: "\\") else {
+                result.append(self.bytes[index])
+                index += 1
+                continue
+            }
+            guard index + 1 < range.upperBound else { return nil }
+            switch self.bytes[index + 1] {
+            case let byte where [UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/")].contains(byte):
+                result.append(byte)
+            case UInt8(ascii: "b"): result.append(0x08)
+            case UInt8(ascii: "t"): result.append(0x09)
+            case UInt8(ascii: "n"): result.append(0x0a)
+            case UInt8(ascii: "f"): result.append(0x0c)
+            case UInt8(ascii: "r"): result.append(0x0d)
+            case UInt8(ascii: "u"):
+                // Control characters are all that is written so.
+                let digits = self.bytes[(index + 2)..<min(index + 6, range.upperBound)]
+                guard digits.count == 4, let code = UInt8(String(decoding: digits, as: UTF8.self), radix: 16),
+                    code < 0x20
+                else { return nil }
+                result.append(code)
+                index += 4
+            default: return nil
+            }
+            index += 2
+        }
+        return result
+    }
+}
+
+@available(*, unavailable)
+extension FlatJSONReader: Sendable {}
+
+/// Writes JSON without the machinery of an encoder, byte for byte as `JSONEncoder` does if told to leave slashes alone.
+enum JSONText {
+    private static let hexadecimal = Array("0123456789abcdef".utf8)
+
+    /// Appends `text` in quotation marks.
+    static func append(_ text: String, to bytes: inout [UInt8]) {
+        bytes.append(UInt8(ascii: "\""))
+        if text.utf8.contains(where: { self.needsEscape($0) }) {
+            for byte in text.utf8 { self.appendEscaped(byte, to: &bytes) }
+        } else {
+            bytes += text.utf8
+        }
+        bytes.append(UInt8(ascii: "\""))
+    }
+
+    /// Appends `text` in quotation marks, or `null` for none.
+    static func append(_ text: String?, to bytes: inout [UInt8]) {
+        if let text { self.append(text, to: &bytes) } else { bytes += "null".utf8 }
+    }
+
+    /// Appends a finite number in the shortest form that reads back the same.
+    static func append(_ number: Double, to bytes: inout [UInt8]) {
+        let text = number.description
+        bytes += text.hasSuffix(".0") ? text.utf8.dropLast(2) : text.utf8[...]
+    }
+
+    private static func needsEscape(_ byte: UInt8) -> Bool {
+        byte < 0x20 || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
+    }
+
+    private static func appendEscaped(_ byte: UInt8, to bytes: inout [UInt8]) {
+        switch byte {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"): bytes += [UInt8(ascii: "\\"), byte]
+        case 0x08: bytes += "\\b".utf8
+        case 0x09: bytes += "\\t".utf8
+        case 0x0a: bytes += "\\n".utf8
+        case 0x0c: bytes += "\\f".utf8
+        case 0x0d: bytes += "\\r".utf8
+        case ..<0x20: bytes += "\\u00".utf8 + [self.hexadecimal[Int(byte >> 4)], self.hexadecimal[Int(byte & 15)]]
+        default: bytes.append(byte)
+        }
+    }
+}

@@ -1,0 +1,231 @@
+import Foundation
+
+/// A copy on disk of where a journal's entries are, so that opening it need not walk it.
+///
+/// One checked line of JSON, then five numbers of 64 bits for each entry, the least recently used first. Wherever it
+/// comes from, reading is total; a copy that is believed wrongly costs misses, never a wrong value, because every entry
+/// is verified when it is loaded.
+package struct IndexSnapshot: Sendable, Equatable {
+    /// What ties an index to one journal in one state.
+    package struct Anchor: Sendable, Equatable {
+        /// The identity of the store.
+        package var store: UInt64
+        /// The number that the journal begins with.
+        package var generation: UInt64
+        /// How much of the journal the index knows, from its beginning.
+        package var covered: Int64
+        /// Where the last record of that part begins.
+        package var lastOffset: Int64
+        /// A hash of that record's first bytes, with the check of its first line.
+        package var lastStamp: UInt64
+
+        package init(store: UInt64, generation: UInt64, covered: Int64, lastOffset: Int64, lastStamp: UInt64) {
+            self.store = store
+            self.generation = generation
+            self.covered = covered
+            self.lastOffset = lastOffset
+            self.lastStamp = lastStamp
+        }
+    }
+
+    /// One entry.
+    package struct Row: Sendable, Equatable {
+        package var digest: EntryDigest
+        package var offset: Int64
+        package var count: Int64
+        package var epoch: UInt64
+
+        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64) {
+            self.digest = digest
+            self.offset = offset
+            self.count = count
+            self.epoch = epoch
+        }
+    }
+
+    package var anchor: Anchor
+    package var rows: [Row]
+
+    package init(anchor: Anchor, rows: [Row]) {
+        self.anchor = anchor
+        self.rows = rows
+    }
+
+    /// The bytes that an entry takes.
+    package static let rowSize = 40
+    /// How many of a record's first bytes go into ``Anchor/lastStamp``.
+    package static let stampSize = ChecksummedLine.restOffset
+
+    private static let lineBreak: UInt8 = 0x0a
+
+    // MARK: - Writing
+
+    package var encoded: [UInt8] {
+        var hash = FNV()
+        var body: [UInt8] = []
+        body.reserveCapacity(self.rows.count * Self.rowSize)
+        func append(_ word: UInt64) {
+            hash.combine(word: word)
+            unsafe withUnsafeBytes(of: word.littleEndian) { unsafe body.append(contentsOf: $0) }
+        }
+        for row in self.rows {
+            append(row.digest.domain)
+            append(row.digest.key)
+            append(UInt64(bitPattern: row.offset))
+            append(UInt64(bitPattern: row.count))
+            append(row.epoch)
+        }
+        var line: [UInt8] = []
+        ChecksummedLine.begin(&line)
+        let anchor = self.anchor
+        line += "\",\"kind\":\"index\",\"store\":\"\(Hex.text(of: anchor.store))\"".utf8
+        line += ",\"generation\":\"\(Hex.text(of: anchor.generation))\",\"covered\":\(anchor.covered)".utf8
+        line += ",\"last\":\(anchor.lastOffset),\"last_stamp\":\"\(Hex.text(of: anchor.lastStamp))\"".utf8
+        line += ",\"rows\":\(self.rows.count),\"rows_digest\":\"\(Hex.text(of: hash.value))\"}".utf8
+        ChecksummedLine.close(&line, from: 0)
+        line.append(Self.lineBreak)
+        return line + body
+    }
+
+    // MARK: - Reading
+
+    /// Reads an index; `nil` if a byte of it is not as it was written.
+    package init?(_ bytes: [UInt8]) {
+        guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
+            case .present? = ChecksummedLine.open(bytes[..<end])
+        else { return nil }
+        var reader = FlatJSONReader(bytes, from: ChecksummedLine.restOffset + 2, to: end)
+        var (hashes, numbers): ([String: UInt64], [String: Int64]) = ([:], [:])
+        while let (name, value) = reader.next() {
+            let name = String(decoding: bytes[name], as: UTF8.self)
+            if case .text(let range, _) = value { hashes[name] = Hex.value(of: bytes[range]) }
+            if case .number = value { numbers[name] = reader.integer(value) }
+        }
+        guard reader.isComplete, let store = hashes["store"], let generation = hashes["generation"],
+            let covered = numbers["covered"], let last = numbers["last"], let stamp = hashes["last_stamp"],
+            let digest = hashes["rows_digest"], let count = numbers["rows"],
+            count >= 0, count <= Int64(bytes.count / Self.rowSize), last >= 0, last < covered,
+            bytes.count - end - 1 == Int(count) * Self.rowSize,
+            let rows = Self.rows(bytes, from: end + 1, count: Int(count), covered: covered, digest: digest)
+        else { return nil }
+        self.rows = rows
+        self.anchor = Anchor(
+            store: store,
+            generation: generation,
+            covered: covered,
+            lastOffset: last,
+            lastStamp: stamp
+        )
+    }
+
+    /// Reads the rows; `nil` if their digest is another, or a row points outside of the part that is covered.
+    private static func rows(
+        _ bytes: [UInt8],
+        from start: Int,
+        count: Int,
+        covered: Int64,
+        digest: UInt64
+    ) -> [Row]? {
+        // A million words in a large index, so they are read as words; the caller made sure that they are all there.
+        unsafe bytes[start...].withUnsafeBytes { buffer -> [Row]? in
+            guard count * Self.rowSize <= buffer.count else { return nil }
+            var hash = FNV()
+            var rows: [Row] = []
+            rows.reserveCapacity(count)
+            var position = 0
+            func word() -> UInt64 {
+                let word = unsafe buffer.loadUnaligned(fromByteOffset: position, as: UInt64.self)
+                position += 8
+                hash.combine(word: UInt64(littleEndian: word))
+                return UInt64(littleEndian: word)
+            }
+            for _ in 0..<count {
+                let (domain, key) = (word(), word())
+                let offset = Int64(bitPattern: word())
+                let length = Int64(bitPattern: word())
+                guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
+                let digest = EntryDigest(domain: domain, key: key)
+                rows.append(Row(digest: digest, offset: offset, count: length, epoch: word()))
+            }
+            return hash.value == digest ? rows : nil
+        }
+    }
+}
+
+/// Keeping a copy of the index on disk, and believing it.
+///
+/// The copy is written after the records that it knows, under the lock, and never synchronised: what a power cut makes
+/// of it is noticed. A rewritten journal begins with another number, so that a copy of what it was before is noticed too.
+extension Journal {
+    var indexFile: DurableFile {
+        DurableFile(JournalLayout.indexName, in: self.layout.journal, fileSystem: self.fileSystem)
+    }
+
+    /// Writes the copy if enough records are new to make that worth while; under the lock.
+    func keepIndexIfDue() {
+        guard let segment = self.segment, let session = self.session, let generation = segment.generation,
+            segment.unkept >= max(self.indexFloor, segment.index.count / 8),
+            !segment.holdsNewer, !segment.holdsDeadRecords, !segment.needsLineBreak
+        else { return }
+        // Whatever comes of it, it is not tried again with every save.
+        segment.unkept = 0
+        do {
+            let anchor = IndexSnapshot.Anchor(
+                store: session.content.store,
+                generation: generation,
+                covered: segment.end,
+                lastOffset: segment.lastOffset,
+                lastStamp: try self.stamp(of: segment, at: segment.lastOffset)
+            )
+            let rows = segment.index.locations.map { digest, location in
+                IndexSnapshot.Row(digest: digest, offset: location.offset, count: location.count, epoch: location.epoch)
+            }
+            let content = IndexSnapshot(anchor: anchor, rows: rows).encoded
+            try self.indexFile.write(Data(content), durability: .relaxed)
+            segment.keptBytes = Int64(content.count)
+        } catch {
+            self.statistics.failedIndexes += 1
+        }
+    }
+
+    /// Takes over what the copy says, if it is one of this very journal; the rest of the journal is then still to be read.
+    func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
+        // An entry takes less room in the index than in the journal.
+        guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
+        segment.keptBytes = Int64(content.count)
+        guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {
+            self.statistics.rebuiltIndexes += 1
+            return
+        }
+        segment.index.reserve(kept.rows.count)
+        for row in kept.rows {
+            guard row.epoch >= session.content.epoch else {
+                segment.holdsDeadRecords = true
+                continue
+            }
+            let location = JournalIndex.Location(offset: row.offset, count: row.count, epoch: row.epoch)
+            segment.index.insert(row.digest, location)
+        }
+        segment.generation = kept.anchor.generation
+        segment.end = kept.anchor.covered
+        segment.lastOffset = kept.anchor.lastOffset
+    }
+
+    private func isOf(
+        _ segment: JournalSegment,
+        _ size: Int64,
+        _ session: Session,
+        _ anchor: IndexSnapshot.Anchor
+    ) -> Bool {
+        guard anchor.store == session.content.store, anchor.covered <= size,
+            let start = try? self.fileSystem.readAll(segment.file, at: 0, count: 1024),
+            let end = start.firstIndex(of: 0x0a), let frame = RecordCodec.frame(start[..<end]),
+            frame.kind == .begin, frame.store == anchor.store, frame.digest.domain == anchor.generation
+        else { return false }
+        return (try? self.stamp(of: segment, at: anchor.lastOffset)) == anchor.lastStamp
+    }
+
+    private func stamp(of segment: JournalSegment, at offset: Int64) throws(MuxStoreError) -> UInt64 {
+        FNV.hash(try self.fileSystem.readAll(segment.file, at: offset, count: IndexSnapshot.stampSize))
+    }
+}

@@ -1,0 +1,136 @@
+import Foundation
+
+/// Rewriting the records without those that are dead.
+extension Journal {
+    private typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
+
+    private static let batchSize = 1 << 20
+
+    /// Rewrites the file if that is due; under the lock.
+    ///
+    /// The store is in order without it, so a failure is counted and the next occasion tries again.
+    func compactIfDue() {
+        guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { return }
+        let isOver = self.byteLimit.map { segment.footprint > $0 } ?? false
+        guard isOver || segment.isCompactionDue else { return }
+        let records = segment.index.locations.filter { $0.location.epoch >= session.content.epoch }
+        let survivors = isOver ? self.survivors(records) : records[...]
+        let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
+        do {
+            let (compacted, damaged) = try self.rewrite(survivors, of: segment, session, to: temporary)
+            // Here the new form becomes the journal; before, the old one is untouched.
+            try self.fileSystem.move(temporary, to: self.layout.segment)
+            self.segment = compacted
+            self.statistics.compactions += 1
+            self.statistics.evicted += records.count - survivors.count
+            self.statistics.damagedRecords += damaged
+        } catch {
+            self.statistics.failedCompactions += 1
+            try? self.fileSystem.removeFile(temporary)
+            return
+        }
+        if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
+        // If this fails, the next durable save does it before it reports anything as saved.
+        do {
+            try self.fileSystem.synchronizeFolder(self.layout.journal)
+        } catch {
+            self.statistics.failedCompactions += 1
+        }
+    }
+
+    /// The records that stay when the folder is full: those used last, until three quarters of the limit are taken.
+    ///
+    /// Less than all of it, so that the next save does not have to rewrite everything again.
+    private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
+        guard let byteLimit else { return records[...] }
+        let row = Int64(IndexSnapshot.rowSize)
+        var size = JournalSegment.overhead(of: 0)
+        var first = records.endIndex
+        while first > records.startIndex {
+            size += records[first - 1].location.count + row
+            // The very last one may take more than its share.
+            guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
+            first -= 1
+        }
+        return records[first...]
+    }
+
+    /// Copies the records, as far as they are in order, to a new file and waits until they are on the disk.
+    private func rewrite(
+        _ records: ArraySlice<LiveRecord>,
+        of segment: JournalSegment,
+        _ session: Session,
+        to path: String
+    ) throws(MuxStoreError) -> (JournalSegment, damaged: Int) {
+        let format = RecordCodec(store: session.content.store, digest: self.digest)
+        let file = try self.fileSystem.openFile(path, for: .create)
+        let compacted = JournalSegment(file: file, identity: try self.fileSystem.status(of: file).identity)
+        var damaged = 0
+        var batch: [UInt8] = []
+        if !records.isEmpty {
+            let generation = UInt64.random(in: .min ... .max)
+            batch = try format.beginning(generation)
+            (compacted.generation, compacted.end) = (generation, Int64(batch.count))
+        }
+        for (digest, location) in records {
+            let record = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(location.count))
+            guard let entry = format.entry(in: record), self.digest(entry.name) == digest else {
+                damaged += 1
+                continue
+            }
+            let frame = RecordHeader(
+                kind: .entry,
+                store: format.store,
+                digest: digest,
+                epoch: location.epoch,
+                payloadCount: Int64(entry.payload.count)
+            )
+            compacted.takeIn(frame, offset: compacted.end, count: location.count, isKnown: location.isKnown)
+            compacted.end += location.count
+            batch += record
+            if batch.count >= Self.batchSize {
+                try self.fileSystem.appendAll(batch, to: file)
+                batch = []
+            }
+        }
+        try self.fileSystem.appendAll(batch, to: file)
+        try self.fileSystem.synchronize(file)
+        return (compacted, damaged)
+    }
+}
+
+/// What tests look at when they are done with a store.
+extension Journal {
+    /// What is wrong; empty if nothing is.
+    func brokenInvariants() throws(MuxStoreError) -> [String] {
+        try self.lock()
+        defer { self.unlock() }
+        let (session, segment) = try self.refresh()
+        var broken: [String] = []
+
+        // A walk over the whole file knows the same entries.
+        let rescan = JournalSegment(file: segment.file, identity: segment.identity)
+        try self.readOn(rescan, to: segment.end, session)
+        let known = Self.places(segment.index, session)
+        if known != Self.places(rescan.index, session) { broken.append("the index is not what a rescan gives") }
+        if known.count != segment.index.count || segment.index.liveBytes != known.values.reduce(0, { $0 + $1.count }) {
+            broken.append("the index miscounts")
+        }
+        if let byteLimit, !segment.holdsNewer, segment.footprint > byteLimit {
+            broken.append("the folder is too large")
+        }
+        for name in try self.fileSystem.names(in: self.layout.root) + self.fileSystem.names(in: self.layout.journal)
+        where name.hasSuffix(".tmp") || JournalLayout.isTrash(name) {
+            broken.append("\(name) was left")
+        }
+        return broken
+    }
+
+    private static func places(_ index: JournalIndex, _ session: Session) -> [EntryDigest: JournalIndex.Location] {
+        var places: [EntryDigest: JournalIndex.Location] = [:]
+        for (digest, location) in index.locations where location.epoch >= session.content.epoch {
+            places[digest] = .init(offset: location.offset, count: location.count, epoch: location.epoch)
+        }
+        return places
+    }
+}

@@ -1,0 +1,100 @@
+package import Foundation
+
+/// The names in a journal's folder; none of them is made from a key.
+package struct JournalLayout: Sendable {
+    /// The folder itself.
+    package let root: String
+
+    package init(root: String) { self.root = root }
+
+    /// Whose lock keeps processes apart; never removed or replaced.
+    package var lock: String { FilePath.join(self.root, "lock") }
+    /// The name of the file of ``SessionFile``.
+    package static let sessionName = "epoch.json"
+    /// The folder of the records.
+    package var journal: String { FilePath.join(self.root, Self.journalName) }
+    /// The records.
+    package var segment: String { FilePath.join(self.journal, Self.segmentName) }
+
+    /// The name of the file of ``IndexSnapshot``, beside the records.
+    package static let indexName = "00000001.index"
+
+    private static let journalName = "journal"
+    private static let segmentName = "00000001.jsonl"
+    private static let trashPrefix = "trash-"
+    private static let temporarySuffix = ".tmp"
+
+    /// A place for the next form of the segment while it is written.
+    package func temporarySegment(_ unique: UInt64) -> String {
+        self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
+    }
+
+    /// A place for a journal that is to be removed.
+    package func trash(_ unique: UInt64) -> String {
+        FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
+    }
+
+    package static func isTrash(_ name: String) -> Bool { name.hasPrefix(self.trashPrefix) }
+
+    package static func isLeftoverSegment(_ name: String) -> Bool {
+        name.hasPrefix(self.segmentName + ".") && name.hasSuffix(self.temporarySuffix)
+    }
+}
+
+/// Where a record is, with all that reading it needs: so that it can be read beside other work.
+struct JournalPlace: Sendable {
+    /// Stays open, whatever becomes of its name.
+    let file: OpenFile
+    let digest: EntryDigest
+    let location: JournalIndex.Location
+    let format: RecordCodec
+    let fileSystem: any FileSystem
+
+    /// Reads the entry there; `nil` if it is damaged.
+    func read() throws(MuxStoreError) -> MuxStoredEntry? {
+        let count = Int(self.location.count)
+        return self.format.entry(in: try self.fileSystem.readAll(self.file, at: self.location.offset, count: count))
+    }
+}
+
+/// The content of a journal's small file: the number of the session, and the identity of the store.
+///
+/// `{"mux":1,"check":"…","epoch":3,"store":"0123456789abcdef"}`
+package struct SessionFile: Sendable, Equatable {
+    /// What a file turned out to hold.
+    package enum Content: Sendable, Equatable {
+        case present(SessionFile)
+        /// A later version of the library wrote it.
+        case newer
+        case damaged
+    }
+
+    package var epoch: UInt64
+    /// A random number that ties records to their store, so that a file moved into another folder is noticed.
+    package var store: UInt64
+
+    package init(epoch: UInt64, store: UInt64) {
+        self.epoch = epoch
+        self.store = store
+    }
+
+    package var encoded: Data {
+        let rest = "\",\"epoch\":\(self.epoch),\"store\":\"\(Hex.text(of: self.store))\"}"
+        return Data(ChecksummedLine.sealed(Array(rest.utf8)) + [0x0a])
+    }
+
+    package static func decode(_ content: Data) -> Content {
+        guard content.last == 0x0a, let line = ChecksummedLine.open([UInt8](content.dropLast())[...]) else {
+            return .damaged
+        }
+        guard line != .newer else { return .newer }
+        struct Fields: Decodable {
+            var epoch: UInt64
+            var store: String
+        }
+        guard let fields = try? JSONDecoder().decode(Fields.self, from: content),
+            let store = Hex.value(of: fields.store.utf8)
+        else { return .damaged }
+        return .present(SessionFile(epoch: fields.epoch, store: store))
+    }
+}

@@ -1,0 +1,222 @@
+import Foundation
+
+/// How a record looks on disk: a line of facts and a line of value, both JSON.
+///
+/// ```json
+/// {"mux":1,"check":"…","kind":"entry","store":"…","domain_id":"…","key_id":"…","epoch":   0,"bytes":  13,
+///  "digest":"fnv64x8:…","domain":"users","fetched":1767225600.5,"key":"alice","schema":1,"ttl":1800,"validator":null}
+/// {"name":"Al"}
+/// ```
+///
+/// The first line is one line in truth. Reading is total: any bytes give an entry that was written, or none.
+package struct RecordCodec: Sendable {
+    /// The longest value that a record holds.
+    package static let maximumPayload: UInt64 = 1 << 30
+    /// The longest first line.
+    package static let maximumHeader = 1 << 20
+
+    private static let lineBreak: UInt8 = 0x0a
+    private static let carriageReturn: UInt8 = 0x0d
+    private static let null = Array("null".utf8)
+
+    /// The identity of the store; records of others are foreign.
+    package let store: UInt64
+    package let digest: @Sendable (MuxStoreKey) -> EntryDigest
+
+    package init(store: UInt64, digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }) {
+        self.store = store
+        self.digest = digest
+    }
+
+    // MARK: - Writing
+
+    /// Appends the two lines of an entry.
+    package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
+        try Self.check(entry)
+        let (start, payload) = (bytes.count, entry.payload)
+        let frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
+        ChecksummedLine.begin(&bytes)
+        frame.append(to: &bytes)
+        RecordFields.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
+        try self.endHeader(&bytes, from: start)
+        bytes += payload
+        bytes.append(Self.lineBreak)
+        return frame
+    }
+
+    /// Appends the two lines that end the entry of that name, or of a whole domain.
+    package func append(
+        removal kind: RecordHeader.Kind,
+        of name: MuxStoreKey,
+        epoch: UInt64,
+        to bytes: inout [UInt8]
+    ) throws(MuxStoreError) -> RecordHeader {
+        let frame = self.frame(kind, name, epoch, payloadCount: Self.null.count)
+        try self.append(frame, name, to: &bytes)
+        return frame
+    }
+
+    /// The two lines that begin a journal.
+    package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
+        let digest = EntryDigest(domain: generation, key: 0)
+        let count = Int64(Self.null.count)
+        let frame = RecordHeader(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
+        var bytes: [UInt8] = []
+        try self.append(frame, MuxStoreKey(domain: ""), to: &bytes)
+        return bytes
+    }
+
+    /// The two lines of an entry.
+    package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
+        var bytes: [UInt8] = []
+        _ = try self.append(entry, to: &bytes)
+        return bytes
+    }
+
+    /// Refuses what could not be read back.
+    package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
+        guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
+        let length = self.length(of: entry.name, entry.validator)
+        guard self.isHeaderLength(length) else { throw .entryTooLarge(bytes: length) }
+        guard !self.hasLineBreak(entry.payload) else { throw .lineBreakInPayload }
+        guard entry.fetchedAt.timeIntervalSinceReferenceDate.isFinite,
+            entry.fetchedAt.timeIntervalSince1970.isFinite, entry.timeToLive >= .zero,
+            entry.staleWhileRevalidate ?? .zero >= .zero, entry.staleIfError ?? .zero >= .zero
+        else { throw .timeOutOfRange }
+    }
+
+    /// Whether an entry of that name can be written.
+    package static func canHold(_ name: MuxStoreKey) -> Bool { self.isHeaderLength(self.length(of: name, nil)) }
+
+    private static func length(of name: MuxStoreKey, _ validator: String?) -> Int {
+        name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
+    }
+
+    /// A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
+    private static func isHeaderLength(_ length: Int) -> Bool { length * 6 + 1_024 <= self.maximumHeader }
+
+    private static func hasLineBreak(_ payload: Data) -> Bool {
+        unsafe payload.withUnsafeBytes { buffer in
+            var found = false
+            // Without a way out of the loop, which lets the compiler look at many bytes at once.
+            for index in 0..<buffer.count {
+                let byte = unsafe buffer[index]
+                found = found || byte == Self.lineBreak || byte == Self.carriageReturn
+            }
+            return found
+        }
+    }
+
+    private func frame(
+        _ kind: RecordHeader.Kind,
+        _ name: MuxStoreKey,
+        _ epoch: UInt64,
+        payloadCount: Int
+    ) -> RecordHeader {
+        RecordHeader(
+            kind: kind,
+            store: self.store,
+            digest: self.digest(name),
+            epoch: epoch,
+            payloadCount: Int64(payloadCount)
+        )
+    }
+
+    /// Appends a record that has no value.
+    private func append(_ frame: RecordHeader, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
+        let start = bytes.count
+        ChecksummedLine.begin(&bytes)
+        frame.append(to: &bytes)
+        RecordFields.append(removalOf: name, to: &bytes)
+        try self.endHeader(&bytes, from: start)
+        bytes += Self.null
+        bytes.append(Self.lineBreak)
+    }
+
+    private func endHeader(_ bytes: inout [UInt8], from start: Int) throws(MuxStoreError) {
+        let count = bytes.count - start
+        guard count <= Self.maximumHeader else { throw .entryTooLarge(bytes: count) }
+        ChecksummedLine.close(&bytes, from: start)
+        bytes.append(Self.lineBreak)
+    }
+
+    // MARK: - Reading
+
+    /// What the first line of a record says; `nil` if it is not one.
+    package static func frame(_ line: ArraySlice<UInt8>) -> RecordHeader? {
+        guard case .present(let rest)? = ChecksummedLine.open(line) else { return nil }
+        return RecordHeader(rest)
+    }
+
+    /// Reads what the first line of an entry says, as an entry without a value; `nil` if the line is damaged or not there.
+    package func facts(in record: [UInt8]) -> MuxStoredEntry? {
+        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
+            frame.kind == .entry, frame.store == self.store,
+            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
+        else { return nil }
+        return facts.entry(epoch: frame.epoch, payload: Data())
+    }
+
+    /// Reads an entry from its two lines; `nil` if any byte of them is not as it was written.
+    package func entry(in record: [UInt8]) -> MuxStoredEntry? {
+        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
+            frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
+            Int64(record.count - end - 2) == frame.payloadCount,
+            let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
+        else { return nil }
+        let payload = record[(end + 1)...].dropLast()
+        guard facts.digest == PayloadDigest.hash(payload) else { return nil }
+        return facts.entry(epoch: frame.epoch, payload: Data(payload))
+    }
+}
+
+/// Records that go out in one write, and what is to be known of each once they are there.
+///
+/// A class for the same reason as ``Journal``.
+final class JournalRecords {
+    private let format: RecordCodec
+    private(set) var bytes: [UInt8] = []
+    private(set) var frames: [(frame: RecordHeader, count: Int64)] = []
+
+    init(_ format: RecordCodec) { self.format = format }
+
+    /// Appends an entry, or nothing if it cannot be written, or takes more than `maximum` bytes.
+    func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
+        let start = self.bytes.count
+        do throws(MuxStoreError) {
+            let frame = try self.format.append(entry, to: &self.bytes)
+            let count = self.bytes.count - start
+            guard count <= maximum else { throw MuxStoreError.entryTooLarge(bytes: count) }
+            self.frames.append((frame, Int64(count)))
+        } catch {
+            self.bytes.removeLast(self.bytes.count - start)
+            throw error
+        }
+    }
+
+    func append(removal kind: RecordHeader.Kind, of name: MuxStoreKey, epoch: UInt64) throws(MuxStoreError) {
+        let start = self.bytes.count
+        let frame = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
+        self.frames.append((frame, Int64(self.bytes.count - start)))
+    }
+
+    /// Drops the first records until the rest fits into a folder of so many bytes.
+    ///
+    /// - Returns: How many were dropped.
+    func keepLast(within limit: Int64) -> Int {
+        var size = Int64(self.bytes.count) + JournalSegment.overhead(of: self.frames.count)
+        guard size > limit else { return 0 }
+        var (dropped, droppedBytes) = (0, 0)
+        for (_, count) in self.frames where size > limit {
+            size -= count + Int64(IndexSnapshot.rowSize)
+            droppedBytes += Int(count)
+            dropped += 1
+        }
+        self.frames.removeFirst(dropped)
+        self.bytes.removeFirst(droppedBytes)
+        return dropped
+    }
+}
+
+@available(*, unavailable)
+extension JournalRecords: Sendable {}

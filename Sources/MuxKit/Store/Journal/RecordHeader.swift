@@ -1,0 +1,192 @@
+package import Foundation
+
+/// The fields at the head of a record that have fixed places: what walking a journal needs, without a JSON parser.
+package struct RecordHeader: Sendable, Equatable {
+    /// What a record says, in raw values of one length.
+    package enum Kind: String, Sendable, CaseIterable {
+        /// The journal begins here; the number in place of the domain's tells it from all that had its name before.
+        case begin
+        /// Here is an entry.
+        case entry
+        /// The entry of that name is no more.
+        case erase
+        /// All entries of that domain are no more.
+        case purge
+
+        fileprivate var bytes: [UInt8] {
+            switch self {
+            case .begin: Self.begins
+            case .entry: Self.entries
+            case .erase: Self.erasures
+            case .purge: Self.purges
+            }
+        }
+
+        private static let begins = Array(Self.begin.rawValue.utf8)
+        private static let entries = Array(Self.entry.rawValue.utf8)
+        private static let erasures = Array(Self.erase.rawValue.utf8)
+        private static let purges = Array(Self.purge.rawValue.utf8)
+    }
+
+    package var kind: Kind
+    /// The identity of the store that the record was written for.
+    package var store: UInt64
+    package var digest: EntryDigest
+    package var epoch: UInt64
+    /// The length of the second line, without its line break.
+    package var payloadCount: Int64
+
+    package init(kind: Kind, store: UInt64, digest: EntryDigest, epoch: UInt64, payloadCount: Int64) {
+        self.kind = kind
+        self.store = store
+        self.digest = digest
+        self.epoch = epoch
+        self.payloadCount = payloadCount
+    }
+
+    /// Where the fields' values begin, behind the comma that the text begins with, and their widths.
+    private enum Place {
+        static let kind = 9..<14
+        static let store = 25..<41
+        static let domain = 56..<72
+        static let key = 84..<100
+        static let epoch = 110..<130
+        static let bytes = 139..<149
+    }
+
+    /// The text with a zero in place of every byte of a value.
+    private static let template: [UInt8] = {
+        var text = Array(",\"kind\":\"".utf8) + Self.blank(Place.kind)
+        text += Array("\",\"store\":\"".utf8) + Self.blank(Place.store)
+        text += Array("\",\"domain_id\":\"".utf8) + Self.blank(Place.domain)
+        text += Array("\",\"key_id\":\"".utf8) + Self.blank(Place.key)
+        text += Array("\",\"epoch\":".utf8) + Self.blank(Place.epoch)
+        text += Array(",\"bytes\":".utf8) + Self.blank(Place.bytes)
+        return text + [UInt8(ascii: ",")]
+    }()
+
+    private static func blank(_ place: Range<Int>) -> [UInt8] { [UInt8](repeating: 0, count: place.count) }
+
+    /// How many bytes the fields take, from the first comma to the last.
+    package static let count = template.count
+
+    /// Appends the fields as text, from the quotation mark that closes the check to a last comma.
+    package func append(to bytes: inout [UInt8]) {
+        bytes.append(UInt8(ascii: "\""))
+        let start = bytes.count
+        bytes += Self.template
+        for (index, byte) in self.kind.bytes.enumerated() { bytes[start + Place.kind.lowerBound + index] = byte }
+        Hex.write(self.store, to: &bytes, at: start + Place.store.lowerBound)
+        Hex.write(self.digest.domain, to: &bytes, at: start + Place.domain.lowerBound)
+        Hex.write(self.digest.key, to: &bytes, at: start + Place.key.lowerBound)
+        Self.write(self.epoch, to: &bytes, Place.epoch, start)
+        Self.write(UInt64(clamping: self.payloadCount), to: &bytes, Place.bytes, start)
+    }
+
+    /// The fields as ``append(to:)`` writes them.
+    package var bytes: [UInt8] {
+        var bytes: [UInt8] = []
+        self.append(to: &bytes)
+        return bytes
+    }
+
+    /// Writes a number at the right end of its place, with blanks before it.
+    private static func write(_ value: UInt64, to bytes: inout [UInt8], _ place: Range<Int>, _ start: Int) {
+        var rest = value
+        for index in place.reversed() {
+            let isBlank = rest == 0 && index != place.upperBound - 1
+            bytes[start + index] =
+                isBlank ? UInt8(ascii: " ") : UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
+            rest /= 10
+        }
+    }
+
+    /// Reads the fields of a checked line's rest; `nil` if they are not all there, or absurd.
+    package init?(_ rest: ArraySlice<UInt8>) {
+        let start = rest.startIndex
+        guard rest.count >= Self.count else { return nil }
+        for index in 0..<Self.count where Self.template[index] != 0 && rest[start + index] != Self.template[index] {
+            return nil
+        }
+        func field(_ place: Range<Int>) -> ArraySlice<UInt8> {
+            rest[(start + place.lowerBound)..<(start + place.upperBound)]
+        }
+        let name = field(Place.kind)
+        guard let kind = Kind.allCases.first(where: { name.elementsEqual($0.bytes) }),
+            let store = Hex.value(of: field(Place.store)), let domain = Hex.value(of: field(Place.domain)),
+            let key = Hex.value(of: field(Place.key)), let epoch = Self.number(field(Place.epoch)),
+            let count = Self.number(field(Place.bytes)), count <= RecordCodec.maximumPayload
+        else { return nil }
+        self.init(
+            kind: kind,
+            store: store,
+            digest: EntryDigest(domain: domain, key: key),
+            epoch: epoch,
+            payloadCount: Int64(count)
+        )
+    }
+
+    /// The number at the right end of a field; `nil` if there is something else, or too much.
+    private static func number(_ field: ArraySlice<UInt8>) -> UInt64? {
+        var value: UInt64 = 0
+        var hasDigits = false
+        for byte in field {
+            if byte == UInt8(ascii: " "), !hasDigits { continue }
+            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
+            let (product, overflows) = value.multipliedReportingOverflow(by: 10)
+            let (sum, overflowsToo) = product.addingReportingOverflow(UInt64(byte - UInt8(ascii: "0")))
+            guard !overflows, !overflowsToo else { return nil }
+            (value, hasDigits) = (sum, true)
+        }
+        return hasDigits ? value : nil
+    }
+}
+
+/// Where the index keeps an entry: a hash of its domain and one of its key.
+///
+/// Two names may share one: what is found under it is compared with the name asked for.
+package struct EntryDigest: Sendable, Hashable {
+    package var domain: UInt64
+    package var key: UInt64
+
+    package init(domain: UInt64, key: UInt64) {
+        self.domain = domain
+        self.key = key
+    }
+
+    /// The digest that journals use.
+    package init(_ name: MuxStoreKey) {
+        var domain = FNV()
+        domain.combine(field: name.domain)
+        var key = FNV()
+        if let text = name.key { key.combine(field: text) }
+        self.init(domain: domain.value, key: key.value)
+    }
+}
+
+/// Tells whether a value on disk is as it was written: ``FNV``'s step for eight bytes at a time.
+///
+/// Not a protection against an adversary. Every step is a bijection of the state, so changing any one byte always changes
+/// the result. Byte by byte the hash of a large value would take longer than the system takes to read it.
+package enum PayloadDigest {
+    /// What stands before the digits in a file.
+    package static let name: StaticString = "fnv64x8:"
+
+    private static let start: UInt64 = 0xcbf2_9ce4_8422_2325
+
+    /// The digest of `bytes`.
+    package static func hash(_ bytes: some ContiguousBytes) -> UInt64 {
+        unsafe bytes.withUnsafeBytes { buffer in
+            var value = self.start
+            var offset = 0
+            while offset + 8 <= buffer.count {
+                let word = unsafe buffer.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+                value = FNV.step(value, UInt64(littleEndian: word))
+                offset += 8
+            }
+            var rest: UInt64 = 0
+            for index in offset..<buffer.count { rest = rest << 8 | UInt64(unsafe buffer[index]) }
+            return FNV.step(FNV.step(value, rest), UInt64(buffer.count))
+        }
+    }
+}

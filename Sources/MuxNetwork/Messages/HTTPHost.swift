@@ -1,0 +1,117 @@
+/// The server that a request goes to: a name or an address, with or without a port.
+///
+/// ```swift
+/// extension HTTPHost {
+///     static let backend: HTTPHost = "api.domain.com"
+///     static let local: HTTPHost = "localhost:8080"
+/// }
+/// ```
+///
+/// Whether it can be one is found when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be
+/// given in Punycode; an IPv6 address stands in brackets.
+public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomStringConvertible,
+    CustomReflectable
+{
+    /// The host as it was written.
+    private let text: String
+
+    /// The host of this text, `name` or `name:port`.
+    public init(_ text: String) { self.text = text }
+
+    /// A host with a port of its own.
+    public init(_ name: String, port: Int) { self.text = "\(name):\(port)" }
+
+    /// The host of this text, `name` or `name:port`.
+    public init(stringLiteral text: String) { self.text = text }
+
+    /// The host as it stands in a URL: RFC 3986, section 3.2.2, with names as RFC 1123, section 2.1, has them.
+    package func authority() throws(HTTPPreparationError) -> String {
+        let bytes = Array(self.text.utf8)
+        let end: Int
+        if bytes.first == UInt8(ascii: "[") {
+            guard let bracket = bytes.firstIndex(of: UInt8(ascii: "]")), Self.isAddress(bytes[1..<bracket]) else {
+                throw .invalidHost
+            }
+            end = bracket + 1
+        } else {
+            end = bytes.firstIndex(of: UInt8(ascii: ":")) ?? bytes.count
+            guard end > 0 else { throw .missingHost }
+            guard Self.isName(bytes[..<end]) else { throw .invalidHost }
+        }
+        guard end < bytes.count else { return self.text }
+        guard bytes[end] == UInt8(ascii: ":") else { throw .invalidHost }
+        let digits = bytes[(end + 1)...]
+        guard digits.count <= 5, digits.first != UInt8(ascii: "0"), digits.allSatisfy({ (48...57).contains($0) }),
+            (1...65_535).contains(digits.reduce(0) { $0 * 10 + Int($1 - 48) })
+        else { throw .invalidPort }
+        return self.text
+    }
+
+    private static func isName(_ bytes: ArraySlice<UInt8>) -> Bool {
+        var labels = bytes.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        if labels.count > 1, labels.last?.isEmpty == true { labels.removeLast() }  // the root
+        return bytes.count <= 253
+            && labels.allSatisfy { label in
+                (1...63).contains(label.count)
+                    && label.allSatisfy { byte in
+                        switch byte {
+                        case 48...57, 65...90, 97...122, UInt8(ascii: "-"), UInt8(ascii: "_"): true
+                        default: false
+                        }
+                    }
+            }
+    }
+
+    private static func isAddress(_ bytes: ArraySlice<UInt8>) -> Bool {
+        bytes.filter { $0 == UInt8(ascii: ":") }.count >= 2
+            && bytes.count <= 45
+            && bytes.allSatisfy { byte in
+                switch byte {
+                case 48...57, 65...70, 97...102, UInt8(ascii: ":"), UInt8(ascii: "."): true
+                default: false
+                }
+            }
+    }
+
+    /// The host as it was written; nothing of it that is not valid.
+    public var description: String { (try? self.authority()) ?? "invalid host" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+}
+
+/// The scheme of a URL: RFC 3986, section 3.1.
+///
+/// Written in lower case, whatever it was made from.
+public struct HTTPScheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+    /// The scheme in lower case, without the colon.
+    public let rawValue: String
+
+    /// The scheme of this name; `nil` if it is not one by its letters.
+    public init?(rawValue: String) {
+        let name = rawValue.lowercased()
+        guard let first = name.utf8.first, (97...122).contains(first),
+            name.utf8.allSatisfy({ (97...122).contains($0) || (48...57).contains($0) || [43, 45, 46].contains($0) })
+        else { return nil }
+        self.rawValue = name
+    }
+
+    private init(known name: String) { self.rawValue = name }
+
+    /// Plain HTTP.
+    public static let http = Self(known: "http")
+    /// HTTP over TLS.
+    public static let https = Self(known: "https")
+
+    /// The port where a URL names none: 80 or 443; `nil` for other schemes.
+    public var defaultPort: Int? {
+        switch self {
+        case .http: 80
+        case .https: 443
+        default: nil
+        }
+    }
+
+    /// The scheme's name.
+    public var description: String { self.rawValue }
+}

@@ -1,0 +1,198 @@
+/// The kind of some content, with its parameters: RFC 9110, section 8.3.1.
+///
+/// ```swift
+/// let type = HTTPMediaType(rawValue: "application/json; charset=utf-8")
+/// type?.essence                    // "application/json"
+/// type?.parameters["charset"]      // "utf-8"
+/// ```
+///
+/// Types, subtypes and the names of parameters are equal whatever the case of their letters, and are kept in lower case.
+public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+    /// The part before the slash, in lower case.
+    public let type: String
+
+    /// The part after the slash, in lower case.
+    public let subtype: String
+
+    /// The parameters' values by their names, which are in lower case.
+    public private(set) var parameters: [String: String]
+
+    /// The media type that `rawValue` says; `nil` if it says none, or says one parameter twice.
+    public init?(rawValue: String) {
+        guard let parsed = HTTPParameters(rawValue) else { return nil }
+        let parts = parsed.head.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2, parts.allSatisfy({ HTTPGrammar.isToken($0) }) else { return nil }
+        self.type = parts[0].lowercased()
+        self.subtype = parts[1].lowercased()
+        self.parameters = parsed.parameters
+    }
+
+    private init(known type: String, _ subtype: String, _ parameters: [String: String] = [:]) {
+        self.type = type
+        self.subtype = subtype
+        self.parameters = parameters
+    }
+
+    /// Type and subtype without the parameters.
+    public var essence: String { "\(self.type)/\(self.subtype)" }
+
+    /// Whether the content is JSON: `application/json`, or anything whose subtype ends in `+json` (RFC 6839).
+    public var isJSON: Bool { self.subtype == "json" || self.subtype.hasSuffix("+json") }
+
+    /// The text of a `Content-Type` field, the parameters in the order of their names.
+    public var rawValue: String {
+        self.parameters.sorted { $0.key < $1.key }.reduce(self.essence) { text, parameter in
+            "\(text); \(parameter.key)=\(HTTPGrammar.quotedIfNeeded(parameter.value))"
+        }
+    }
+
+    /// The same type with one more parameter, or another value of one; unchanged if `name` is not a token.
+    public func with(_ name: String, _ value: String) -> HTTPMediaType {
+        guard HTTPGrammar.isToken(name) else { return self }
+        var copy = self
+        copy.parameters[name.lowercased()] = value
+        return copy
+    }
+
+    /// The text of a `Content-Type` field.
+    public var description: String { self.rawValue }
+}
+
+extension HTTPMediaType {
+    /// JSON: RFC 8259.
+    public static let json = Self(known: "application", "json")
+    /// A problem in JSON: RFC 9457.
+    public static let problemJSON = Self(known: "application", "problem+json")
+    /// A JSON merge patch: RFC 7396.
+    public static let mergePatchJSON = Self(known: "application", "merge-patch+json")
+    /// XML: RFC 7303.
+    public static let xml = Self(known: "application", "xml")
+    /// The fields of a form in one line, as the URL standard says.
+    public static let formURLEncoded = Self(known: "application", "x-www-form-urlencoded")
+    /// The fields and files of a form: RFC 7578.
+    public static let multipartFormData = Self(known: "multipart", "form-data")
+    /// Bytes of no known kind.
+    public static let octetStream = Self(known: "application", "octet-stream")
+    /// A document in PDF: RFC 8118.
+    public static let pdf = Self(known: "application", "pdf")
+    /// A ZIP archive.
+    public static let zip = Self(known: "application", "zip")
+    /// Text.
+    public static let plainText = Self(known: "text", "plain")
+    /// Text in UTF-8.
+    public static let utf8Text = Self(known: "text", "plain", ["charset": "utf-8"])
+    /// A page of the web.
+    public static let html = Self(known: "text", "html")
+    /// Values separated by commas: RFC 4180.
+    public static let csv = Self(known: "text", "csv")
+    /// A stream of events.
+    public static let eventStream = Self(known: "text", "event-stream")
+    /// A JPEG picture.
+    public static let jpeg = Self(known: "image", "jpeg")
+    /// A PNG picture.
+    public static let png = Self(known: "image", "png")
+    /// A GIF picture.
+    public static let gif = Self(known: "image", "gif")
+    /// A WebP picture.
+    public static let webp = Self(known: "image", "webp")
+    /// A drawing in SVG.
+    public static let svg = Self(known: "image", "svg+xml")
+    /// Anything: for ``HTTPHeaderName/accept``.
+    public static let any = Self(known: "*", "*")
+}
+
+/// Takes apart `head; name=value; name="quoted value"`: RFC 9110, section 5.6.6.
+package struct HTTPParameters: Sendable, Hashable {
+    /// What stands before the first semicolon, without blanks around it.
+    package let head: String
+
+    /// The parameters' values by their names in lower case.
+    package let parameters: [String: String]
+
+    /// What `text` says; `nil` if a parameter has no name, is not closed, or is there twice.
+    package init?(_ text: String) {
+        var rest = text.utf8[...]
+        self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))
+        var parameters: [String: String] = [:]
+        while rest.popFirst() != nil {  // the semicolon
+            Self.skipBlanks(&rest)
+            if rest.isEmpty || rest.first == UInt8(ascii: ";") { continue }
+            let name = String(Substring(Self.take(&rest, while: HTTPGrammar.isTokenByte))).lowercased()
+            guard !name.isEmpty, rest.popFirst() == UInt8(ascii: "=") else { return nil }
+            let value: String
+            if rest.first == UInt8(ascii: "\"") {
+                guard let quoted = Self.quoted(&rest) else { return nil }
+                value = quoted
+            } else {
+                value = String(Substring(Self.take(&rest, while: HTTPGrammar.isTokenByte)))
+                guard !value.isEmpty else { return nil }
+            }
+            Self.skipBlanks(&rest)
+            guard rest.isEmpty || rest.first == UInt8(ascii: ";") else { return nil }
+            guard parameters.updateValue(value, forKey: name) == nil else { return nil }
+        }
+        self.parameters = parameters
+    }
+
+    private static func take(
+        _ rest: inout Substring.UTF8View,
+        while belongs: (UInt8) -> Bool
+    ) -> Substring.UTF8View {
+        let taken = rest.prefix(while: belongs)
+        rest = rest[taken.endIndex...]
+        return taken
+    }
+
+    private static func skipBlanks(_ rest: inout Substring.UTF8View) {
+        rest = rest.drop { $0 == 32 || $0 == 9 }
+    }
+
+    /// RFC 9110, section 5.6.4.
+    private static func quoted(_ rest: inout Substring.UTF8View) -> String? {
+        rest.removeFirst()
+        var bytes: [UInt8] = []
+        while let byte = rest.popFirst() {
+            switch byte {
+            case UInt8(ascii: "\""): return String(decoding: bytes, as: UTF8.self)
+            case UInt8(ascii: "\\"):
+                guard let next = rest.popFirst() else { return nil }
+                bytes.append(next)
+            default: bytes.append(byte)
+            }
+        }
+        return nil
+    }
+}
+
+/// A coding of content that the receiver undoes, such as compression: RFC 9110, section 8.4.1.
+///
+/// An open set; written in lower case, whatever it was made from. How a form is written down is not a coding but a
+/// media type: ``HTTPMediaType/formURLEncoded`` and ``HTTPMediaType/multipartFormData``.
+public struct HTTPContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+    /// The coding's name in lower case.
+    public let rawValue: String
+
+    /// The coding of this name; `nil` if it is not a token.
+    public init?(rawValue: String) {
+        guard HTTPGrammar.isToken(rawValue) else { return nil }
+        self.rawValue = rawValue.lowercased()
+    }
+
+    private init(known name: String) { self.rawValue = name }
+
+    /// The gzip format: RFC 1952.
+    public static let gzip = Self(known: "gzip")
+    /// The zlib format around deflate: RFC 1950.
+    public static let deflate = Self(known: "deflate")
+    /// The Unix program compress.
+    public static let compress = Self(known: "compress")
+    /// Brotli: RFC 7932.
+    public static let brotli = Self(known: "br")
+    /// Zstandard: RFC 8878.
+    public static let zstandard = Self(known: "zstd")
+    /// No coding.
+    public static let identity = Self(known: "identity")
+
+    /// The coding's name.
+    public var description: String { self.rawValue }
+}

@@ -1,0 +1,217 @@
+/// The path of an end point, percent-encoded segment by segment.
+///
+/// ```swift
+/// let template: HTTPPath = "/users/{id}/photos"       // a placeholder, filled by the request: `pathValues`
+/// let path: HTTPPath = "/users/\(id)/photos"          // the same, filled at once
+/// ```
+///
+/// A value is one segment, or part of one, whatever characters it holds: only the slashes of the literal itself separate,
+/// and only its braces are placeholders. So `a/b` as an id leads to `/users/a%2Fb/photos`, and `{name}` as an id is no
+/// placeholder. A path that a value would lead elsewhere (`..`, or nothing at all) is refused when the URL is built.
+public struct HTTPPath: Sendable, Hashable {
+    fileprivate enum Part: Sendable, Hashable {
+        /// Written by the developer: its slashes separate, its braces are placeholders.
+        case literal(String)
+        /// Part of one segment, whatever it holds.
+        case value(String)
+    }
+
+    private struct Segment: Sendable {
+        var raw = ""
+        var encoded = ""
+        var hasValue = false
+
+        mutating func append(value: String) {
+            self.raw += value
+            self.encoded += PercentEncoding.encode(value)
+            self.hasValue = true
+        }
+
+        mutating func append(literal: String) {
+            self.raw += literal
+            // What RFC 3986, section 3.3, lets stand in a segment, stands: `/v1/messages:send`.
+            self.encoded += PercentEncoding.encode(literal, allowing: PercentEncoding.isPathByte)
+        }
+    }
+
+    private var parts: [Part]
+
+    fileprivate init(parts: [Part]) { self.parts = parts }
+
+    /// The path of these segments, in order.
+    public init(segments: [String]) {
+        self.parts = segments.isEmpty ? [.literal("/")] : segments.flatMap { [.literal("/"), .value($0)] }
+    }
+
+    /// This path followed by another.
+    public func appending(_ path: HTTPPath) -> HTTPPath {
+        var parts = self.parts
+        if case .literal(let text)? = parts.last, text.hasSuffix("/") {
+            parts[parts.count - 1] = .literal(String(text.dropLast()))
+        }
+        return HTTPPath(parts: parts + path.parts)
+    }
+
+    /// The path as it stands in a URL.
+    ///
+    /// - Parameter values: What is put in place of the placeholders, in one pass: a value's braces are no placeholders.
+    /// - Returns: The path.
+    /// - Throws: ``HTTPPreparationError``.
+    /// - Complexity: O(*n*), where *n* is the length of the result.
+    package func encoded(_ values: [String: String] = [:]) throws(HTTPPreparationError) -> String {
+        var segments = [Segment()]
+        for part in self.parts {
+            switch part {
+            case .value(let value): segments[segments.count - 1].append(value: value)
+            case .literal(let text): try Self.append(text, values, to: &segments)
+            }
+        }
+        guard segments.count > 1, segments[0].raw.isEmpty else { throw .pathWithoutSlash }
+        for (index, segment) in segments.enumerated().dropFirst() {
+            // RFC 3986, section 5.2.4: whoever reads the URL may take them away, encoded or not.
+            guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
+            // A literal may end in a slash; anywhere else an empty segment is a value that is missing.
+            guard !segment.raw.isEmpty || (index == segments.count - 1 && !segment.hasValue) else {
+                throw .emptyPathSegment
+            }
+        }
+        return segments.map(\.encoded).joined(separator: "/")
+    }
+
+    private static func append(
+        _ text: String,
+        _ values: [String: String],
+        to segments: inout [Segment]
+    ) throws(HTTPPreparationError) {
+        // By scalars: as a character, a slash may have swallowed the accent that follows.
+        var rest = text.unicodeScalars[...]
+        while let scalar = rest.first {
+            switch scalar {
+            case "/":
+                rest.removeFirst()
+                segments.append(Segment())
+            case "{":
+                rest.removeFirst()
+                let name = rest.prefix { !["{", "}", "/"].contains($0) }
+                rest = rest[name.endIndex...]
+                guard rest.popFirst() == "}", !name.isEmpty else { throw .malformedPlaceholder }
+                guard let value = values[String(name)] else { throw .missingPathValue(name: String(name)) }
+                segments[segments.count - 1].append(value: value)
+            default:
+                let plain = rest.prefix { $0 != "/" && $0 != "{" }
+                rest = rest[plain.endIndex...]
+                segments[segments.count - 1].append(literal: String(plain))
+            }
+        }
+    }
+}
+
+extension HTTPPath: ExpressibleByStringInterpolation {
+    /// Collects a literal's parts; made by the compiler.
+    public struct StringInterpolation: StringInterpolationProtocol, Sendable {
+        fileprivate var parts: [Part] = []
+
+        /// Begins with nothing.
+        public init(literalCapacity: Int, interpolationCount: Int) {}
+
+        /// Adds a part of the literal.
+        public mutating func appendLiteral(_ literal: String) { self.parts.append(.literal(literal)) }
+
+        /// Adds a value to the present segment.
+        public mutating func appendInterpolation(_ value: some CustomStringConvertible) {
+            self.parts.append(.value(value.description))
+        }
+    }
+
+    /// The path of a literal, which begins with a slash.
+    public init(stringLiteral literal: String) { self.init(parts: [.literal(literal)]) }
+
+    /// The path of a literal with values in it.
+    public init(stringInterpolation interpolation: StringInterpolation) { self.init(parts: interpolation.parts) }
+}
+
+/// Percent-encoding: RFC 3986, section 2.1.
+package enum PercentEncoding {
+    private static let digits = Array("0123456789ABCDEF".utf8)
+
+    /// RFC 3986, section 2.3: what never needs encoding.
+    package static func isUnreserved(_ byte: UInt8) -> Bool {
+        switch byte {
+        case 48...57, 65...90, 97...122, 45, 46, 95, 126: true
+        default: false
+        }
+    }
+
+    /// RFC 3986, section 3.3: what may stand in a segment of a path as it is.
+    package static func isPathByte(_ byte: UInt8) -> Bool {
+        self.isUnreserved(byte) || self.pathMarks.contains(byte)
+    }
+
+    private static let pathMarks = Set("!$&'()*+,;=:@".utf8)
+
+    /// Encodes every byte that is not allowed.
+    package static func encode(_ text: String, allowing isAllowed: (UInt8) -> Bool = Self.isUnreserved) -> String {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(text.utf8.count)
+        for byte in text.utf8 {
+            if isAllowed(byte) {
+                bytes.append(byte)
+            } else {
+                bytes += [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// Decodes what is encoded, and leaves what only looks like it; bytes that are no UTF-8 become replacement characters.
+    package static func decode(_ text: some StringProtocol, plusIsBlank: Bool = false) -> String {
+        let source = Array(text.utf8)
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(source.count)
+        var index = 0
+        while index < source.count {
+            let byte = source[index]
+            if byte == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
+                let low = self.digit(source[index + 2])
+            {
+                bytes.append(high << 4 | low)
+                index += 3
+            } else {
+                bytes.append(plusIsBlank && byte == UInt8(ascii: "+") ? UInt8(ascii: " ") : byte)
+                index += 1
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// The same text for whatever means the same: unreserved bytes as they are, others in capital letters (section 6.2.2).
+    package static func normalized(_ text: String) -> String {
+        let source = Array(text.utf8)
+        var bytes: [UInt8] = []
+        var index = 0
+        while index < source.count {
+            if source[index] == UInt8(ascii: "%"), index + 2 < source.count, let high = self.digit(source[index + 1]),
+                let low = self.digit(source[index + 2])
+            {
+                let byte = high << 4 | low
+                bytes +=
+                    self.isUnreserved(byte)
+                    ? [byte] : [UInt8(ascii: "%"), self.digits[Int(high)], self.digits[Int(low)]]
+                index += 3
+            } else {
+                bytes.append(source[index])
+                index += 1
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func digit(_ byte: UInt8) -> UInt8? {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
+        default: nil
+        }
+    }
+}
