@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 import MuxKit
 
 /// The folder of one ``AsyncMedia``: complete files, growing ones, and what is known of those.

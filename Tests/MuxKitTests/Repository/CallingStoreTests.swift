@@ -153,6 +153,72 @@ struct CallingStoreTests {
         let report = await world.repository.saveAll()
         #expect(report.isComplete && report.unchanged == 1)
     }
+
+    @Test func `CO-18 a sign-out that a store starts and does not wait for is over before the next operation begins`()
+        async throws
+    {
+        let store = CallingStore()
+        let world = World(store: store)
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
+        number.store(1)
+        let gate = Gate<Void>()
+        let tasks = Locked<[Task<Void, Never>]>([])
+        store.call(during: .save) {
+            // The sign-out is inside the save when it raises the number of the session, and then takes its time.
+            store.call(during: .raiseSessionEpoch) {
+                store.call(during: nil) {}
+                try? await gate.pass()
+            }
+            let task = Task { _ = await world.repository.clearAll() }
+            tasks.withLock { $0.append(task) }
+            await gate.waitForCall(1)
+        }
+        let first = Task { await world.repository.saveAll() }
+        await gate.waitForCall(1)
+        let second = Task { await world.repository.saveAll() }
+        gate.open()
+
+        _ = await first.value
+        _ = await second.value
+        for task in tasks.withLock({ $0 }) { await task.value }
+        #expect(number.cachedValue == nil)
+        #expect(try await store.load(.init(domain: "Number")) == nil)
+    }
+
+    @Test func `CO-18 what an observer starts in the middle of a save has its turn like any other`() async throws {
+        struct Starter: MuxObserver {
+            let start: @Sendable () -> Void
+            func observe(_ event: MuxEvent) { if event.kind == .evictedUnsaved { self.start() } }
+        }
+        let store = UnreliableStore()
+        let repository = Locked<MuxRepository?>(nil)
+        let tasks = Locked<[Task<MuxSaveReport?, Never>]>([])
+        let world = World(
+            store: store,
+            observer: Starter {
+                let task = Task { await repository.withLock { $0 }?.saveAll() }
+                tasks.withLock { $0.append(task) }
+            }
+        )
+        repository.withLock { $0 = world.repository }
+        defer { repository.withLock { $0 = nil } }
+        store.failsSaves.withLock { $0 = true }
+        let map = MultiplexerMap<Int, Int>(
+            cacheKey: "Map",
+            policy: .init(maximumCount: 2),
+            repository: world.repository
+        ) { $0 }
+        for key in 0..<6 { map.store(key, key: key) }
+        await map.save()
+        store.failsSaves.withLock { $0 = false }
+
+        let started = tasks.withLock { $0 }
+        #expect(!started.isEmpty)
+        for task in started {
+            let refusals = await task.value?.repairFailures.compactMap { $0 as? MuxError }
+            #expect(refusals == [])
+        }
+    }
 }
 
 /// A store in memory that runs something of a test's own in one of its members.

@@ -132,6 +132,66 @@ struct NewerValueTests {
         #expect(await self.onDisk() == "fetched later")
     }
 
+    @Test func `CO-12 a value that was refused is compared again after a save that failed`() async throws {
+        let isBroken = Locked(false)
+        let fileSystem = RecordingFileSystem { _, call in
+            call.operation == .write && call.name == "00000001.jsonl" && isBroken.withLock { $0 }
+                ? .refuse(ENOSPC) : nil
+        }
+        let repository = MuxRepository(
+            store: self.scratch.store(fileSystem),
+            durability: .relaxed,
+            clock: WallClock(self.wall),
+            wallTime: { self.wall.withLock { $0 } }
+        )
+        let (mine, mineToo) = (
+            self.text(repository, "old"), Multiplexer(cacheKey: "Too", repository: repository) { "too" }
+        )
+        _ = try await mine.request()
+        self.pass(1)
+        _ = try await mineToo.request()
+        self.text(self.other).store("new")
+        await self.other.saveAll()
+
+        isBroken.withLock { $0 = true }
+        #expect(await repository.saveAll().saved == 0)
+        isBroken.withLock { $0 = false }
+        #expect(await repository.saveAll().saved == 1)
+
+        #expect(await self.onDisk() == "new")
+        #expect(await self.onDisk("Too") == "too")
+    }
+
+    @Test func `CO-12 of two entries of one name the newer stays, however a save is cut into portions`() async throws {
+        let (newer, older) = (
+            MultiplexerMap<Int, String>(cacheKey: "Map", repository: self.one) { _ in "" },
+            MultiplexerMap<Int, String>(cacheKey: "Map", repository: self.one) { _ in "" }
+        )
+        older.store("older", key: 1)
+        self.pass(1)
+        for key in 2..<600 { newer.store("filler", key: key) }
+        self.pass(1)
+        newer.store("newer", key: 1)
+
+        #expect(await self.one.saveAll(within: .seconds(60)).isComplete)
+
+        let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
+        let found = MultiplexerMap<Int, String>(cacheKey: "Map", repository: fresh) { _ in "fetched" }
+        #expect(await found.loadCachedValue(key: 1) == "newer")
+    }
+
+    @Test func `CO-12 a value from the future does not take the place of one that is stored by hand`() async throws {
+        self.text(self.other).store("from the future")
+        await self.other.saveAll()
+        self.pass(-1_000)
+        let mine = self.text(self.one)
+        mine.store("mine")
+
+        await self.one.saveAll()
+
+        #expect(mine.cachedValue == "mine")
+    }
+
     @Test func `CO-12 many processes that save at different times leave the newest of each entry`() async throws {
         let repositories = (0..<4).map { _ in
             MuxRepository(

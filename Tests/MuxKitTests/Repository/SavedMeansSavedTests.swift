@@ -187,6 +187,36 @@ struct SavedMeansSavedTests {
         #expect(store.calls.withLock { $0 } < 100)
     }
 
+    @Test func `CO-14 an entry that cannot be read keeps no other value that was stored by hand from being saved`()
+        async throws
+    {
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let loads = Locked(0)
+        store.beforeLoad.withLock { before in
+            before = {
+                let number = loads.next()
+                store.failsLoads.withLock { $0 = number == 1 }
+            }
+        }
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: world.repository) { $0 }
+        for key in 0..<10 { map.store(key, key: key) }
+
+        let report = await world.repository.saveAll()
+
+        #expect(report.saved == 9)
+        #expect(report.leftOver == 1)
+        #expect(report.repairFailures.count == 1)
+        #expect(await world.repository.saveAll().saved == 1)
+    }
+
+    @Test func `CO-14 a limit below zero is zero`() async {
+        let repository = MuxRepository(store: JournalStore(directory: Scratch().root, byteLimit: .min))
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+        number.store(1)
+        #expect(await repository.saveAll().failed.count == 1)
+    }
+
     @Test func `CO-14 an owed removal that can never succeed is given up`() async throws {
         let scratch = Scratch()
         let repository = MuxRepository(store: scratch.store(), durability: .relaxed)
