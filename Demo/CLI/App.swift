@@ -48,7 +48,9 @@ struct App: Sendable {
             id,
             token in try await api.fetchPlace(id, token)
         }
-        self.batchedPlaces = MultiplexerMap(policy: policy, repository: repository) { ids in
+        // The batch of the stage's 50 places is full, and does not wait; a slow machine has time to get there.
+        let batching = MuxBatching(window: .milliseconds(500), maximumSize: 50)
+        self.batchedPlaces = MultiplexerMap(policy: policy, batching: batching, repository: repository) { ids in
             let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }
             return Dictionary(places.map { ($0.id, $0) }) { $1 }
         }
