@@ -214,6 +214,7 @@ struct NewerValueTests {
             if round % 3 == 0 { await repositories[Int.random(in: 0..<4, using: &random)].saveAll() }
         }
         for repository in repositories { await repository.saveAll() }
+        withExtendedLifetime(maps) {}  // a map that has gone saves nothing
 
         let fresh = MuxRepository(store: self.scratch.store())
         let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }
