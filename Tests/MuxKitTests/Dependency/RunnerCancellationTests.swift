@@ -119,6 +119,7 @@ struct RunnerCancellationTests {
         let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await update()) }
         let callers = (0..<10).map { _ in Task { try await runner.run { .output($0) } } }
         await events.wait(for: .dependencyAwaited, count: 10)
+        await gate.waitForCall(1)
 
         runner.reset()
 
