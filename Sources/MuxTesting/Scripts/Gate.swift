@@ -15,12 +15,12 @@ import MuxKit
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, unless it said that it ignores that.
 public final class Gate<Value: Sendable>: Sendable {
     private typealias Answer = Result<Value, any Error>
-    private typealias VersionedDependency = CheckedContinuation<Value, any Error>
+    private typealias Continuation = CheckedContinuation<Value, any Error>
 
     private struct State: Sendable {
         /// The number of calls that have arrived.
         var arrived = 0
-        var held: [Int: VersionedDependency] = [:]
+        var held: [Int: Continuation] = [:]
         /// Answers whose calls have not arrived.
         var early: [Int: Answer] = [:]
         /// What answers every call that has no answer of its own, once set.
@@ -109,7 +109,7 @@ public final class Gate<Value: Sendable>: Sendable {
 
     /// Lets every held call, and from now on every later one without an answer of its own, pass with `value`.
     public func openForGood(returning value: Value) {
-        let held = self.state.withLock { state -> [Int: VersionedDependency] in
+        let held = self.state.withLock { state -> [Int: Continuation] in
             defer { state.held = [:] }
             state.standing = .success(value)
             return state.held
@@ -118,7 +118,7 @@ public final class Gate<Value: Sendable>: Sendable {
     }
 
     private func answer(_ call: Int?, _ answer: Answer) -> Bool {
-        let (taken, held) = self.state.withLock { state -> (Bool, VersionedDependency?) in
+        let (taken, held) = self.state.withLock { state -> (Bool, Continuation?) in
             let call = call ?? state.nextUnanswered()
             guard state.isOpen(call) else { return (false, nil) }
             if let held = state.held.removeValue(forKey: call) { return (true, held) }

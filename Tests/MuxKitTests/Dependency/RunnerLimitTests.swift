@@ -67,6 +67,8 @@ struct RunnerLimitTests {
         await working.waitForCall(1)
         let waiting = (0..<5).map { _ in Task { try await runner.run { $0 == 1 ? .badDependency : .output($0) } } }
         await self.events.wait(for: .dependencyAwaited, count: 5)
+        // An update that has not begun when a critical error is raised never begins.
+        await gate.waitForCall(1)
         working.open()
 
         #expect(await self.critical(thrower) == true)
