@@ -53,6 +53,13 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings
         ),
+        // What tests of several targets use. No product depends on it: it imports Testing.
+        .target(
+            name: "MuxTestSupport",
+            dependencies: ["MuxKit", "MuxTesting"],
+            path: "Tests/Support",
+            swiftSettings: settings
+        ),
         .executableTarget(
             name: "demo",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
@@ -68,23 +75,23 @@ let package = Package(
         ),
         .testTarget(
             name: "MuxKitTests",
-            dependencies: ["MuxKit", "MuxTesting"],
+            dependencies: ["MuxKit", "MuxTesting", "MuxTestSupport"],
             resources: [.copy("Corpus")],
             swiftSettings: settings
         ),
         .testTarget(
             name: "MuxNetworkTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
             swiftSettings: settings
         ),
         .testTarget(
             name: "MuxTestingTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
             swiftSettings: settings
         ),
         .testTarget(
             name: "DocumentationTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
             swiftSettings: settings
         ),
     ],

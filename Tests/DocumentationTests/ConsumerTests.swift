@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// What `Tests/Consumers/run` compiles and runs is what the rows ask for; CI runs it.
@@ -41,7 +42,6 @@ struct ConsumerTests {
         // What is about this repository, or is the demo's.
         let excused = [
             "ProductTests", "SampleTests", "ConsumerTests", "DemoKillsTests", "SharedRepositoryTests", "Repository",
-            "TakesTurns",
         ]
         for file in Repository.files("Tests/DocumentationTests", ".swift") {
             let name = URL(filePath: file).deletingPathExtension().lastPathComponent

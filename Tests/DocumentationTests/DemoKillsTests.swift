@@ -1,5 +1,6 @@
 #if os(macOS) || os(Linux)
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// The demo as it is built beside the tests.

@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// What somebody needs who has only just cloned the repository.
@@ -9,7 +10,7 @@ struct ProductTests {
     @Test func `P-02 nothing is needed but what comes with Swift`() throws {
         #expect(!(try Repository.text("Package.swift").contains(".package(")))
 
-        let ours: Set = ["MuxKit", "MuxNetwork", "MuxTesting"]
+        let ours: Set = ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"]
         let toolchain: Set = [
             "Foundation", "FoundationNetworking", "Dispatch", "Synchronization", "Testing", "SwiftOverlayShims",
             "Glibc", "Musl", "Darwin", "CryptoKit", "Network", "Security", "UIKit", "AppKit", "WatchKit", "SwiftUI",
@@ -37,8 +38,12 @@ struct ProductTests {
         let manifest = try Repository.text("Package.swift")
         // Packages of their own, which `Tests/Consumers/run` builds.
         for file in Repository.files("Tests", ".swift") where !file.hasPrefix("Tests/Consumers/") {
-            let target = file.split(separator: "/")[1]
-            #expect(manifest.contains(".testTarget(\n            name: \"\(target)\""), "\(file)")
+            let folder = file.split(separator: "/")[1]
+            let isTarget =
+                folder == "Support"
+                ? manifest.contains("path: \"Tests/Support\"")
+                : manifest.contains(".testTarget(\n            name: \"\(folder)\"")
+            #expect(isTarget, "\(file)")
         }
     }
 

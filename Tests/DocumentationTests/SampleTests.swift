@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// Every sample of the documentation stands, line by line, in a file of this folder, which the compiler reads; and whatever else

@@ -1,6 +1,7 @@
 #if os(macOS) || os(Linux)
 import Foundation
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// The shared repository, each time in a process of its own.

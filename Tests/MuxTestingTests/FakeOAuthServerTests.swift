@@ -1,3 +1,4 @@
+import MuxTestSupport
 import MuxTesting
 import Testing
 

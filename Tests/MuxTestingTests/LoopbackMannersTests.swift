@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -224,7 +225,7 @@ struct LoopbackMannersTests {
                         await server.stop()
                         // Whoever returns from stopping finds everything closed, and can start again.
                         #expect(server.openConnectionCount == 0)
-                        #expect(throws: LoopbackError.self) { try RawClient(url).close() }
+                        #expect(throws: RawClient.Refused.self) { try RawClient(url).close() }
                     }
                 }
                 // Nor does one return early because it was cancelled.

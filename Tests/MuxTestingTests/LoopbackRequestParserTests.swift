@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import MuxTesting
 import Testing
 

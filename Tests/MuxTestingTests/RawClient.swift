@@ -1,9 +1,9 @@
 import Foundation
 import MuxTesting
 
-/// The other end of a server's connection: sends bytes as they are, and hears all that comes back.
+/// A client that sends bytes as they are and collects all that the server sends.
 struct RawClient: Sendable {
-    /// What came back.
+    /// What the server sent.
     struct Answer: Sendable {
         var text = ""
         /// Whether the server ended the connection, rather than kept it open for two seconds.
@@ -12,17 +12,20 @@ struct RawClient: Sendable {
         var body: String? { self.text.components(separatedBy: "\r\n\r\n").dropFirst().first }
     }
 
+    struct Refused: Error {}
+
     let descriptor: Int32
 
     init(_ url: URL) throws {
-        self.descriptor = try Socket.dial(port: UInt16(clamping: url.port ?? 0))
+        guard let descriptor = Socket.dial(port: UInt16(clamping: url.port ?? 0)) else { throw Refused() }
+        self.descriptor = descriptor
         var limit = timeval(tv_sec: 2, tv_usec: 0)
         setsockopt(self.descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
     }
 
     func send(_ text: String) { _ = Socket.write(Array(text.utf8), to: self.descriptor) }
 
-    /// Says that nothing more will be sent, and goes on listening.
+    /// Shuts down the sending side only.
     func endSending() { shutdown(self.descriptor, Int32(SHUT_WR)) }
 
     func close() { Socket.close(self.descriptor) }
@@ -47,7 +50,7 @@ struct RawClient: Sendable {
         }
     }
 
-    /// Sends a request on a connection of its own, and hears the answer.
+    /// Sends a request on a new connection and returns the answer.
     static func exchange(_ text: String, with url: URL) async throws -> Answer {
         let client = try RawClient(url)
         client.send(text)

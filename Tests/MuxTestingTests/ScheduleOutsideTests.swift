@@ -2,6 +2,7 @@ import Dispatch
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 

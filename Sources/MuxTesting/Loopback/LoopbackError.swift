@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Why a ``LoopbackServer`` did not start, or could not be reached.
+/// Why a ``LoopbackServer`` did not start.
 @nonexhaustive
 public enum LoopbackError: Error, Sendable, Hashable, LocalizedError {
     /// The system refused the socket, for the reason that `errno` gave.
@@ -9,19 +9,11 @@ public enum LoopbackError: Error, Sendable, Hashable, LocalizedError {
     /// The server is running, or has not finished stopping.
     case alreadyRunning
 
-    /// Nobody listens at the port, for the reason that `errno` gave.
-    case cannotConnect(code: Int32)
-
-    /// The connection broke off before there was a whole answer.
-    case noAnswer
-
     /// A text for the test's log.
     public var errorDescription: String? {
         switch self {
         case .cannotListen(let code): "The loopback server cannot listen (errno \(code))."
         case .alreadyRunning: "The loopback server is running already."
-        case .cannotConnect(let code): "The loopback server cannot be reached (errno \(code))."
-        case .noAnswer: "The loopback server did not answer."
         }
     }
 }

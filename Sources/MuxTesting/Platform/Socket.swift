@@ -74,10 +74,10 @@ package enum Socket {
         return (descriptor, UInt16(bigEndian: address.sin_port))
     }
 
-    /// Connects to a port of 127.0.0.1.
-    package static func dial(port: UInt16) throws(LoopbackError) -> Int32 {
+    /// Connects to a port of 127.0.0.1; `nil` if the connection is refused.
+    package static func dial(port: UInt16) -> Int32? {
         let descriptor = socket(AF_INET, Self.stream, 0)
-        guard descriptor >= 0 else { throw .cannotConnect(code: errno) }
+        guard descriptor >= 0 else { return nil }
         Self.configure(descriptor)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
@@ -88,9 +88,8 @@ package enum Socket {
             address.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, length) == 0 }
         }
         guard isConnected else {
-            let code = errno
             Self.close(descriptor)
-            throw .cannotConnect(code: code)
+            return nil
         }
         return descriptor
     }

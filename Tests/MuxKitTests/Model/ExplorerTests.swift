@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// Every sequence of events up to a length, against models that were written from the promises; `MUX_DEPTH=2` makes them longer by two.

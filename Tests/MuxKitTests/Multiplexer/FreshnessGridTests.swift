@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// The one function that decides how good an entry is, against an oracle that was written from the specification.

@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// What the keychain's statuses mean: the part that needs no keychain.

@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// What a vault knows, without a vault.

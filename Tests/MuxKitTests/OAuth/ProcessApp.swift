@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 
 /// An app in a process of its own: its tokens and its repository in a folder, its server at a port.

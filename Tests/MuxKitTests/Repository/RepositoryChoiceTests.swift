@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 

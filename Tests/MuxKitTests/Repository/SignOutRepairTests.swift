@@ -1,5 +1,6 @@
 import Dispatch
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 

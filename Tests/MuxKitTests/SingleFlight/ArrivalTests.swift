@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -10,7 +11,7 @@ struct ArrivalTests {
         let repository = MuxRepository(store: MemoryStore(), clock: clock)
         for look in 1...2 {
             let number = Multiplexer<Int>(repository: repository) { 1 }
-            clock.arm(atLook: look)
+            clock.arm(atRead: look)
             let caller = Task { try await number.request() }
             await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
             #expect(clock.hasFired)
@@ -21,7 +22,7 @@ struct ArrivalTests {
         let clock = CancellingClock()
         for look in 1...3 {
             let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
-            clock.arm(atLook: look)
+            clock.arm(atRead: look)
             let caller = Task { try await runner.run { .output($0) } }
             await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
             #expect(clock.hasFired)
@@ -33,7 +34,7 @@ struct ArrivalTests {
         let updates = Locked(0)
         for look in 1...3 {
             let runner = DependentRunner<Int>(clock: clock) { _ in .updatedDependency(1) }
-            clock.arm(atLook: look)
+            clock.arm(atRead: look)
             let caller = Task {
                 try await runner.run {
                     .output($0)

@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// What no compiler says here, for it has no Apple platform: rules of the sources, the workflow and the manifests.

@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// Rules that the sources keep, so that they need not be believed.

@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -30,7 +31,7 @@ struct DecoderFuzzTests {
         let count = ProofEnvironment.count(count, "MUX_FUZZ")
         for number in 0..<UInt64(count) {
             let seed = self.first &+ number
-            var mutator = Mutator(seed: seed)
+            var mutator = Mutator(seed: seed, words: Mutator.journalWords)
             let input = inputs.randomElement(using: &mutator) ?? []
             try await body(number < inputs.count ? inputs[Int(number)] : mutator.mutated(input), "MUX_SEED=\(seed)")
         }

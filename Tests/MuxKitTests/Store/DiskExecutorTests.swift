@@ -1,6 +1,7 @@
 import Dispatch
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 

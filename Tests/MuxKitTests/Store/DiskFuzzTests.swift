@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import Testing
 
 /// Seeded mutations of everything that is read from disk.
@@ -21,7 +22,7 @@ struct DiskFuzzTests {
 
     private func run(_ count: Int, _ body: (inout Mutator, Comment) async throws -> Void) async throws {
         for number in 0..<(count * self.factor) {
-            var mutator = Mutator(seed: self.seed &+ UInt64(number))
+            var mutator = Mutator(seed: self.seed &+ UInt64(number), words: Mutator.journalWords)
             try await body(&mutator, "MUX_SEED=\(self.seed &+ UInt64(number))")
         }
     }

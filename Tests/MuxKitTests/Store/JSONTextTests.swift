@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)

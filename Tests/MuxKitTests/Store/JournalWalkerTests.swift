@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)

@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 

@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 

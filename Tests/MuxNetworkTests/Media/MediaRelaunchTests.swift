@@ -2,6 +2,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 

@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTestSupport
 import Testing
 
 /// Seeded mutations of everything that comes from a caller's data or from a server.
@@ -18,18 +19,18 @@ struct HTTPFuzzTests {
         print("MUX_SEED=\(self.seed) MUX_FUZZ=\(self.factor)")
     }
 
-    private func run(_ count: Int, _ body: (inout Scrambler, Comment) throws -> Void) rethrows {
+    private func run(_ count: Int, _ body: (inout Mutator, Comment) throws -> Void) rethrows {
         for number in 0..<(count * self.factor) {
-            var scrambler = Scrambler(seed: self.seed &+ UInt64(number))
-            try body(&scrambler, "MUX_SEED=\(self.seed &+ UInt64(number))")
+            var mutator = Mutator(seed: self.seed &+ UInt64(number), words: Mutator.messageWords)
+            try body(&mutator, "MUX_SEED=\(self.seed &+ UInt64(number))")
         }
     }
 
     @Test func `G09 whatever the values are they are the segments that the URL has`() {
-        self.run(3_000) { scrambler, seed in
-            let values = ["a": scrambler.text(like: "a/b"), "b": scrambler.text(like: "..")]
-            let query = HTTPQuery([.init(scrambler.text(like: "q="), scrambler.text(like: "a+b&c"))])
-            let place = HTTPEndPoint(host: "h:80", path: "/x{a}/\(scrambler.text(like: "é{a}"))/{b}", query: query)
+        self.run(3_000) { mutator, seed in
+            let values = ["a": mutator.text(like: "a/b"), "b": mutator.text(like: "..")]
+            let query = HTTPQuery([.init(mutator.text(like: "q="), mutator.text(like: "a+b&c"))])
+            let place = HTTPEndPoint(host: "h:80", path: "/x{a}/\(mutator.text(like: "é{a}"))/{b}", query: query)
             guard let url = try? place.url(path: values) else { return }
 
             let text = url.absoluteString
@@ -47,9 +48,9 @@ struct HTTPFuzzTests {
     }
 
     @Test func `G11 a mutated host is refused or is the host of the URL`() throws {
-        try self.run(3_000) { scrambler, seed in
-            let text = scrambler.text(
-                like: ["api.domain.com:8080", "[::1]:80", "a-b_c", "127.0.0.1"].randomElement(using: &scrambler) ?? ""
+        try self.run(3_000) { mutator, seed in
+            let text = mutator.text(
+                like: ["api.domain.com:8080", "[::1]:80", "a-b_c", "127.0.0.1"].randomElement(using: &mutator) ?? ""
             )
             guard let url = try? HTTPEndPoint(scheme: .http, host: HTTPHost(text)).url() else { return }
 
@@ -61,8 +62,8 @@ struct HTTPFuzzTests {
     }
 
     @Test func `G09 a mutated path neither traps nor leads to another server`() {
-        self.run(3_000) { scrambler, seed in
-            let path = HTTPPath(stringLiteral: scrambler.text(like: "/users/{id}/ä/{name}/../x"))
+        self.run(3_000) { mutator, seed in
+            let path = HTTPPath(stringLiteral: mutator.text(like: "/users/{id}/ä/{name}/../x"))
             guard let url = try? HTTPEndPoint(host: "h", path: path).url(path: ["id": "1", "name": "n"]) else { return }
 
             #expect(url.absoluteString.hasPrefix("https://h/") && url.host() == "h", seed)
@@ -71,19 +72,19 @@ struct HTTPFuzzTests {
     }
 
     @Test func `H04 whatever the parts are a reference parser gets them back`() throws {
-        try self.run(500) { scrambler, seed in
+        try self.run(500) { mutator, seed in
             let form = HTTPMultipart(
                 fields: HTTPQuery(
-                    (0..<Int.random(in: 0...2, using: &scrambler)).map { _ in
-                        .init(scrambler.text(like: "name\"\r\n"), scrambler.text(like: "value\r\n--mux-"))
+                    (0..<Int.random(in: 0...2, using: &mutator)).map { _ in
+                        .init(mutator.text(like: "name\"\r\n"), mutator.text(like: "value\r\n--mux-"))
                     }
                 ),
-                files: (0..<Int.random(in: 0...2, using: &scrambler)).map { _ in
+                files: (0..<Int.random(in: 0...2, using: &mutator)).map { _ in
                     .init(
-                        name: scrambler.text(like: "file\"; x=\""),
-                        fileName: scrambler.text(like: "a.txt\r\n\r\n"),
-                        contentType: HTTPMediaType.plainText.with("p", scrambler.text(like: "v\r\n")),
-                        data: Data(scrambler.mutated(Array("--mux-0\r\n\r\n--\r\n".utf8)))
+                        name: mutator.text(like: "file\"; x=\""),
+                        fileName: mutator.text(like: "a.txt\r\n\r\n"),
+                        contentType: HTTPMediaType.plainText.with("p", mutator.text(like: "v\r\n")),
+                        data: Data(mutator.mutated(Array("--mux-0\r\n\r\n--\r\n".utf8)))
                     )
                 }
             )
@@ -99,8 +100,8 @@ struct HTTPFuzzTests {
     }
 
     @Test func `G05 a mutated media type is none or reads back as itself`() {
-        self.run(3_000) { scrambler, seed in
-            let text = scrambler.text(like: #"text/plain; charset="a\"b"; x=y;z="";"#)
+        self.run(3_000) { mutator, seed in
+            let text = mutator.text(like: #"text/plain; charset="a\"b"; x=y;z="";"#)
             guard let type = HTTPMediaType(rawValue: text) else { return }
 
             #expect(HTTPMediaType(rawValue: type.rawValue) == type, seed)
@@ -108,8 +109,8 @@ struct HTTPFuzzTests {
     }
 
     @Test func `I05 a mutated date is none or is written and read back as itself`() {
-        self.run(3_000) { scrambler, seed in
-            let text = scrambler.text(like: "2021-06-04T10:00:00.125+02:30")
+        self.run(3_000) { mutator, seed in
+            let text = mutator.text(like: "2021-06-04T10:00:00.125+02:30")
             guard let date = ISO8601.date(text) else { return }
 
             #expect(date.timeIntervalSince1970.isFinite, seed)
@@ -118,10 +119,10 @@ struct HTTPFuzzTests {
     }
 
     @Test func `K06 a mutated token is an error or says an end`() {
-        self.run(3_000) { scrambler, seed in
-            let claims = scrambler.mutated(Array(#"{"exp":1300819380.5,"sub":[{}]}"#.utf8))
+        self.run(3_000) { mutator, seed in
+            let claims = mutator.mutated(Array(#"{"exp":1300819380.5,"sub":[{}]}"#.utf8))
             let texts = [
-                "e30.\(Base64URL.encode(Data(claims))).c2ln", scrambler.text(like: "e30.eyJleHAiOjV9.c2ln"),
+                "e30.\(Base64URL.encode(Data(claims))).c2ln", mutator.text(like: "e30.eyJleHAiOjV9.c2ln"),
             ]
             for text in texts {
                 guard let token = try? JSONWebToken(text) else { continue }
@@ -132,9 +133,9 @@ struct HTTPFuzzTests {
 
     @Test func `G18 a mutated header is refused or arrives as one line`() {
         let client = HTTPClient()
-        self.run(3_000) { scrambler, seed in
-            let name = scrambler.text(like: "X-Name")
-            let ask = Ask { $0.headers = [HTTPHeaderName(stringLiteral: name): scrambler.text(like: "value\t é")] }
+        self.run(3_000) { mutator, seed in
+            let name = mutator.text(like: "X-Name")
+            let ask = Ask { $0.headers = [HTTPHeaderName(stringLiteral: name): mutator.text(like: "value\t é")] }
             guard let call = try? client.call(for: ask) else { return }
 
             let isClean = call.headers.allSatisfy { name, value in

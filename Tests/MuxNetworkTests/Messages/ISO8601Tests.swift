@@ -1,5 +1,6 @@
 import Foundation
 import MuxNetwork
+import MuxTestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)

@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTestSupport
 import Testing
 
 /// What RFC 9700 and RFC 9207 ask of a client.

@@ -1,13 +1,14 @@
 import Foundation
 package import MuxKit
+import MuxTesting
 
-/// A test double: a lease that is kept on a server, which only this machine can reach.
+/// A lease kept by an HTTP server on 127.0.0.1.
 ///
 /// | request | answer |
 /// | --- | --- |
-/// | `POST /take` with `owner`, `milliseconds` | the term that holds now |
+/// | `POST /take` with `owner`, `milliseconds` | the present term |
 /// | `POST /give-back` with `owner`, `generation` | nothing |
-/// | `POST /wait` with `owner`, `generation` | nothing, as soon as that term was given back |
+/// | `POST /wait` with `owner`, `generation` | nothing, when that term is given back |
 package final class LoopbackLeaseServer: Sendable {
     fileprivate struct Term: Codable, Sendable {
         var owner: String
@@ -24,7 +25,7 @@ package final class LoopbackLeaseServer: Sendable {
 
     private let server: LoopbackServer
 
-    /// A server whose time is that of `clock`.
+    /// A server that measures terms with `clock`.
     package init(clock: any Clock<Duration>) {
         let time = TimeSource(clock)
         let state = Locked(State())
@@ -59,17 +60,15 @@ package final class LoopbackLeaseServer: Sendable {
         }
     }
 
-    /// Begins to serve.
-    ///
-    /// - Returns: The port.
+    /// Starts the server and returns its port.
     package func start() throws -> Int { try self.server.start().port ?? 0 }
 
-    /// Suspends until so many calls wait, or waited, for the end of a term.
+    /// Suspends until `count` calls have asked to wait for the end of a term.
     package func waitForWaiters(_ count: Int = 1) async {
         await self.server.waitForRequest("POST /wait", count: count)
     }
 
-    /// Stops serving.
+    /// Stops the server.
     package func stop() async { await self.server.stop() }
 
     private static func take(
@@ -94,11 +93,11 @@ package final class LoopbackLeaseServer: Sendable {
     }
 }
 
-/// A test double: the client of a ``LoopbackLeaseServer``.
+/// A lease whose state is on a ``LoopbackLeaseServer``.
 package struct LoopbackLease: MuxLease {
     private let client: LoopbackClient
 
-    /// Talks to the server at that port.
+    /// A client of the server at that port.
     package init(port: Int) { self.client = LoopbackClient(port: port) }
 
     package func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {

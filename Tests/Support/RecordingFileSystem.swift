@@ -1,6 +1,34 @@
 package import MuxKit
 
-/// A door in front of another file system that writes down every call, and can let any of them go wrong.
+/// One call to a ``RecordingFileSystem``.
+package struct FileCall: Sendable, Hashable, CustomStringConvertible {
+    package var operation: MuxFileOperation
+    /// The last component of the path.
+    package var name: String
+
+    package init(_ operation: MuxFileOperation, _ name: String) {
+        self.operation = operation
+        self.name = name
+    }
+
+    package var description: String { "\(self.operation.rawValue) \(self.name)" }
+}
+
+/// What goes wrong with a call to a ``RecordingFileSystem``.
+package enum FileFault: Sendable {
+    /// The call is refused with a POSIX error number.
+    case refuse(Int32)
+    /// A write takes only so many bytes; other calls are as usual.
+    case shorten(to: Int)
+    /// A write takes only so many bytes, and every later call is refused with the error number.
+    case fail(after: Int, Int32)
+    /// The closure runs, then the call; it may end the process.
+    case perform(@Sendable () -> Void)
+    /// The closure runs after a write of so many bytes, or before any other call; it may end the process.
+    case performInWrite(after: Int, @Sendable () -> Void)
+}
+
+/// Records every call to another file system, and injects faults.
 ///
 /// Calls are numbered from 1 in the order they are made; ``restart()`` begins anew.
 package final class RecordingFileSystem: FileSystem {
@@ -15,9 +43,12 @@ package final class RecordingFileSystem: FileSystem {
     private let holdsFiles: Bool
     private let fault: @Sendable (Int, FileCall) -> FileFault?
 
-    /// Records calls to `base`; `fault` says which go wrong.
+    /// Wraps `base`.
     ///
-    /// If it `holdsFiles`, they stay open as long as it lives: as if somebody else were slow to let go of them.
+    /// - Parameters:
+    ///   - base: Receives the calls.
+    ///   - holdsFiles: Whether every opened file stays open as long as this object lives.
+    ///   - fault: The fault of a call, given its number.
     package init(
         _ base: any FileSystem = POSIXFileSystem(),
         holdsFiles: Bool = false,
@@ -31,10 +62,10 @@ package final class RecordingFileSystem: FileSystem {
     /// The calls so far.
     package var calls: [FileCall] { self.state.withLock { $0.calls } }
 
-    /// Forgets the calls so far, and counts from 1 again.
+    /// Drops the calls so far and counts from 1 again.
     package func restart() { self.state.withLock { $0.calls = [] } }
 
-    /// Notes a call and lets it go wrong; answers how many bytes a write may take.
+    /// Records a call and applies its fault, except for what concerns a write's bytes, which is returned.
     @discardableResult
     private func note(_ operation: MuxFileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
         let call = FileCall(operation, FilePath.name(of: path))
@@ -140,7 +171,7 @@ package final class RecordingFileSystem: FileSystem {
     }
 
     package func unlock(_ file: OpenFile) throws(MuxStoreError) {
-        // Locks are the kernel's: they end with their holder, whatever is broken.
+        // The kernel releases locks with their holder, even on a broken disk.
         defer { try? self.base.unlock(file) }
         try self.note(.unlock, file.path)
     }

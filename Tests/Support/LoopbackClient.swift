@@ -1,18 +1,22 @@
 package import Foundation
 import MuxKit
+import MuxTesting
 
-/// A test double: the other end of a ``LoopbackServer``, one connection for each request.
+/// A client of a `LoopbackServer` that opens one connection for each request.
 ///
-/// It needs nothing of the library, so that a process under test can be killed in the middle of it.
+/// It blocks a thread of its own rather than use `URLSession`, so a process can be killed at any point of a request.
 ///
-/// **Cancellation.** A cancelled call breaks its connection off and throws `CancellationError`.
+/// **Cancellation.** A cancelled call shuts its connection down and throws `CancellationError`.
 package struct LoopbackClient: Sendable {
+    /// The connection was refused, or ended before the response was complete.
+    package struct NoAnswer: Error {}
+
     private let port: UInt16
 
-    /// Talks to that port of this machine.
+    /// A client of the server at that port of 127.0.0.1.
     package init(port: Int) { self.port = UInt16(clamping: port) }
 
-    /// Sends a request and returns the answer's status and body.
+    /// Sends a request and returns the response's status and body.
     package func send(
         _ method: String,
         _ target: String,
@@ -31,7 +35,7 @@ package struct LoopbackClient: Sendable {
         let connection = Locked(Connection())
         let answer = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                // A thread of its own: those of Dispatch are few, and the server's tasks may need them.
+                // Dispatch's threads are few, and the server's tasks may need them.
                 Thread.detachNewThread { continuation.resume(returning: Self.answer(to: request, port, connection)) }
             }
         } onCancel: {
@@ -41,9 +45,9 @@ package struct LoopbackClient: Sendable {
             }
         }
         try Task.checkCancellation()
-        guard Self.isWhole(answer), let (head, body) = Self.parts(answer) else { throw LoopbackError.noAnswer }
+        guard Self.isWhole(answer), let (head, body) = Self.parts(answer) else { throw NoAnswer() }
         let status = head.split(separator: " ").dropFirst().first.flatMap { Int($0) }
-        guard let status else { throw LoopbackError.noAnswer }
+        guard let status else { throw NoAnswer() }
         return (status, Data(body))
     }
 
@@ -52,9 +56,9 @@ package struct LoopbackClient: Sendable {
         var isCancelled = false
     }
 
-    /// What the server answers; blocks.
+    /// The bytes of the response; blocks.
     private static func answer(to request: [UInt8], _ port: UInt16, _ connection: Locked<Connection>) -> [UInt8] {
-        guard let descriptor = try? Socket.dial(port: port) else { return [] }
+        guard let descriptor = Socket.dial(port: port) else { return [] }
         let isCancelled = connection.withLock { connection in
             connection.descriptor = descriptor
             return connection.isCancelled

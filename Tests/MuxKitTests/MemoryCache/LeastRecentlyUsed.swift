@@ -1,0 +1,1 @@
+../../../Demo/Benchmarks/Baselines/LeastRecentlyUsed.swift

@@ -1,1 +1,0 @@
-../../MuxKitTests/Support/TakesTurns.swift

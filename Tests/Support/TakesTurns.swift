@@ -1,0 +1,66 @@
+import Foundation
+import MuxKit
+package import Testing
+
+/// Limits how many tests run at a time to what the processors can do.
+///
+/// Swift Testing (6.3.1) begins all tests at once. On two processors each step of one then waits for a step of a thousand
+/// others, for twenty seconds and more, and every limit in real time is exceeded: a silent server, a lease, a fetch.
+package struct TakesTurns: TestTrait, SuiteTrait, TestScoping {
+    private static let turns = Turns(max(4, 2 * ProcessInfo.processInfo.activeProcessorCount))
+
+    /// Applies to each test of a suite.
+    package var isRecursive: Bool { true }
+
+    @concurrent package func provideScope(
+        for test: Test,
+        testCase: Test.Case?,
+        performing function: @Sendable @concurrent () async throws -> Void
+    ) async throws {
+        try await Self.turns.take { try await function() }
+    }
+}
+
+extension Trait where Self == TakesTurns {
+    /// Limits how many tests run at a time to what the processors can do.
+    package static var takesTurns: TakesTurns { TakesTurns() }
+}
+
+/// A counting semaphore, first come, first served, and re-entrant within a task.
+private final class Turns: Sendable {
+    private struct State: Sendable {
+        var free: Int
+        var waiting: [CheckedContinuation<Void, Never>] = []
+    }
+
+    @TaskLocal private static var isTaken = false
+    private let state: Locked<State>
+
+    init(_ count: Int) { self.state = Locked(State(free: count)) }
+
+    /// Runs `work` when a permit is free; at once inside of work that has one.
+    func take(_ work: () async throws -> Void) async rethrows {
+        guard !Self.isTaken else { return try await work() }
+        await withCheckedContinuation { continuation in
+            let isFree = self.state.withLock { state in
+                guard state.free > 0 else {
+                    state.waiting.append(continuation)
+                    return false
+                }
+                state.free -= 1
+                return true
+            }
+            if isFree { continuation.resume() }
+        }
+        defer { self.next()?.resume() }
+        try await Self.$isTaken.withValue(true) { try await work() }
+    }
+
+    private func next() -> CheckedContinuation<Void, Never>? {
+        self.state.withLock { state in
+            guard state.waiting.isEmpty else { return state.waiting.removeFirst() }
+            state.free += 1
+            return nil
+        }
+    }
+}
