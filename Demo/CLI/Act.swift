@@ -7,7 +7,7 @@ struct Act {
     /// The figures that the table shows.
     struct Figures {
         var app = MuxStatistics()
-        var oauth = FakeOAuthStatistics()
+        var oauth = FakeOAuthServer.Statistics()
         var requests = 0
 
         static func - (now: Figures, before: Figures) -> Figures {

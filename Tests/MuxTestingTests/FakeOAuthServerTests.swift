@@ -6,8 +6,8 @@ import Testing
 struct FakeOAuthServerTests {
     let clock = VirtualClock()
 
-    private func server(_ change: (inout FakeOAuthOptions) -> Void = { _ in }) -> FakeOAuthServer {
-        var options = FakeOAuthOptions()
+    private func server(_ change: (inout FakeOAuthServer.Options) -> Void = { _ in }) -> FakeOAuthServer {
+        var options = FakeOAuthServer.Options()
         options.accessLifetime = .seconds(10)
         change(&options)
         return FakeOAuthServer(users: ["alice": "a", "bob": "b"], options: options, clock: self.clock)
@@ -21,7 +21,7 @@ struct FakeOAuthServerTests {
         #expect(server.authorize(alice.access) == "alice")
         #expect(server.authorize(bob.access) == "bob")
         #expect(server.authorize(bob.refresh) == nil)
-        await #expect(throws: FakeOAuthError.invalidCredentials) {
+        await #expect(throws: FakeOAuthServer.Failure.invalidCredentials) {
             try await server.signIn(user: "alice", password: "b")
         }
         #expect(server.statistics.signIns == 2 && server.statistics.refusedSignIns == 1)
@@ -47,10 +47,10 @@ struct FakeOAuthServerTests {
         #expect(Set([first.refresh, second.refresh, third.refresh]).count == 3)
         #expect(server.authorize(third.access) == "alice")
 
-        await #expect(throws: FakeOAuthError.invalidGrant) { try await server.refresh(first.refresh) }
+        await #expect(throws: FakeOAuthServer.Failure.invalidGrant) { try await server.refresh(first.refresh) }
 
         #expect(server.authorize(third.access) == nil)
-        await #expect(throws: FakeOAuthError.invalidGrant) { try await server.refresh(third.refresh) }
+        await #expect(throws: FakeOAuthServer.Failure.invalidGrant) { try await server.refresh(third.refresh) }
         #expect(server.authorize(other.access) == "alice")
         #expect(server.statistics.reusesDetected == 1 && server.statistics.revocations == 1)
         #expect(server.statistics.refreshRequests == 4 && server.statistics.refreshes == 2)
@@ -78,7 +78,7 @@ struct FakeOAuthServerTests {
         #expect(try await server.refresh(tokens.refresh).refresh == tokens.refresh)
         #expect(try await server.refresh(tokens.refresh).refresh == tokens.refresh)
         self.clock.advance(by: .seconds(100))
-        await #expect(throws: FakeOAuthError.invalidGrant) { try await server.refresh(tokens.refresh) }
+        await #expect(throws: FakeOAuthServer.Failure.invalidGrant) { try await server.refresh(tokens.refresh) }
         #expect(server.statistics.reusesDetected == 0)
     }
 
@@ -87,7 +87,7 @@ struct FakeOAuthServerTests {
         let first = try await server.signIn(user: "alice", password: "a")
         server.failNextRefreshes(2, with: .unavailable)
         for _ in 0..<2 {
-            await #expect(throws: FakeOAuthError.unavailable) { try await server.refresh(first.refresh) }
+            await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await server.refresh(first.refresh) }
         }
         let second = try await server.refresh(first.refresh)
 
@@ -97,7 +97,7 @@ struct FakeOAuthServerTests {
         server.revokeAllRefreshTokens()
 
         #expect(server.authorize(third.access) == nil)
-        await #expect(throws: FakeOAuthError.invalidGrant) { try await server.refresh(third.refresh) }
+        await #expect(throws: FakeOAuthServer.Failure.invalidGrant) { try await server.refresh(third.refresh) }
         #expect(server.statistics.revocations == 1 && server.statistics.reusesDetected == 0)
     }
 

@@ -124,7 +124,7 @@ struct LoopbackBackendTests {
 
         #expect(try backend.goOnline() == url)
         #expect((await #expect(throws: HTTPError.self) { try await ask() })?.isBadDependency == true)
-        #expect(throws: LoopbackError.alreadyRunning) { try backend.goOnline() }
+        #expect(throws: LoopbackServer.Failure.alreadyRunning) { try backend.goOnline() }
         await backend.goOffline()
         #expect(backend.server.requestCount("GET /me") == 2)
     }

@@ -55,7 +55,7 @@ struct LoopbackMannersTests {
 
     @Test func `CO-42 an answer that says close closes`() async throws {
         let handler: LoopbackServer.Handler = { _ in
-            LoopbackResponse(headers: ["Connection": "close"], body: Data("x".utf8))
+            LoopbackServer.Response(headers: ["Connection": "close"], body: Data("x".utf8))
         }
         try await self.serving(handler) { _, url in
             let answer = try await RawClient.exchange("GET / HTTP/1.1\r\n\r\n", with: url)
@@ -135,7 +135,7 @@ struct LoopbackMannersTests {
     @Test(arguments: ["HEAD", "GET"], [200, 204, 304])
     func `CO-42 an answer has a body only where there can be one`(method: String, status: Int) async throws {
         let responses = [
-            LoopbackResponse(status: status, body: Data("body".utf8)),
+            LoopbackServer.Response(status: status, body: Data("body".utf8)),
             .text("body", status: status),
             .json("body", status: status),
         ]
@@ -154,7 +154,7 @@ struct LoopbackMannersTests {
     }
 
     @Test func `CO-42 a file and a stream are asked about without being sent`() async throws {
-        let file = LoopbackFile(size: 1_000_000)
+        let file = LoopbackServer.File(size: 1_000_000)
         let waits = Locked(0)
         let handler: LoopbackServer.Handler = { request in
             guard request.path == "/stream" else { return file.response(to: request) }
@@ -251,8 +251,8 @@ struct LoopbackMannersTests {
         ("bytes=10-5", 200, ""), ("bytes=1-x", 200, ""), ("bytes=", 200, ""), ("bytes=1-2-3", 200, ""),
     ])
     func `CO-42 a range may be as large as it likes`(range: String, status: Int, content: String) async throws {
-        let file = LoopbackFile(size: 100)
-        let empty = LoopbackFile(size: 0)
+        let file = LoopbackServer.File(size: 100)
+        let empty = LoopbackServer.File(size: 0)
         let handler: LoopbackServer.Handler = { request in
             (request.path == "/empty" ? empty : file).response(to: request)
         }

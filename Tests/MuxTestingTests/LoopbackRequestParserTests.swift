@@ -21,7 +21,7 @@ struct LoopbackRequestParserTests {
         let text = "POST /a/b%2Fc?d=1 HTTP/1.1\r\nX-A:  b \r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n"
         for size in 1...text.utf8.count {
             var parser = self.parser()
-            var found: [LoopbackRequest] = []
+            var found: [LoopbackServer.Request] = []
             var rest = Array(text.utf8)[...]
             while !rest.isEmpty {
                 parser.append(Array(rest.prefix(size)))

@@ -132,7 +132,7 @@ struct LoopbackServerTests {
         let port = try #require(url.port.flatMap { UInt16(exactly: $0) })
         let other = LoopbackServer(port: port) { _ in .text("told") }
 
-        let error = #expect(throws: LoopbackError.self) { try other.start() }
+        let error = #expect(throws: LoopbackServer.Failure.self) { try other.start() }
         #expect(error == .cannotListen(code: EADDRINUSE))
         await free.stop()
         #expect(try other.start() == url)

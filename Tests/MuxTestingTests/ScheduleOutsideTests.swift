@@ -121,7 +121,7 @@ struct ScheduleOutsideTests {
 
         for isExploring in [true, false] {
             let time = ContinuousClock.now
-            let error = await #expect(throws: SeededScheduleError.self) {
+            let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
                 if isExploring {
                     try await SeededExecutor.explore(50) { try await Self.example($0, fetch: fetch) }
                 } else {
@@ -142,7 +142,7 @@ struct ScheduleOutsideTests {
         let gate = Gate<Int>()
         let time = ContinuousClock.now
 
-        let error = await #expect(throws: SeededScheduleError.self) {
+        let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             try await SeededExecutor(seed: 3).run { try await gate.pass(ignoringCancellation: true) }
         }
 
@@ -153,7 +153,7 @@ struct ScheduleOutsideTests {
     }
 
     @Test func `CO-40 a genuine failure stays what it is though time passed`() async throws {
-        let error = await #expect(throws: SeededScheduleError.self) {
+        let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             try await SeededExecutor.explore(50) { schedule in
                 try await Self.example(schedule) {
                     try await schedule.clock.sleep(for: .seconds(5))
@@ -243,7 +243,7 @@ struct ScheduleOutsideTests {
     ])
     func `CO-40 a number in the environment that is none is an error`(environment: [String: String]) async {
         let runs = Tally()
-        let error = await #expect(throws: SeededScheduleError.self) {
+        let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             try await SeededExecutor.explore(3, in: environment) { _ in _ = runs.add() }
         }
 

@@ -63,7 +63,7 @@ struct SeededExecutorTests {
             if await counter.count != 2 { throw Lost() }
         }
 
-        let error = await #expect(throws: SeededScheduleError.self) {
+        let error = await #expect(throws: SeededExecutor.ScheduleError.self) {
             for seed in UInt64(0)..<100 { try await SeededExecutor.explore(seed: seed, body) }
         }
 
@@ -82,7 +82,7 @@ struct SeededExecutorTests {
         await #expect {
             try await schedule.run { try await gate.pass(ignoringCancellation: ignoringCancellation) }
         } throws: { error in
-            guard case .stuck(seed: 7)? = error as? SeededScheduleError else { return false }
+            guard case .stuck(seed: 7)? = error as? SeededExecutor.ScheduleError else { return false }
             return true
         }
 

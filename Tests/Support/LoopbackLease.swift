@@ -44,7 +44,7 @@ package final class LoopbackLeaseServer: Sendable {
                     return state.waiting.removeValue(forKey: generation)
                 }
                 gate?.openForGood(returning: ())
-                return LoopbackResponse()
+                return LoopbackServer.Response()
             case "/wait":
                 let gate = state.withLock { state -> Gate<Void>? in
                     guard state.owner == owner, state.generation == generation else { return nil }
@@ -53,9 +53,9 @@ package final class LoopbackLeaseServer: Sendable {
                     return gate
                 }
                 try? await gate?.pass()
-                return LoopbackResponse()
+                return LoopbackServer.Response()
             default:
-                return LoopbackResponse(status: 404)
+                return LoopbackServer.Response(status: 404)
             }
         }
     }

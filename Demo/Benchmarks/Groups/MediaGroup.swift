@@ -110,7 +110,7 @@ enum MediaGroup {
             let url = try nginx.add("film.mp4", size)
             if try await nginx.isUp() { return try await body(url, "nginx") }
         }
-        let file = LoopbackFile(size: Int64(size))
+        let file = LoopbackServer.File(size: Int64(size))
         let server = LoopbackServer { file.response(to: $0) }
         let url = try server.start().appending(path: "film.mp4")
         do {

@@ -11,9 +11,9 @@ enum MediaActs {
         await Act("Media, cut and resumed", on: stage) { act in
             let size: Int64 = 8_000_000
             let cuts: [Int64] = [1_500_000, 3_000_001, 6_123_456]
-            let file = LoopbackFile(size: size)
+            let file = LoopbackServer.File(size: size)
             let starts = [0] + cuts
-            let faults = Locked(Swift.zip(starts, cuts).map { LoopbackFile.Fault.cut(after: $1 - $0) })
+            let faults = Locked(Swift.zip(starts, cuts).map { LoopbackServer.File.Fault.cut(after: $1 - $0) })
             let server = LoopbackServer { request in
                 file.response(to: request, fault: faults.withLock { $0.isEmpty ? nil : $0.removeFirst() })
             }

@@ -28,7 +28,7 @@ final class Film: Sendable {
     private static let pace = Duration.milliseconds(40)
 
     let path = "/film.mp4"
-    private let file = LoopbackFile(size: 8_000_000)
+    private let file = LoopbackServer.File(size: 8_000_000)
     private let changes: Tally
     private let line = Locked(Line())
     private let shown: Locked<State>
@@ -49,11 +49,11 @@ final class Film: Sendable {
     }
 
     /// What the server answers: piece by piece, until the connection is cut.
-    func response(to request: LoopbackRequest) -> LoopbackResponse {
+    func response(to request: LoopbackServer.Request) -> LoopbackServer.Response {
         let whole = self.file.response(to: request)
         let cuts = self.line.withLock { $0.cuts }
-        return LoopbackResponse(
-            steps: whole.steps.flatMap { step -> [LoopbackResponse.Step] in
+        return LoopbackServer.Response(
+            steps: whole.steps.flatMap { step -> [LoopbackServer.Response.Step] in
                 guard case .sendPieces(let next) = step else { return [step] }
                 return [
                     .sendAwaited {

@@ -41,7 +41,7 @@ final class LiveStage: Sendable {
         let session = self.session
         let film = Film(changes: changes)
         let places = try Place.all()
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.latency = .milliseconds(500)
         let oauth = FakeOAuthServer(users: Stage.passwords, options: options)
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in

@@ -16,7 +16,7 @@ struct PageServer: Sendable {
     }
 
     /// The answer to a request.
-    func answer(_ request: LoopbackRequest, port: Int) async -> LoopbackResponse {
+    func answer(_ request: LoopbackServer.Request, port: Int) async -> LoopbackServer.Response {
         // A page of somebody else can reach this port, under a name that it made mean this machine, or by sending a form.
         let hosts = ["127.0.0.1:\(port)", "localhost:\(port)"]
         guard let host = request.header("Host"), hosts.contains(host) else {
@@ -43,13 +43,13 @@ struct PageServer: Sendable {
 
     private static let manners: KeyValuePairs = ["Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"]
 
-    private var page: LoopbackResponse {
+    private var page: LoopbackServer.Response {
         let nonce = UUID().uuidString
         let policy = """
             default-src 'none'; style-src 'nonce-\(nonce)'; script-src 'nonce-\(nonce)'; connect-src 'self'; \
             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'
             """
-        return LoopbackResponse(
+        return LoopbackServer.Response(
             headers: [
                 "Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy,
                 "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",

@@ -19,7 +19,7 @@ public enum MuxLeaseConformance: Sendable {
     ///   - limit: How long each rule may take, in real time: a call that never returns breaks the rule, too.
     ///   - advance: Moves the lease's time forward, in which durations are minutes.
     ///   - makeLease: Makes a lease that nobody ever took, and returns it as two parties see it.
-    /// - Throws: ``MuxLeaseConformanceError`` for the first rule that is broken, also by a call that throws; what `makeLease` threw;
+    /// - Throws: ``MuxLeaseConformance.Failure`` for the first rule that is broken, also by a call that throws; what `makeLease` threw;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -30,7 +30,7 @@ public enum MuxLeaseConformance: Sendable {
             let (alice, bob) = try await makeLease()
             let doors = Doors(alice: alice, bob: bob, advance: advance)
             if let detail = try await RuleCheck.flaw(within: limit, { try await rule(doors) }) {
-                throw MuxLeaseConformanceError(rule: name, detail: detail)
+                throw Failure(rule: name, detail: detail)
             }
         }
     }
@@ -254,20 +254,22 @@ extension MuxLeaseConformance {
     }
 }
 
-/// A lease broke one of the rules of `MuxLease`.
-public struct MuxLeaseConformanceError: Error, LocalizedError, Sendable, Hashable {
-    /// The rule, as a sentence.
-    public var rule: String
+extension MuxLeaseConformance {
+    /// A lease broke one of the rules of `MuxLease`.
+    public struct Failure: Error, LocalizedError, Sendable, Hashable {
+        /// The rule, as a sentence.
+        public var rule: String
 
-    /// What the lease did instead.
-    public var detail: String
+        /// What the lease did instead.
+        public var detail: String
 
-    /// Says which rule was broken, and how.
-    public init(rule: String, detail: String) {
-        self.rule = rule
-        self.detail = detail
+        /// Says which rule was broken, and how.
+        public init(rule: String, detail: String) {
+            self.rule = rule
+            self.detail = detail
+        }
+
+        /// The rule and what happened instead.
+        public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
-
-    /// The rule and what happened instead.
-    public var errorDescription: String? { "\(self.rule): \(self.detail)" }
 }

@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 public import MuxKit
 
 /// The rules that every `MuxStore` keeps, as a check to run on a store of your own.
@@ -14,7 +14,7 @@ public enum MuxStoreConformance: Sendable {
     /// - Parameters:
     ///   - limit: How long each rule may take, in real time: a call that never returns breaks the rule, too.
     ///   - makeStore: Makes an empty store in its first session, apart from all that were made before.
-    /// - Throws: ``MuxStoreConformanceError`` for the first rule that is broken, also by a call that throws; what `makeStore` threw;
+    /// - Throws: ``MuxStoreConformance.Failure`` for the first rule that is broken, also by a call that throws; what `makeStore` threw;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -23,7 +23,7 @@ public enum MuxStoreConformance: Sendable {
         for (name, rule) in self.rules {
             let store = try await makeStore()
             if let detail = try await RuleCheck.flaw(within: limit, { try await rule(store) }) {
-                throw MuxStoreConformanceError(rule: name, detail: detail)
+                throw Failure(rule: name, detail: detail)
             }
         }
     }
@@ -365,5 +365,25 @@ extension MuxStoreConformance {
         for number in 0..<50 {
             try await self.expect(store, holds: self.entry("d", "\(number)", number))
         }
+    }
+}
+
+extension MuxStoreConformance {
+    /// A store broke one of the rules of `MuxStore`.
+    public struct Failure: Error, LocalizedError, Sendable, Hashable {
+        /// The rule, as a sentence.
+        public var rule: String
+
+        /// What the store did instead.
+        public var detail: String
+
+        /// Says which rule was broken, and how.
+        public init(rule: String, detail: String) {
+            self.rule = rule
+            self.detail = detail
+        }
+
+        /// The rule and what happened instead.
+        public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
 }

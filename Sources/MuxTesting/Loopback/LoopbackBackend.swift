@@ -42,7 +42,7 @@ public final class LoopbackBackend: Sendable {
     public init<Place: Encodable & Identifiable & Sendable>(
         oauth: FakeOAuthServer,
         places: [Place],
-        hook: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse? = { _ in nil }
+        hook: @escaping @Sendable @concurrent (LoopbackServer.Request) async -> LoopbackServer.Response? = { _ in nil }
     ) throws where Place.ID: CustomStringConvertible {
         let bodies = try places.map { ($0.id.description, try JSONEncoder().encode($0)) }
         let places = Dictionary(bodies) { $1 }
@@ -59,9 +59,9 @@ public final class LoopbackBackend: Sendable {
     /// Begins to serve, on the same port every time.
     ///
     /// - Returns: The service's URL.
-    /// - Throws: ``LoopbackError``.
+    /// - Throws: ``LoopbackServer/Failure``.
     @discardableResult
-    public func goOnline() throws(LoopbackError) -> URL { try self.server.start() }
+    public func goOnline() throws(LoopbackServer.Failure) -> URL { try self.server.start() }
 
     /// Stops serving: connections break off and new ones are refused.
     ///
@@ -69,10 +69,10 @@ public final class LoopbackBackend: Sendable {
     public func goOffline() async { await self.server.stop() }
 
     private static func answer(
-        _ request: LoopbackRequest,
+        _ request: LoopbackServer.Request,
         _ oauth: FakeOAuthServer,
         _ places: [String: Data]
-    ) async -> LoopbackResponse {
+    ) async -> LoopbackServer.Response {
         let segments = request.segments
         switch (request.method, segments.first, segments.count) {
         case ("POST", "sign-in", 1):
@@ -99,17 +99,17 @@ public final class LoopbackBackend: Sendable {
         case ("GET", "places", 2):
             guard self.user(of: request, oauth) != nil else { return self.unauthorized(request) }
             guard let place = places[segments[1]] else { return self.problem("not_found", status: 404) }
-            return LoopbackResponse(headers: ["Content-Type": "application/json"], body: place)
+            return LoopbackServer.Response(headers: ["Content-Type": "application/json"], body: place)
         default:
             return self.problem("not_found", status: 404)
         }
     }
 
-    private static func user(of request: LoopbackRequest, _ oauth: FakeOAuthServer) -> String? {
+    private static func user(of request: LoopbackServer.Request, _ oauth: FakeOAuthServer) -> String? {
         oauth.authorize(request.bearerToken ?? "")
     }
 
-    private static func tokens(_ grant: () async throws -> FakeTokens) async -> LoopbackResponse {
+    private static func tokens(_ grant: () async throws -> FakeOAuthServer.Tokens) async -> LoopbackServer.Response {
         do {
             let tokens = try await grant()
             return .json(
@@ -120,9 +120,9 @@ public final class LoopbackBackend: Sendable {
                 ),
                 headers: ["Cache-Control": "no-store"]
             )
-        } catch FakeOAuthError.invalidCredentials {
+        } catch FakeOAuthServer.Failure.invalidCredentials {
             return self.problem("invalid_credentials", status: 401)
-        } catch FakeOAuthError.invalidGrant {
+        } catch FakeOAuthServer.Failure.invalidGrant {
             return self.problem("invalid_grant", status: 400)
         } catch {
             return self.problem("temporarily_unavailable", status: 503)
@@ -130,9 +130,9 @@ public final class LoopbackBackend: Sendable {
     }
 
     /// Names an error only for a token that was there (RFC 6750, section 3.1).
-    private static func unauthorized(_ request: LoopbackRequest) -> LoopbackResponse {
+    private static func unauthorized(_ request: LoopbackServer.Request) -> LoopbackServer.Response {
         guard request.bearerToken != nil else {
-            return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Bearer"])
+            return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Bearer"])
         }
         return .json(
             ["error": "invalid_token"],
@@ -141,7 +141,7 @@ public final class LoopbackBackend: Sendable {
         )
     }
 
-    private static func problem(_ code: String, status: Int) -> LoopbackResponse {
+    private static func problem(_ code: String, status: Int) -> LoopbackServer.Response {
         .json(["error": code], status: status)
     }
 }

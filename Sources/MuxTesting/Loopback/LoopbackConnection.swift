@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import MuxKit
 
@@ -24,7 +25,7 @@ final class LoopbackConnection: Sendable {
     private let state = Locked(State())
 
     /// Takes over the descriptor of a connection.
-    init(_ descriptor: Int32) throws(LoopbackError) {
+    init(_ descriptor: Int32) throws(LoopbackServer.Failure) {
         self.descriptor = descriptor
         self.wakeUp = try Socket.wakePipe()
     }
@@ -34,8 +35,8 @@ final class LoopbackConnection: Sendable {
     /// Blocks: runs on its own thread.
     func serve(
         _ parser: LoopbackRequestParser,
-        _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
-        _ handler: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
+        _ immediate: @Sendable (LoopbackServer.Request) -> LoopbackServer.Response?,
+        _ handler: @escaping @Sendable @concurrent (LoopbackServer.Request) async -> LoopbackServer.Response
     ) {
         self.serveRequests(parser, immediate, handler)
         self.state.withLock { state in
@@ -60,8 +61,8 @@ final class LoopbackConnection: Sendable {
 
     private func serveRequests(
         _ parser: LoopbackRequestParser,
-        _ immediate: @Sendable (LoopbackRequest) -> LoopbackResponse?,
-        _ handler: @escaping @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
+        _ immediate: @Sendable (LoopbackServer.Request) -> LoopbackServer.Response?,
+        _ handler: @escaping @Sendable @concurrent (LoopbackServer.Request) async -> LoopbackServer.Response
     ) {
         var incoming = Incoming(parser: parser)
         while true {
@@ -75,7 +76,7 @@ final class LoopbackConnection: Sendable {
                 let response = immediate(request) ?? self.outcome(of: { await handler(request) }, &incoming)
                 guard let response, self.play(response, to: request, &incoming) else { return }
             case .refuse(let status):
-                if self.play(LoopbackResponse(status: status), to: nil, &incoming) { self.hearOut() }
+                if self.play(LoopbackServer.Response(status: status), to: nil, &incoming) { self.hearOut() }
                 return
             }
         }
@@ -100,8 +101,8 @@ final class LoopbackConnection: Sendable {
     ///
     /// - Returns: Whether it was sent, and, to a request, whether the connection can take another one.
     private func play(
-        _ response: LoopbackResponse,
-        to request: LoopbackRequest?,
+        _ response: LoopbackServer.Response,
+        to request: LoopbackServer.Request?,
         _ incoming: inout Incoming
     ) -> Bool {
         var keepsAlive = request?.keepsAlive ?? false
@@ -135,7 +136,7 @@ final class LoopbackConnection: Sendable {
     }
 
     /// - Returns: Whether the answer goes on.
-    private func play(_ step: LoopbackResponse.Step, _ incoming: inout Incoming) -> Bool {
+    private func play(_ step: LoopbackServer.Response.Step, _ incoming: inout Incoming) -> Bool {
         switch step {
         case .sendPieces(let next):
             while let data = next() {
@@ -158,7 +159,7 @@ final class LoopbackConnection: Sendable {
     private static func head(
         _ status: Int,
         _ headers: [(name: String, value: String)],
-        _ request: LoopbackRequest?,
+        _ request: LoopbackServer.Request?,
         keepsAlive: Bool
     ) -> Data {
         var text = "HTTP/1.1 \(status) \(status < 400 ? "OK" : "Refused")\r\n"
@@ -226,5 +227,18 @@ final class LoopbackConnection: Sendable {
         self.state.withLock { state in
             if state.isOpen { Socket.wake(self.wakeUp.wake) }
         }
+    }
+}
+
+/// Runs what answers the requests of one connection, on a thread of its own.
+///
+/// A test that waits for another process may block the threads that all tasks share (exit tests of Swift 6.3.1 do), and that
+/// process may wait for an answer.
+private final class LoopbackExecutor: TaskExecutor {
+    private let queue = DispatchQueue(label: "MuxTesting.Loopback")
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        self.queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
     }
 }

@@ -1,63 +1,65 @@
 public import Foundation
 
-/// A request as a ``LoopbackServer`` received it.
-public struct LoopbackRequest: Sendable {
-    /// The method, such as `GET`, as it was sent.
-    public var method: String
+extension LoopbackServer {
+    /// A request as a ``LoopbackServer`` received it.
+    public struct Request: Sendable {
+        /// The method, such as `GET`, as it was sent.
+        public var method: String
 
-    /// Path and query, as they were sent.
-    public var target: String
+        /// Path and query, as they were sent.
+        public var target: String
 
-    /// The version of HTTP that the client speaks: `HTTP/1.1` or `HTTP/1.0`.
-    public var version = "HTTP/1.1"
+        /// The version of HTTP that the client speaks: `HTTP/1.1` or `HTTP/1.0`.
+        public var version = "HTTP/1.1"
 
-    /// Names and values of the header fields, in order.
-    public var headers: [(name: String, value: String)]
+        /// Names and values of the header fields, in order.
+        public var headers: [(name: String, value: String)]
 
-    /// The body; empty if there is none.
-    public var body: Data
+        /// The body; empty if there is none.
+        public var body: Data
 
-    /// The path as it was sent, still percent-encoded, without the query.
-    public var path: String { String(self.target.prefix { $0 != "?" }) }
+        /// The path as it was sent, still percent-encoded, without the query.
+        public var path: String { String(self.target.prefix { $0 != "?" }) }
 
-    /// The segments of the path, decoded one by one.
-    public var segments: [String] {
-        self.path.split(separator: "/").map { $0.removingPercentEncoding ?? String($0) }
-    }
-
-    /// The value of the first header field of that name, whatever the case of its letters.
-    public func header(_ name: String) -> String? {
-        let name = name.lowercased()
-        return self.headers.first { $0.name.lowercased() == name }?.value
-    }
-
-    /// Whether the client may send another request on the same connection (RFC 9112, section 9.3).
-    var keepsAlive: Bool {
-        let options = ConnectionOptions(self.headers)
-        return !options.contains("close")
-            && (self.version != "HTTP/1.0" || options.contains("keep-alive"))
-    }
-
-    /// The token of an `Authorization: Bearer …` field.
-    public var bearerToken: String? {
-        guard let value = self.header("Authorization"), value.lowercased().hasPrefix("bearer ") else { return nil }
-        return String(value.dropFirst("bearer ".count))
-    }
-
-    /// The fields of the body: of a JSON object whose values are text, or of a submitted form.
-    public var fields: [String: String] {
-        if self.header("Content-Type")?.lowercased().hasPrefix("application/json") == true {
-            return (try? JSONDecoder().decode([String: String].self, from: self.body)) ?? [:]
+        /// The segments of the path, decoded one by one.
+        public var segments: [String] {
+            self.path.split(separator: "/").map { $0.removingPercentEncoding ?? String($0) }
         }
-        var fields: [String: String] = [:]
-        for pair in String(decoding: self.body, as: UTF8.self).split(separator: "&") {
-            let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map { part in
-                let spaced = String(part.map { $0 == "+" ? " " : $0 })
-                return spaced.removingPercentEncoding ?? spaced
+
+        /// The value of the first header field of that name, whatever the case of its letters.
+        public func header(_ name: String) -> String? {
+            let name = name.lowercased()
+            return self.headers.first { $0.name.lowercased() == name }?.value
+        }
+
+        /// Whether the client may send another request on the same connection (RFC 9112, section 9.3).
+        var keepsAlive: Bool {
+            let options = ConnectionOptions(self.headers)
+            return !options.contains("close")
+                && (self.version != "HTTP/1.0" || options.contains("keep-alive"))
+        }
+
+        /// The token of an `Authorization: Bearer …` field.
+        public var bearerToken: String? {
+            guard let value = self.header("Authorization"), value.lowercased().hasPrefix("bearer ") else { return nil }
+            return String(value.dropFirst("bearer ".count))
+        }
+
+        /// The fields of the body: of a JSON object whose values are text, or of a submitted form.
+        public var fields: [String: String] {
+            if self.header("Content-Type")?.lowercased().hasPrefix("application/json") == true {
+                return (try? JSONDecoder().decode([String: String].self, from: self.body)) ?? [:]
             }
-            fields[parts[0]] = parts.count > 1 ? parts[1] : ""
+            var fields: [String: String] = [:]
+            for pair in String(decoding: self.body, as: UTF8.self).split(separator: "&") {
+                let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map { part in
+                    let spaced = String(part.map { $0 == "+" ? " " : $0 })
+                    return spaced.removingPercentEncoding ?? spaced
+                }
+                fields[parts[0]] = parts.count > 1 ? parts[1] : ""
+            }
+            return fields
         }
-        return fields
     }
 }
 
@@ -74,4 +76,120 @@ struct ConnectionOptions: Sendable {
     }
 
     func contains(_ option: String) -> Bool { self.options.contains(option) }
+}
+
+/// Cuts what a connection received into requests: the part of HTTP/1.1 that the tests' clients use.
+package struct LoopbackRequestParser: Sendable {
+    /// What the bytes so far amount to.
+    package enum Step: Sendable {
+        /// More bytes are needed.
+        case needsMore
+        /// The client waits for leave to send the body (RFC 9110, section 10.1.1).
+        case sendContinue
+        /// A whole request; its bytes are taken.
+        case request(LoopbackServer.Request)
+        /// The bytes are not a request that can be answered in any other way than with this status.
+        case refuse(status: Int)
+    }
+
+    private struct Head: Sendable {
+        var request: LoopbackServer.Request
+        var bodyLength: Int
+    }
+
+    private let headerLimit: Int
+    private let bodyLimit: Int
+    private var buffer: [UInt8] = []
+    private var head: Head?
+
+    package init(headerLimit: Int, bodyLimit: Int) {
+        self.headerLimit = headerLimit
+        self.bodyLimit = bodyLimit
+    }
+
+    /// Whether bytes of an unfinished request are there.
+    package var isInRequest: Bool { self.head != nil || !self.buffer.isEmpty }
+
+    /// Whether there is room for more than the present request: what a client may send ahead has an end.
+    package var canTakeMore: Bool { self.buffer.count <= self.headerLimit + self.bodyLimit }
+
+    package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }
+
+    package mutating func next() -> Step {
+        if self.head == nil {
+            guard let end = self.endOfHead() else {
+                return self.buffer.count > self.headerLimit ? .refuse(status: 431) : .needsMore
+            }
+            guard end <= self.headerLimit else { return .refuse(status: 431) }
+            switch self.parseHead(self.buffer.prefix(end)) {
+            case .failure(let refusal): return .refuse(status: refusal.status)
+            case .success(let head):
+                self.buffer.removeFirst(end)
+                self.head = head
+                let expects = head.request.header("Expect")?.lowercased() == "100-continue"
+                if expects, head.request.version != "HTTP/1.0", self.buffer.count < head.bodyLength {
+                    return .sendContinue
+                }
+            }
+        }
+        guard var head = self.head, self.buffer.count >= head.bodyLength else { return .needsMore }
+        head.request.body = Data(self.buffer.prefix(head.bodyLength))
+        self.buffer.removeFirst(head.bodyLength)
+        self.head = nil
+        return .request(head.request)
+    }
+
+    private struct Refusal: Error {
+        var status: Int
+    }
+
+    private func endOfHead() -> Int? {
+        let bytes = self.buffer
+        guard bytes.count >= 4 else { return nil }
+        return (4...bytes.count).first { end in
+            bytes[end - 1] == 10 && bytes[end - 2] == 13 && bytes[end - 3] == 10 && bytes[end - 4] == 13
+        }
+    }
+
+    private func parseHead(_ bytes: ArraySlice<UInt8>) -> Result<Head, Refusal> {
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .failure(Refusal(status: 400)) }
+        let lines = text.split(separator: "\r\n", omittingEmptySubsequences: true)
+        let start = (lines.first ?? "").split(separator: " ", omittingEmptySubsequences: false)
+        guard start.count == 3, start[0].allSatisfy(\.isHTTPToken), !start[0].isEmpty, start[1].hasPrefix("/"),
+            start[2] == "HTTP/1.1" || start[2] == "HTTP/1.0"
+        else { return .failure(Refusal(status: 400)) }
+
+        var headers: [(name: String, value: String)] = []
+        for line in lines.dropFirst() {
+            let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+            guard parts.count == 2, !parts[0].isEmpty, parts[0].allSatisfy(\.isHTTPToken) else {
+                return .failure(Refusal(status: 400))
+            }
+            headers.append((String(parts[0]), parts[1].trimmingCharacters(in: .whitespaces)))
+        }
+        let request = LoopbackServer.Request(
+            method: String(start[0]),
+            target: String(start[1]),
+            version: String(start[2]),
+            headers: headers,
+            body: Data()
+        )
+        guard request.header("Transfer-Encoding") == nil else { return .failure(Refusal(status: 411)) }
+        let lengths = Set(headers.filter { $0.name.lowercased() == "content-length" }.map(\.value))
+        let length = lengths.first ?? "0"
+        guard lengths.count <= 1, length.utf8.allSatisfy({ (48...57).contains($0) }),
+            let bodyLength = Int(length)
+        else {
+            return .failure(Refusal(status: 400))
+        }
+        guard bodyLength <= self.bodyLimit else { return .failure(Refusal(status: 413)) }
+        return .success(Head(request: request, bodyLength: bodyLength))
+    }
+}
+
+extension Character {
+    /// RFC 9110, section 5.6.2.
+    fileprivate var isHTTPToken: Bool {
+        self.isASCII && (self.isLetter || self.isNumber || "!#$%&'*+-.^_`|~".contains(self))
+    }
 }

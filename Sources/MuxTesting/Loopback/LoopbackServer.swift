@@ -11,7 +11,7 @@ import MuxKit
 /// ```
 ///
 /// It speaks over real sockets, on threads of its own, keeps connections alive until the client wants them closed, and can
-/// be told to behave badly: see ``LoopbackResponse``. It is made for tests, not for production.
+/// be told to behave badly: see ``Response``. It is made for tests, not for production.
 ///
 /// **Concurrent calls.** Each connection answers on a thread of its own: a closure that blocks holds up that connection alone.
 ///
@@ -19,7 +19,7 @@ import MuxKit
 /// says that it will send no more has not hung up: it gets its answer.
 public final class LoopbackServer: Sendable {
     /// What answers a request.
-    public typealias Handler = @Sendable @concurrent (LoopbackRequest) async -> LoopbackResponse
+    public typealias Handler = @Sendable @concurrent (Request) async -> Response
 
     private struct State: Sendable {
         /// Present while the server listens: what wakes its accepting thread.
@@ -37,7 +37,7 @@ public final class LoopbackServer: Sendable {
 
     private let fixedPort: UInt16?
     private let handler: Handler
-    private let immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)?
+    private let immediate: (@Sendable (Request) -> Response?)?
     private let headerLimit: Int
     private let bodyLimit: Int
     private let state = Locked(State())
@@ -60,7 +60,7 @@ public final class LoopbackServer: Sendable {
         port: UInt16? = nil,
         headerLimit: Int = 16_384,
         bodyLimit: Int = 4_194_304,
-        immediate: (@Sendable (LoopbackRequest) -> LoopbackResponse?)? = nil,
+        immediate: (@Sendable (Request) -> Response?)? = nil,
         handler: @escaping Handler
     ) {
         self.fixedPort = port == 0 ? nil : port
@@ -82,13 +82,13 @@ public final class LoopbackServer: Sendable {
     /// Starts to listen on 127.0.0.1: on the given or a free port, and again on the port of the first start.
     ///
     /// - Returns: The server's URL, without a path.
-    /// - Throws: ``LoopbackError``.
+    /// - Throws: ``Failure``.
     @discardableResult
-    public func start() throws(LoopbackError) -> URL {
+    public func start() throws(Failure) -> URL {
         let wakeUp = try Socket.wakePipe()
-        let listener: Result<Int32, LoopbackError> = self.state.withLock { state in
+        let listener: Result<Int32, Failure> = self.state.withLock { state in
             guard state.wake == nil, !state.isStopping else { return .failure(.alreadyRunning) }
-            do throws(LoopbackError) {
+            do throws(Failure) {
                 let port = state.port ?? self.fixedPort
                 if port == nil { (state.reservation, state.port) = try Socket.reservePort() }
                 let descriptor = try Socket.listen(port: port ?? state.port ?? 0)
@@ -184,12 +184,12 @@ public final class LoopbackServer: Sendable {
         }
     }
 
-    private func count(_ request: LoopbackRequest) {
+    private func count(_ request: Request) {
         self.tally("\(request.method) \(request.path)").add()
         self.requests.add()
     }
 
-    private func answer(_ request: LoopbackRequest) async -> LoopbackResponse {
+    private func answer(_ request: Request) async -> Response {
         self.count(request)
         return await self.handler(request)
     }
@@ -207,9 +207,9 @@ public final class LoopbackServer: Sendable {
         if id != nil { self.opened.add() }
         let parser = LoopbackRequestParser(headerLimit: self.headerLimit, bodyLimit: self.bodyLimit)
         let handler: Handler = { [weak self] request in
-            await self?.answer(request) ?? LoopbackResponse(steps: [.close])
+            await self?.answer(request) ?? Response(steps: [.close])
         }
-        let immediate: @Sendable (LoopbackRequest) -> LoopbackResponse? = { [weak self] request in
+        let immediate: @Sendable (Request) -> Response? = { [weak self] request in
             guard let self, let response = self.immediate?(request) else { return nil }
             self.count(request)
             return response
@@ -220,6 +220,26 @@ public final class LoopbackServer: Sendable {
             guard let id else { return }
             state.withLock { _ = $0.connections.removeValue(forKey: id) }
             closed.add()
+        }
+    }
+}
+
+extension LoopbackServer {
+    /// Why a ``LoopbackServer`` did not start.
+    @nonexhaustive
+    public enum Failure: Error, Sendable, Hashable, LocalizedError {
+        /// The system refused the socket, for the reason that `errno` gave.
+        case cannotListen(code: Int32)
+
+        /// The server is running, or has not finished stopping.
+        case alreadyRunning
+
+        /// A text for the test's log.
+        public var errorDescription: String? {
+            switch self {
+            case .cannotListen(let code): "The loopback server cannot listen (errno \(code))."
+            case .alreadyRunning: "The loopback server is running already."
+            }
         }
     }
 }

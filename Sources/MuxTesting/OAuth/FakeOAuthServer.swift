@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 import MuxKit
 
 /// A test double: an authorisation server in memory, with rotation and reuse detection as RFC 9700 recommends.
@@ -37,8 +37,8 @@ public final class FakeOAuthServer: Sendable {
         var families: [FamilyID: Family] = [:]
         var access: [String: Access] = [:]
         var refresh: [String: Refresh] = [:]
-        var failures: [FakeOAuthError] = []
-        var statistics = FakeOAuthStatistics()
+        var failures: [Failure] = []
+        var statistics = Statistics()
 
         mutating func revoke(_ id: FamilyID) {
             guard self.families[id]?.isRevoked == false else { return }
@@ -52,14 +52,14 @@ public final class FakeOAuthServer: Sendable {
         }
 
         /// A new access token with the refresh token `kept`, or with a new one.
-        mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ options: FakeOAuthOptions)
-            -> FakeTokens
+        mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ options: Options)
+            -> Tokens
         {
             if options.newAccessTokenKillsPrevious {
                 let user = self.families[id]?.user
                 self.access = self.access.filter { self.families[$0.value.family]?.user != user }
             }
-            let tokens = FakeTokens(
+            let tokens = Tokens(
                 access: "access-\(UUID().uuidString)",
                 refresh: kept ?? "refresh-\(UUID().uuidString)",
                 expiresIn: options.accessLifetime
@@ -74,7 +74,7 @@ public final class FakeOAuthServer: Sendable {
     }
 
     private let users: [String: String]
-    private let options: FakeOAuthOptions
+    private let options: Options
     private let time: TimeSource
     private let state = Locked(State())
 
@@ -86,7 +86,7 @@ public final class FakeOAuthServer: Sendable {
     ///   - clock: What life times and latency are measured with.
     public init(
         users: [String: String],
-        options: FakeOAuthOptions = .init(),
+        options: Options = .init(),
         clock: any Clock<Duration> = ContinuousClock()
     ) {
         self.users = users
@@ -95,16 +95,16 @@ public final class FakeOAuthServer: Sendable {
     }
 
     /// What the server counted so far.
-    public var statistics: FakeOAuthStatistics { self.state.withLock { $0.statistics } }
+    public var statistics: Statistics { self.state.withLock { $0.statistics } }
 
     /// Signs a user in: the beginning of a new family of tokens.
     ///
     /// - Returns: The first tokens of the family.
-    /// - Throws: ``FakeOAuthError/invalidCredentials``, or `CancellationError` during the latency.
-    public func signIn(user: String, password: String) async throws -> FakeTokens {
+    /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during the latency.
+    public func signIn(user: String, password: String) async throws -> Tokens {
         try await self.pause(self.options.latency)
         let now = self.time.now
-        let result = self.state.withLock { state -> Result<FakeTokens, FakeOAuthError> in
+        let result = self.state.withLock { state -> Result<Tokens, Failure> in
             guard self.users[user] == password else {
                 state.statistics.refusedSignIns += 1
                 return .failure(.invalidCredentials)
@@ -121,11 +121,11 @@ public final class FakeOAuthServer: Sendable {
     /// Exchanges a refresh token for new tokens.
     ///
     /// - Returns: The new tokens; the same refresh token if the server does not rotate.
-    /// - Throws: ``FakeOAuthError``, or `CancellationError` during the latency.
-    public func refresh(_ token: String) async throws -> FakeTokens {
+    /// - Throws: ``Failure``, or `CancellationError` during the latency.
+    public func refresh(_ token: String) async throws -> Tokens {
         try await self.pause(self.options.latency)
         let now = self.time.now
-        let result = self.state.withLock { state -> Result<FakeTokens, FakeOAuthError> in
+        let result = self.state.withLock { state -> Result<Tokens, Failure> in
             state.statistics.refreshRequests += 1
             guard state.failures.isEmpty else { return .failure(state.failures.removeFirst()) }
             guard let refresh = state.refresh[token], state.user(of: refresh.family) != nil else {
@@ -179,11 +179,112 @@ public final class FakeOAuthServer: Sendable {
     }
 
     /// Lets the next refreshes fail without looking at their tokens, which are not spent by that.
-    public func failNextRefreshes(_ count: Int = 1, with error: FakeOAuthError) {
+    public func failNextRefreshes(_ count: Int = 1, with error: Failure) {
         self.state.withLock { $0.failures += Array(repeating: error, count: max(0, count)) }
     }
 
     private func pause(_ duration: Duration) async throws {
         if duration > .zero { try await self.time.sleep(for: duration) }
+    }
+}
+
+extension FakeOAuthServer {
+    /// A pair of tokens as ``FakeOAuthServer`` hands them out.
+    public struct Tokens: Sendable, Hashable {
+        /// The access token.
+        public var access: String
+
+        /// The refresh token.
+        public var refresh: String
+
+        /// How long the access token lives.
+        public var expiresIn: Duration
+
+        /// A pair of tokens.
+        public init(access: String, refresh: String, expiresIn: Duration) {
+            self.access = access
+            self.refresh = refresh
+            self.expiresIn = expiresIn
+        }
+    }
+
+    /// The rules of a ``FakeOAuthServer``.
+    public struct Options: Sendable, Hashable {
+        /// How long an access token lives.
+        public var accessLifetime: Duration = .seconds(300)
+
+        /// How long a refresh token lives; `nil` for ever.
+        public var refreshLifetime: Duration?
+
+        /// Whether a refresh hands out a new refresh token and spends the old one.
+        public var rotatesRefreshTokens = true
+
+        /// Whether a spent refresh token is exchanged again as long as nobody has used the one that it was exchanged for: the
+        /// reply may have been lost.
+        public var forgivesLostReplies = false
+
+        /// Whether every new access token ends the user's earlier ones: the trouble of Alice and Bob.
+        public var newAccessTokenKillsPrevious = false
+
+        /// How long a sign-in or refresh takes before the server decides; a caller cancelled by then changed nothing.
+        public var latency: Duration = .zero
+
+        /// How long the answer takes after the server has decided; a caller cancelled by then has lost its tokens.
+        public var replyLatency: Duration = .zero
+
+        /// The defaults.
+        public init() {}
+    }
+
+    /// What a ``FakeOAuthServer`` counted.
+    public struct Statistics: Sendable, Hashable {
+        /// Sign-ins that were granted.
+        public var signIns = 0
+
+        /// Sign-ins that were refused.
+        public var refusedSignIns = 0
+
+        /// Refreshes that reached the server, whatever their outcome.
+        public var refreshRequests = 0
+
+        /// Refreshes that were granted.
+        public var refreshes = 0
+
+        /// Refresh tokens that came again after they were spent.
+        public var reusesDetected = 0
+
+        /// Families of tokens that were revoked, by reuse or on demand.
+        public var revocations = 0
+
+        /// Access tokens that were accepted.
+        public var resourceHits = 0
+
+        /// Access tokens that were refused: what a client sees as status 401.
+        public var refusals = 0
+
+        /// Nothing counted.
+        public init() {}
+    }
+
+    /// Why ``FakeOAuthServer`` hands out no tokens.
+    @nonexhaustive
+    public enum Failure: Error, Sendable, Hashable, LocalizedError {
+        /// User and password do not belong together.
+        case invalidCredentials
+
+        /// The refresh token is unknown, spent, expired or revoked: a refusal (RFC 6749, section 5.2).
+        case invalidGrant
+
+        /// The server cannot answer now: transient, as if with status 503.
+        case unavailable
+
+        /// A text for the test's log.
+        public var errorDescription: String? {
+            switch self {
+            case .invalidCredentials: "The fake server does not know this user with this password."
+            case .invalidGrant: "The fake server refused the refresh token."
+            case .unavailable: "The fake server is unavailable."
+            }
+        }
     }
 }

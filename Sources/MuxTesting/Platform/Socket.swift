@@ -25,7 +25,7 @@ package enum Socket {
     }
 
     /// Listens on a port of 127.0.0.1 only.
-    package static func listen(port: UInt16) throws(LoopbackError) -> Int32 {
+    package static func listen(port: UInt16) throws(LoopbackServer.Failure) -> Int32 {
         let (descriptor, _) = try Self.bind(port: port)
         guard Self.systemListen(descriptor) else {
             let code = errno
@@ -39,7 +39,7 @@ package enum Socket {
     ///
     /// Connections to it are refused unless somebody listens too. Two sockets with one address are a matter of Linux;
     /// elsewhere the port is only free at the moment, and there is no descriptor.
-    package static func reservePort() throws(LoopbackError) -> (descriptor: Int32?, port: UInt16) {
+    package static func reservePort() throws(LoopbackServer.Failure) -> (descriptor: Int32?, port: UInt16) {
         let (descriptor, port) = try Self.bind(port: 0)
         #if os(Linux)
         return (descriptor, port)
@@ -49,7 +49,7 @@ package enum Socket {
         #endif
     }
 
-    private static func bind(port: UInt16) throws(LoopbackError) -> (descriptor: Int32, port: UInt16) {
+    private static func bind(port: UInt16) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
         let descriptor = socket(AF_INET, Self.stream, 0)
         guard descriptor >= 0 else { throw .cannotListen(code: errno) }
         Self.configure(descriptor)
@@ -170,7 +170,7 @@ package enum Socket {
     }
 
     /// A pipe: write a byte to its second end to wake whoever waits with its first.
-    package static func wakePipe() throws(LoopbackError) -> (wait: Int32, wake: Int32) {
+    package static func wakePipe() throws(LoopbackServer.Failure) -> (wait: Int32, wake: Int32) {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw .cannotListen(code: errno) }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }

@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 import MuxKit
 
 extension SeededExecutor {
@@ -14,7 +14,7 @@ extension SeededExecutor {
     ///   - count: How many orders; their seeds are 0, 1, 2 and so on.
     ///   - body: Does the same thing each time, with things of its own each time; throws if something is not as it should be.
     /// - Returns: How many orders were run.
-    /// - Throws: ``SeededScheduleError`` with the seed, or for a number in the environment that is none; `CancellationError` if
+    /// - Throws: ``ScheduleError`` with the seed, or for a number in the environment that is none; `CancellationError` if
     ///   the task is cancelled, whatever the body made of that.
     @discardableResult
     public static func explore(
@@ -47,7 +47,7 @@ extension SeededExecutor {
     ) throws -> Number? {
         guard let text = environment[name] else { return nil }
         guard let number = Number(text), number >= 0 else {
-            throw SeededScheduleError.invalidEnvironment(name: name, value: text)
+            throw ScheduleError.invalidEnvironment(name: name, value: text)
         }
         return number
     }
@@ -67,7 +67,7 @@ extension SeededExecutor {
     ///   - seed: What the order is drawn from.
     ///   - grace: What to begin with; more as soon as there is known to be work outside.
     ///   - body: What to run.
-    /// - Throws: ``SeededScheduleError``, or `CancellationError`.
+    /// - Throws: ``ScheduleError``, or `CancellationError`.
     private static func explore(
         seed: UInt64,
         _ grace: inout Grace,
@@ -89,14 +89,57 @@ extension SeededExecutor {
             case .failure(let error):
                 // What becomes of a cancelled body is no fault of its order.
                 try Task.checkCancellation()
-                if error is SeededScheduleError { throw error }
-                let failure = SeededScheduleError.failed(seed: seed, underlying: error)
+                if error is ScheduleError { throw error }
+                let failure = ScheduleError.failed(seed: seed, underlying: error)
                 guard visits.jumps > 0 else { throw failure }
                 first = first ?? failure
                 guard attempt == .long else { continue }
                 guard schedule.isCausedOutside(error) else { throw failure }
-                throw SeededScheduleError.outside(seed: seed, underlying: error)
+                throw ScheduleError.outside(seed: seed, underlying: error)
             }
         }
+    }
+}
+
+extension SeededExecutor {
+    /// What is wrong with an order that a ``SeededExecutor`` ran.
+    @nonexhaustive public enum ScheduleError: Error, LocalizedError, CustomStringConvertible, Sendable {
+        /// The operation threw an error in the order that belongs to this seed.
+        case failed(seed: UInt64, underlying: any Error)
+
+        /// The operation waits for something that never comes, or that the schedule cannot see.
+        case stuck(seed: UInt64)
+
+        /// The operation threw an error after virtual time had passed beside something that the schedule cannot see.
+        case outside(seed: UInt64, underlying: any Error)
+
+        /// `MUX_SEED` or `MUX_SCHEDULES` is set to what is not a whole number from zero on.
+        case invalidEnvironment(name: String, value: String)
+
+        /// A text for the test's log, with what to set in the environment to see it again.
+        public var errorDescription: String? {
+            switch self {
+            case .failed(let seed, let underlying):
+                "MUX_SEED=\(seed): \(underlying)"
+            case .stuck(let seed):
+                """
+                MUX_SEED=\(seed): nothing can go on. Something is waited for that never comes, or that a schedule cannot see: \
+                \(Self.unseen)
+                """
+            case .outside(let seed, let underlying):
+                """
+                MUX_SEED=\(seed): virtual time passed while something was waited for that a schedule cannot see: \(Self.unseen) \
+                What failed then: \(underlying)
+                """
+            case .invalidEnvironment(let name, let value):
+                "\(name) is \"\(value)\" in the environment; it has to be a whole number from 0 on."
+            }
+        }
+
+        private static let unseen =
+            "Task.sleep (use the schedule's clock), URLSession (use a ScriptedTransport), a timer, or a thread."
+
+        /// The same text.
+        public var description: String { self.errorDescription ?? "" }
     }
 }

@@ -33,7 +33,7 @@ import MuxKit
 ///
 /// **What cannot be seen.** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
 /// ``ScriptedTransport``), timers, and threads that take longer than some tenths of a second. A run in which virtual time had to pass beside such work
-/// ends with ``SeededScheduleError/outside(seed:underlying:)`` or ``SeededScheduleError/stuck(seed:)``, within two seconds.
+/// ends with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``, within two seconds.
 ///
 /// **Concurrent calls** of ``run(_:)`` take place one after another. Jobs that arrive after a run, or between two, are run as they
 /// come.
@@ -188,22 +188,22 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     ///
     /// - Parameter operation: What to run.
     /// - Returns: What the operation returned.
-    /// - Throws: What the operation threw; ``SeededScheduleError/outside(seed:underlying:)`` if it did because virtual time passed
-    ///   beside work that the schedule cannot see; ``SeededScheduleError/stuck(seed:)`` if it waits for something that never comes.
+    /// - Throws: What the operation threw; ``ScheduleError/outside(seed:underlying:)`` if it did because virtual time passed
+    ///   beside work that the schedule cannot see; ``ScheduleError/stuck(seed:)`` if it waits for something that never comes.
     public func run<Success: Sendable>(
         _ operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async throws -> Success {
         switch await self.outcome(of: operation) {
         case .success(let value): return value
         case .failure(let error) where self.isCausedOutside(error):
-            throw SeededScheduleError.outside(seed: self.seed, underlying: error)
+            throw ScheduleError.outside(seed: self.seed, underlying: error)
         case .failure(let error): throw error
         }
     }
 
     /// Whether `error`, with which the last run ended, comes of time that passed beside work outside the schedule.
     package func isCausedOutside(_ error: any Error) -> Bool {
-        guard !(error is SeededScheduleError) else { return false }
+        guard !(error is ScheduleError) else { return false }
         let visits = self.visits
         return visits.late > 0 || (visits.jumps > 0 && Self.isTimeOut(error))
     }
@@ -247,7 +247,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
             root.cancel()
         }
         guard !isStuck, let result = outcome.withLock({ $0 }) else {
-            return .failure(SeededScheduleError.stuck(seed: self.seed))
+            return .failure(ScheduleError.stuck(seed: self.seed))
         }
         return result
     }
@@ -416,4 +416,21 @@ extension SeededExecutor: JobSchedule {
     package func later(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
 
     package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
+}
+
+/// Numbers that look random and are the same for the same start.
+///
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+package struct SplitMix64: RandomNumberGenerator, Sendable {
+    private var state: UInt64
+
+    package init(state: UInt64) { self.state = state }
+
+    package mutating func next() -> UInt64 {
+        self.state &+= 0x9e37_79b9_7f4a_7c15
+        var word = self.state
+        word = (word ^ (word >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        word = (word ^ (word >> 27)) &* 0x94d0_49bb_1331_11eb
+        return word ^ (word >> 31)
+    }
 }

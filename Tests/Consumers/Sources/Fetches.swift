@@ -25,7 +25,7 @@ extension Backend {
     static func c() -> Bool { true }
     static func attempt(_ attempt: RetryAttempt) async throws -> String { "attempt" }
     static func number(_ call: Int) async throws -> Int { call }
-    static func handle(_ request: LoopbackRequest) async -> LoopbackResponse { .text("", status: 204) }
+    static func handle(_ request: LoopbackServer.Request) async -> LoopbackServer.Response { .text("", status: 204) }
     static func answer(_ call: HTTPCall, _ number: Int) async throws -> HTTPReply { throw Offline() }
     static func store() async throws -> any MuxStore { MemoryStore() }
     nonisolated static func isOffline(_ error: any Error) -> Bool { error is Offline }

@@ -91,7 +91,7 @@ struct LayerTests {
             if isFaulty.withLock({ $0 }) {
                 switch fault {
                 case .noNetwork: throw offline
-                case .unavailable: throw FakeOAuthError.unavailable
+                case .unavailable: throw FakeOAuthServer.Failure.unavailable
                 case .hangs: try await clock.sleep(for: .seconds(60))
                 case .isRefused: return .updateFailed
                 }
@@ -115,7 +115,7 @@ struct LayerTests {
         }
         switch fault {
         case .noNetwork: await #expect(throws: SilenceableError.self) { try await call.value }
-        case .unavailable: await #expect(throws: FakeOAuthError.unavailable) { try await call.value }
+        case .unavailable: await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await call.value }
         case .hangs:
             let error = await #expect(throws: RunnerError.self) { try await call.value }
             #expect(error?.code == .updateTimedOut)

@@ -368,7 +368,7 @@ struct RunnerFeatureTests {
     }
 
     @Test func `B10 five thousand calls on tokens that expire and rotate all succeed`() async throws {
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.accessLifetime = .milliseconds(300)
         options.refreshLifetime = .seconds(3)
         let oauth = OAuthWorld(options)

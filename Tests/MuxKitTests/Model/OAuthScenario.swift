@@ -14,7 +14,7 @@ struct OAuthScenario: Sendable {
 
     init(_ schedule: SeededExecutor) {
         self.schedule = schedule
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.accessLifetime = .seconds([5, 300][schedule.draw(0..<2)])
         options.rotatesRefreshTokens = schedule.draw(0..<4) > 0
         options.newAccessTokenKillsPrevious = schedule.draw(0..<3) == 0
@@ -109,7 +109,7 @@ struct OAuthScenario: Sendable {
             try require(Task.isCancelled, "a caller that was not cancelled is told that it was")
         } catch RunnerError.signedOut where !mustSucceed {
             try require(self.signOuts.withLock { $0 } > 0, "signed out by nobody")
-        } catch is FakeOAuthError where !mustSucceed {
+        } catch is FakeOAuthServer.Failure where !mustSucceed {
         } catch RunnerError.tooManyUpdates where !mustSucceed {
         }
     }

@@ -19,7 +19,7 @@ struct BrokenFolderTests {
         return file.appending(component: "below")
     }
 
-    private func oauth(_ options: FakeOAuthOptions = .init()) -> FakeOAuthServer {
+    private func oauth(_ options: FakeOAuthServer.Options = .init()) -> FakeOAuthServer {
         FakeOAuthServer(users: ["alice": "a"], options: options, clock: self.clock)
     }
 
@@ -39,7 +39,7 @@ struct BrokenFolderTests {
                 do {
                     let tokens = try await server.refresh(refresh)
                     return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-                } catch FakeOAuthError.invalidGrant {
+                } catch FakeOAuthServer.Failure.invalidGrant {
                     throw BadDependency()
                 }
             },
@@ -155,7 +155,7 @@ struct BrokenFolderTests {
         rotates: Bool
     ) async throws {
         defer { self.folder.remove() }
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.rotatesRefreshTokens = rotates
         let server = self.oauth(options)
         let directory = self.folder.url.appending(component: "data")
@@ -192,7 +192,7 @@ struct BrokenFolderTests {
 
     @Test func `CO-24 a problem is told again only after it has worked in between`() async throws {
         let tokens = UnreliableTokenStore()
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.rotatesRefreshTokens = false
         let server = self.oauth(options)
         let runner = self.runner(server, tokens, MuxRepository(store: MemoryStore(), observer: self.events))

@@ -163,7 +163,7 @@ struct OAuthTests {
     }
 
     @Test func `B08 two hundred calls over ten virtual seconds all succeed`() async throws {
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.accessLifetime = .seconds(1)
         options.refreshLifetime = .seconds(4)
         let oauth = OAuthWorld(options)
@@ -190,7 +190,7 @@ struct OAuthTests {
         oauth.server.failNextRefreshes(3, with: .unavailable)
 
         for _ in 0..<3 {
-            await #expect(throws: FakeOAuthError.unavailable) { try await oauth.call(runner) }
+            await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await oauth.call(runner) }
         }
         #expect(try await oauth.call(runner) == "alice")
         #expect(oauth.statistics.signIns == 1)

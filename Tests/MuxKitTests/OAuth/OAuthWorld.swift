@@ -15,7 +15,7 @@ struct OAuthWorld: Sendable {
     let beforeSignInReply = Locked<@Sendable () async throws -> Void>({})
 
     init(
-        _ options: FakeOAuthOptions = .init(),
+        _ options: FakeOAuthServer.Options = .init(),
         tokens: any TokenStore = UnreliableTokenStore(),
         store: any MuxStore = MemoryStore(),
         spawn: TaskLauncher = TaskLauncher(),
@@ -57,7 +57,7 @@ struct OAuthWorld: Sendable {
                     let tokens = try await self.server.refresh(refresh)
                     try await self.beforeRefreshReply.withLock { $0 }()
                     return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-                } catch FakeOAuthError.invalidGrant {
+                } catch FakeOAuthServer.Failure.invalidGrant {
                     throw BadDependency()
                 }
             },
@@ -78,5 +78,5 @@ struct OAuthWorld: Sendable {
         }
     }
 
-    var statistics: FakeOAuthStatistics { self.server.statistics }
+    var statistics: FakeOAuthServer.Statistics { self.server.statistics }
 }

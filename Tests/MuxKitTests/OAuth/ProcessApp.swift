@@ -84,7 +84,7 @@ struct ProcessServer: Sendable {
     let port: Int
 
     init(
-        _ options: FakeOAuthOptions = .init(),
+        _ options: FakeOAuthServer.Options = .init(),
         beforeToken: @escaping @Sendable () async -> Void = {}
     ) throws {
         self.oauth = FakeOAuthServer(users: ["alice": "a"], options: options)
@@ -95,5 +95,5 @@ struct ProcessServer: Sendable {
         self.port = try self.backend.goOnline().port ?? 0
     }
 
-    var statistics: FakeOAuthStatistics { self.oauth.statistics }
+    var statistics: FakeOAuthServer.Statistics { self.oauth.statistics }
 }

@@ -20,7 +20,7 @@ struct RenewNowTests {
 
     @Test(arguments: Moment.allCases, [true, false])
     func `CO-22 renew makes one request to the token server`(moment: Moment, rotates: Bool) async throws {
-        var options = FakeOAuthOptions()
+        var options = FakeOAuthServer.Options()
         options.rotatesRefreshTokens = rotates
         var oauth = OAuthWorld(options)
         var policy = RunnerPolicy.onePerCall
@@ -46,7 +46,7 @@ struct RenewNowTests {
             try await runner.set(refresh: String(refresh), access: old)
         case .afterAFailure:
             oauth.server.failNextRefreshes(1, with: .unavailable)
-            await #expect(throws: FakeOAuthError.unavailable) { try await runner.renew() }
+            await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await runner.renew() }
         }
         let before = oauth.statistics
 

@@ -45,8 +45,8 @@ struct ShortLivedTokenTests {
         }
     }
 
-    private static func options(_ life: Duration) -> FakeOAuthOptions {
-        var options = FakeOAuthOptions()
+    private static func options(_ life: Duration) -> FakeOAuthServer.Options {
+        var options = FakeOAuthServer.Options()
         options.accessLifetime = life
         return options
     }
@@ -70,7 +70,7 @@ struct ShortLivedTokenTests {
                         refresh: tokens.refresh,
                         accessLifetime: isTold ? tokens.expiresIn : nil
                     )
-                } catch FakeOAuthError.invalidGrant {
+                } catch FakeOAuthServer.Failure.invalidGrant {
                     throw BadDependency()
                 }
             },
@@ -136,7 +136,7 @@ struct ShortLivedTokenTests {
             oauth.world.clock.advance(by: .seconds(1))
         }
         oauth.world.clock.advance(by: .seconds(1))
-        await #expect(throws: FakeOAuthError.unavailable) { try await oauth.call(runner) }
+        await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await oauth.call(runner) }
     }
 
     @Test func `CO-19 a renewal ahead of time that hangs is waited for as long as leaves time to use the token`()

@@ -50,7 +50,7 @@ struct SiblingTests {
                         let tokens = try await server.refresh(refresh)
                         try await gate.withLock { $0 }?.pass(ignoringCancellation: true)
                         return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-                    } catch FakeOAuthError.invalidGrant {
+                    } catch FakeOAuthServer.Failure.invalidGrant {
                         throw BadDependency()
                     }
                 },
@@ -210,7 +210,7 @@ struct SiblingTests {
         _ = try await app.call(self.server)
         self.server.expireAllAccessTokens()
         self.server.failNextRefreshes(with: .unavailable)
-        await #expect(throws: FakeOAuthError.self) { try await app.call(self.server) }
+        await #expect(throws: FakeOAuthServer.Failure.self) { try await app.call(self.server) }
 
         #expect(try await app.call(self.server) == "alice")
 
@@ -218,7 +218,7 @@ struct SiblingTests {
         // To another one it is.
         self.server.expireAllAccessTokens()
         self.server.failNextRefreshes(with: .unavailable)
-        await #expect(throws: FakeOAuthError.self) { try await app.call(self.server) }
+        await #expect(throws: FakeOAuthServer.Failure.self) { try await app.call(self.server) }
         #expect(try await widget.call(self.server) == "alice")
         #expect(widget.events.count(of: .updateInterrupted) == 1)
     }

@@ -192,7 +192,7 @@ struct ProcessSignOutTests {
         let (hasValues, isSignedOut) = (Gate<Void>(), Gate<Void>())
         let server = LoopbackServer { request in
             try? await (request.path == "/ready" ? hasValues : isSignedOut).pass()
-            return LoopbackResponse()
+            return LoopbackServer.Response()
         }
         let port = try server.start().port ?? 0
         let app = MuxRepository(directory: scratch.root)

@@ -266,7 +266,9 @@ struct CachedRequestTests {
         let server = LoopbackServer { request in
             conditions.withLock { $0.append(request.header("If-None-Match")) }
             let headers: KeyValuePairs = ["ETag": "W/\"é\"", "Cache-Control": "no-cache"]
-            guard request.header("If-None-Match") == nil else { return LoopbackResponse(status: 304, headers: headers) }
+            guard request.header("If-None-Match") == nil else {
+                return LoopbackServer.Response(status: 304, headers: headers)
+            }
             return .json(Number(version: 5), headers: headers)
         }
         let url = try server.start()

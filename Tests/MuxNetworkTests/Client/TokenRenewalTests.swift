@@ -19,7 +19,7 @@ struct TokenRenewalTests {
         let wallShift = Locked(TimeInterval.zero)
 
         init(_ life: Duration) {
-            var options = FakeOAuthOptions()
+            var options = FakeOAuthServer.Options()
             options.accessLifetime = life
             self.oauth = FakeOAuthServer(users: ["alice": "a"], options: options, clock: self.clock)
         }

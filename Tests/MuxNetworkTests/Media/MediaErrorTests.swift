@@ -23,7 +23,11 @@ struct MediaErrorTests {
 
     @Test func `AM-10 a password that is asked for is a typed error`() async throws {
         let world = try MediaWorld(answer: { _ in
-            LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"r\""], body: Data("no".utf8))
+            LoopbackServer.Response(
+                status: 401,
+                headers: ["WWW-Authenticate": "Basic realm=\"r\""],
+                body: Data("no".utf8)
+            )
         })
         try await world.run { (world) async throws in
             let error = await #expect(throws: HTTPError.self) { try await world.media().request(url: world.url) }
@@ -32,7 +36,8 @@ struct MediaErrorTests {
     }
 
     @Test func `AM-10 redirects that never end are a typed error`() async throws {
-        let world = try MediaWorld(answer: { _ in LoopbackResponse(status: 302, headers: ["Location": "/again"]) })
+        let world = try MediaWorld(answer: { _ in LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
+        })
         try await world.run { (world) async throws in
             await #expect(throws: HTTPError.redirectRefused(.tooMany(limit: 10))) {
                 try await world.media().request(url: world.url)
@@ -43,7 +48,7 @@ struct MediaErrorTests {
 
     @Test func `AM-10 a redirect is followed`() async throws {
         let world = try MediaWorld(answer: { request in
-            request.path == "/moved" ? nil : LoopbackResponse(status: 302, headers: ["Location": "/moved"])
+            request.path == "/moved" ? nil : LoopbackServer.Response(status: 302, headers: ["Location": "/moved"])
         })
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
@@ -53,7 +58,7 @@ struct MediaErrorTests {
 
     @Test(arguments: ["garbage\r\n\r\n", "\0\0\0", ""])
     func `AM-10 Q-07 an answer that is not HTTP is a typed error`(garbage: String) async throws {
-        let world = try MediaWorld(answer: { _ in LoopbackResponse(steps: [.send(Data(garbage.utf8)), .close]) })
+        let world = try MediaWorld(answer: { _ in LoopbackServer.Response(steps: [.send(Data(garbage.utf8)), .close]) })
         try await world.run { (world) async throws in
             await #expect(throws: (any Error).self) {
                 do {

@@ -19,7 +19,7 @@ struct MediaHostileTests {
     }
 
     @Test func `AM-04 a file that changes in the middle is fetched anew`() async throws {
-        let served = LoopbackFile(size: 300_000)
+        let served = LoopbackServer.File(size: 300_000)
         let count = Locked(0)
         let world = try MediaWorld(
             served,
@@ -60,7 +60,7 @@ struct MediaHostileTests {
     }
 
     @Test func `AM-04 without a validator a download starts again`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 300_000, etag: nil), faults: [.cut(after: 100_000)])
+        let world = try MediaWorld(LoopbackServer.File(size: 300_000, etag: nil), faults: [.cut(after: 100_000)])
         try await world.run { (world) async throws in
             let file = try await world.media().request(url: world.url)
 

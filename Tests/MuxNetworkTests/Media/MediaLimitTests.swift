@@ -18,7 +18,7 @@ struct MediaLimitTests {
     }
 
     @Test func `AM-09 the file that was not used for longest makes room`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 1000))
+        let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let media = world.media(limits: self.limits { $0.maximumBytes = 3500 })
             for number in 0..<3 { _ = try await media.request(url: self.url(number, world)) }
@@ -38,7 +38,7 @@ struct MediaLimitTests {
     }
 
     @Test func `AM-09 a file in use does not make room`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 1000))
+        let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let media = world.media(limits: self.limits { $0.maximumBytes = 1500 })
             try await media.withFile(url: self.url(0, world)) { file in
@@ -56,7 +56,7 @@ struct MediaLimitTests {
     @Test func `AM-09 what a download has so far makes room when nobody wants it and not while it runs`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
-            LoopbackFile(size: 100_000),
+            LoopbackServer.File(size: 100_000),
             faults: [.hold(after: 60_000) { try? await gate.pass() }]
         )
         try await world.run { (world) async throws in
@@ -86,7 +86,7 @@ struct MediaLimitTests {
 
     @Test(arguments: [true, false])
     func `AM-09 a file beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
-        let world = try MediaWorld(LoopbackFile(size: 10_000), faults: isAnnounced ? [] : [.unannounced])
+        let world = try MediaWorld(LoopbackServer.File(size: 10_000), faults: isAnnounced ? [] : [.unannounced])
         try await world.run { (world) async throws in
             let media = world.media(limits: self.limits { $0.maximumFileBytes = 9_999 })
             await #expect(throws: MediaError.tooLarge(limit: 9_999)) { try await media.request(url: world.url) }
@@ -97,7 +97,7 @@ struct MediaLimitTests {
     @Test func `AM-09 no more than six downloads run at a time`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
-            LoopbackFile(size: 1000),
+            LoopbackServer.File(size: 1000),
             answer: { _ in
                 try? await gate.pass()
                 return nil
@@ -124,7 +124,7 @@ struct MediaLimitTests {
 
     @Test func `AM-09 files make room for the reserve and without any it is a clear error`() async throws {
         let free = Locked<Int64>(10_000)
-        let world = try MediaWorld(LoopbackFile(size: 1000))
+        let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let limits = self.limits { $0.freeSpaceReserve = 5_000 }
             let media = world.media(limits: limits, fileSystem: CrampedFileSystem(free))

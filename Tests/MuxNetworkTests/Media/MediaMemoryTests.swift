@@ -12,9 +12,9 @@ struct MediaMemoryTests {
         // In a process of its own: what other tests need at the same time would count, too.
         await #expect(processExitsWith: .success) {
             let size: Int64 = 1 << 30
-            let world = try MediaWorld(LoopbackFile(size: size, seed: 0))
+            let world = try MediaWorld(LoopbackServer.File(size: size, seed: 0))
             let media = world.media()
-            let small = try MediaWorld(LoopbackFile(size: 1 << 20, seed: 0))
+            let small = try MediaWorld(LoopbackServer.File(size: 1 << 20, seed: 0))
             _ = try await small.media().request(url: small.url)
             let before = ProcessMemory.resident
             let watcher = Task {

@@ -11,7 +11,7 @@ struct MediaPrefetchTests {
         let gate = Gate<Void>()
         let order = Locked<[String]>([])
         let world = try MediaWorld(
-            LoopbackFile(size: 1000),
+            LoopbackServer.File(size: 1000),
             answer: { request in
                 order.withLock { $0.append(request.path) }
                 try? await gate.pass()
@@ -47,7 +47,7 @@ struct MediaPrefetchTests {
     @Test func `AM-13 a prefetch that is cancelled stops and one that fails harms nobody`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(
-            LoopbackFile(size: 1000),
+            LoopbackServer.File(size: 1000),
             answer: { request in
                 if request.path == "/missing" { return .text("", status: 404) }
                 if request.path == "/held" { try? await gate.pass() }

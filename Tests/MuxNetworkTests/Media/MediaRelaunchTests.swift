@@ -38,7 +38,7 @@ struct MediaRelaunchTests {
 
     @Test func `AM-05 killed ten times the file is right and no byte is fetched twice`() async throws {
         var random = SplitMix64(state: 5)
-        let world = try MediaWorld(LoopbackFile(size: 3_000_000))
+        let world = try MediaWorld(LoopbackServer.File(size: 3_000_000))
         try await world.run { (world) async throws in
             let (url, folder) = (world.url.absoluteString, world.folder.path)
             var sizes: [Int64] = [0]
@@ -62,7 +62,7 @@ struct MediaRelaunchTests {
     }
 
     @Test func `AM-05 a file that changes between two processes is fetched anew`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 1_000_000))
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000_000))
         try await world.run { (world) async throws in
             let (url, folder) = (world.url.absoluteString, world.folder.path)
             await #expect(processExitsWith: .signal(SIGKILL)) {
@@ -81,7 +81,7 @@ struct MediaRelaunchTests {
     }
 
     @Test func `AM-05 killed between the last byte and the name nothing is fetched again`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 100_000))
+        let world = try MediaWorld(LoopbackServer.File(size: 100_000))
         try await world.run { (world) async throws in
             let (url, folder) = (world.url.absoluteString, world.folder.path)
             await #expect(processExitsWith: .signal(SIGKILL)) {
@@ -104,7 +104,7 @@ struct MediaRelaunchTests {
     }
 
     @Test func `AM-05 stopped at any call to the file system the next process gets the right file`() async throws {
-        let world = try MediaWorld(LoopbackFile(size: 40_000))
+        let world = try MediaWorld(LoopbackServer.File(size: 40_000))
         try await world.run { (world) async throws in
             let url = world.url.absoluteString
             let clean = RecordingFileSystem()

@@ -12,13 +12,13 @@ struct MediaResumeTests {
         let size: Int64 = 2_000_000
         // No two within what counts as progress.
         let cuts = (1...100).map { Int64($0) * 19_000 + Int64.random(in: 0..<10_000, using: &random) }
-        var faults: [LoopbackFile.Fault] = []
+        var faults: [LoopbackServer.File.Fault] = []
         var start: Int64 = 0
         for cut in cuts {
             faults.append(.cut(after: cut - start))
             start = cut
         }
-        let world = try MediaWorld(LoopbackFile(size: size), faults: faults)
+        let world = try MediaWorld(LoopbackServer.File(size: size), faults: faults)
         try await world.run { (world) async throws in
             let media = world.media()
 

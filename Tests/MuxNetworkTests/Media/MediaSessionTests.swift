@@ -27,7 +27,7 @@ struct MediaSessionTests {
         let updates = Locked(0)
         let world = try MediaWorld(answer: { request in
             guard request.bearerToken != accepted.withLock({ $0 }) else { return nil }
-            return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Bearer"])
+            return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Bearer"])
         })
         try await world.run { (world) async throws in
             let gate = Gate<Void>()

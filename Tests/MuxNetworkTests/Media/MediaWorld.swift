@@ -6,7 +6,7 @@ import Testing
 
 /// What a test of media needs: a file behind a server, a folder, a repository with counted events.
 final class MediaWorld: Sendable {
-    let file: LoopbackFile
+    let file: LoopbackServer.File
     let server: LoopbackServer
     let url: URL
     let folder: URL
@@ -14,7 +14,7 @@ final class MediaWorld: Sendable {
     let repository: MuxRepository
     let clock = VirtualClock()
     /// What goes wrong with the answers, in order; those after the last one are good.
-    let faults: Locked<[LoopbackFile.Fault]>
+    let faults: Locked<[LoopbackServer.File.Fault]>
 
     /// Starts the server.
     ///
@@ -24,18 +24,18 @@ final class MediaWorld: Sendable {
     ///   - folder: Where files are kept; by default a new folder.
     ///   - store: Where the repository keeps its entries.
     ///   - answer: Answers requests in place of the file.
-    /// - Throws: ``LoopbackError``.
+    /// - Throws: ``LoopbackServer/Failure``.
     init(
-        _ file: LoopbackFile = LoopbackFile(size: 300_000),
-        faults: [LoopbackFile.Fault] = [],
+        _ file: LoopbackServer.File = LoopbackServer.File(size: 300_000),
+        faults: [LoopbackServer.File.Fault] = [],
         folder: URL? = nil,
         store: any MuxStore = MemoryStore(),
-        answer: (@Sendable (LoopbackRequest) async -> LoopbackResponse?)? = nil
+        answer: (@Sendable (LoopbackServer.Request) async -> LoopbackServer.Response?)? = nil
     ) throws {
         let faults = Locked(faults)
         self.file = file
         self.faults = faults
-        let respond: @Sendable (LoopbackRequest) -> LoopbackResponse = { request in
+        let respond: @Sendable (LoopbackServer.Request) -> LoopbackServer.Response = { request in
             let fault = faults.withLock { $0.isEmpty ? nil : $0.removeFirst() }
             return file.response(to: request, fault: fault)
         }

@@ -54,7 +54,7 @@ struct HTTPRequestTests {
         let seen = Tapped()
         let server = LoopbackServer { request in
             seen.add("\(request.method) \(String(decoding: request.body, as: UTF8.self))")
-            return LoopbackResponse(status: 204)
+            return LoopbackServer.Response(status: 204)
         }
         let base = try HTTPEndPoint(try server.start())
 

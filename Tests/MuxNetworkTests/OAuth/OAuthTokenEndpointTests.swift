@@ -157,7 +157,7 @@ struct OAuthTokenEndpointTests {
             guard request.fields["code"] == "good", request.header("Authorization") == "Basic YTpi" else {
                 return .json(["error": "invalid_grant", "error_description": "no"], status: 400)
             }
-            return LoopbackResponse(headers: ["Content-Type": "application/json"], body: Data(Self.example.utf8))
+            return LoopbackServer.Response(headers: ["Content-Type": "application/json"], body: Data(Self.example.utf8))
         }
         let url = try server.start().appending(path: "token")
         let client = OAuthClient(id: "a", authentication: .header(secret: "b"))

@@ -30,7 +30,7 @@ struct HTTPRetryTests {
     }
 
     /// A server that answers the first two requests with `refusal`, and every other one with "welcome".
-    private func server(refusing refusal: LoopbackResponse, times: Int = 2) -> LoopbackServer {
+    private func server(refusing refusal: LoopbackServer.Response, times: Int = 2) -> LoopbackServer {
         let count = Locked(0)
         return LoopbackServer { _ in
             let number = count.withLock { count in
@@ -93,7 +93,7 @@ struct HTTPRetryTests {
     }
 
     @Test func `E12 a 503 with Retry-After of seven seconds is waited for`() async throws {
-        let refusal = LoopbackResponse(status: 503, headers: ["Retry-After": "7"])
+        let refusal = LoopbackServer.Response(status: 503, headers: ["Retry-After": "7"])
         let server = self.server(refusing: refusal, times: 1)
         let url = try server.start()
         let clock = self.clock

@@ -33,7 +33,7 @@ struct ChallengeTests {
     @Test(arguments: ["Basic realm=\"r\"", "Digest realm=\"r\", nonce=\"n\"", "Bearer", "Negotiate", "NTLM"])
     func `CO-32 a refusal is an answer whatever it asks for`(challenge: String) async throws {
         let server = LoopbackServer { _ in
-            LoopbackResponse(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
+            LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
         }
         let url = try server.start()
 

@@ -93,14 +93,14 @@ struct TransportCancellationTests {
             switch Moment(rawValue: request.segments.first ?? "") {
             case .arrival:
                 call?.cancel()
-                return LoopbackResponse(body: Data(count: 2000))
+                return LoopbackServer.Response(body: Data(count: 2000))
             case .redirection:
                 call?.cancel()
-                return LoopbackResponse(status: 302, headers: ["Location": "/never"])
+                return LoopbackServer.Response(status: 302, headers: ["Location": "/never"])
             case .body: return .held(body: Data(count: 2000), after: 1000) { call?.cancel() }
             case .end: return .held(body: Data(count: 2000), after: 2000) { call?.cancel() }
-            case .short: return LoopbackResponse(body: Data(count: 10), claimedLength: 20)
-            case .start, .never, nil: return LoopbackResponse(body: Data(count: 2000))
+            case .short: return LoopbackServer.Response(body: Data(count: 10), claimedLength: 20)
+            case .start, .never, nil: return LoopbackServer.Response(body: Data(count: 2000))
             }
         }
         let url = try server.start()
@@ -144,7 +144,7 @@ struct TransportCancellationTests {
             let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
             let server = LoopbackServer { request in
                 if request.path.hasSuffix("/cancelled") { calls.withLock { $0[request.path] }?.cancel() }
-                return LoopbackResponse(status: 302, headers: ["Location": "/again"])
+                return LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
             }
             let url = try server.start()
             var options = HTTPTransportOptions()
@@ -196,9 +196,9 @@ struct TransportCancellationTests {
     @Test func `K13 a password that is asked for beside a busy download does not stop the session`() async throws {
         let server = LoopbackServer { request in
             guard request.path == "/large" else {
-                return LoopbackResponse(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""])
+                return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""])
             }
-            return LoopbackResponse(body: Data(count: 16 << 20))
+            return LoopbackServer.Response(body: Data(count: 16 << 20))
         }
         let url = try server.start()
         let transport = self.transport

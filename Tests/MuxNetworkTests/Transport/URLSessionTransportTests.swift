@@ -24,7 +24,7 @@ struct URLSessionTransportTests {
 
     @Test func `Q-07 a plain GET brings back status, headers and body`() async throws {
         try await self.serving { request in
-            LoopbackResponse(
+            LoopbackServer.Response(
                 status: 203,
                 headers: ["X-Case-Test": "yes"],
                 body: Data("\(request.method) \(request.target) \(request.header("x-ask") ?? "")".utf8)
@@ -44,7 +44,7 @@ struct URLSessionTransportTests {
     @Test func `Q-07 a POST arrives with its body`() async throws {
         let body = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0) })
         try await self.serving { request in
-            LoopbackResponse(body: Data("\(request.method) ".utf8) + request.body)
+            LoopbackServer.Response(body: Data("\(request.method) ".utf8) + request.body)
         } _: { _, url in
             let reply = try await self.transport.send(HTTPCall(method: "POST", url: url, body: body))
 
@@ -55,7 +55,7 @@ struct URLSessionTransportTests {
     @Test(arguments: [#"Basic realm="x""#, "Bearer", #"Digest realm="x", nonce="y""#, "Basic"])
     func `Q-07 a 401 is a reply with a body whatever it asks for`(challenge: String) async throws {
         try await self.serving { _ in
-            LoopbackResponse(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
+            LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
         } _: { server, url in
             let reply = try await self.transport.send(HTTPCall(url: url))
 
@@ -69,7 +69,7 @@ struct URLSessionTransportTests {
     func `Q-07 a redirect to another port leaves credentials behind`(status: Int) async throws {
         let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Own-Token", "X-Harmless"]
         let seen = Locked<[[String]]>([])
-        let record: @Sendable (LoopbackRequest) -> Void = { request in
+        let record: @Sendable (LoopbackServer.Request) -> Void = { request in
             seen.withLock { $0.append(names.filter { request.header($0) != nil }) }
         }
         try await self.serving { request in
@@ -113,7 +113,7 @@ struct URLSessionTransportTests {
     @Test func `Q-07 a redirect within the server keeps credentials`() async throws {
         try await self.serving { request in
             guard request.path == "/start" else { return .text(request.bearerToken ?? "none") }
-            return LoopbackResponse(status: 302, headers: ["Location": "/end"])
+            return LoopbackServer.Response(status: 302, headers: ["Location": "/end"])
         } _: { _, url in
             let reply = try await self.transport.send(
                 HTTPCall(url: url.appending(path: "start"), headers: ["Authorization": "Bearer t"])
@@ -126,7 +126,7 @@ struct URLSessionTransportTests {
 
     @Test func `Q-07 redirects that never end are refused at the limit`() async throws {
         try await self.serving { _ in
-            LoopbackResponse(status: 302, headers: ["Location": "/again"])
+            LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
         } _: { server, url in
             await #expect(throws: HTTPError.redirectRefused(.tooMany(limit: 10))) {
                 try await self.transport.send(HTTPCall(url: url))
@@ -137,7 +137,7 @@ struct URLSessionTransportTests {
 
     @Test func `Q-07 a redirect to a file is refused`() async throws {
         try await self.serving { _ in
-            LoopbackResponse(status: 302, headers: ["Location": "file:///etc/hostname"])
+            LoopbackServer.Response(status: 302, headers: ["Location": "file:///etc/hostname"])
         } _: { _, url in
             await #expect(throws: HTTPError.redirectRefused(.unknownScheme)) {
                 try await self.transport.send(HTTPCall(url: url))
@@ -147,7 +147,7 @@ struct URLSessionTransportTests {
 
     @Test func `Q-07 a truncated body is an error`() async throws {
         try await self.serving { _ in
-            LoopbackResponse(body: Data("0123456789".utf8), claimedLength: 1000)
+            LoopbackServer.Response(body: Data("0123456789".utf8), claimedLength: 1000)
         } _: { _, url in
             await #expect(throws: HTTPError.truncated(expected: 1000, received: 10)) {
                 try await self.transport.send(HTTPCall(url: url))
@@ -158,7 +158,7 @@ struct URLSessionTransportTests {
     @Test(arguments: ["garbage\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", "\0\0\0", ""])
     func `Q-07 a garbage reply is a typed error`(garbage: String) async throws {
         try await self.serving { _ in
-            LoopbackResponse(steps: [.send(Data(garbage.utf8)), .close])
+            LoopbackServer.Response(steps: [.send(Data(garbage.utf8)), .close])
         } _: { _, url in
             let error = await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
             #expect(error?.isBadDependency == false)
@@ -167,7 +167,7 @@ struct URLSessionTransportTests {
 
     @Test func `Q-07 a connection that is reset is a typed error`() async throws {
         try await self.serving { _ in
-            LoopbackResponse(steps: [.reset])
+            LoopbackServer.Response(steps: [.reset])
         } _: { _, url in
             await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
         }
@@ -188,8 +188,10 @@ struct URLSessionTransportTests {
         options.maximumBodySize = 1000
         let transport = URLSessionTransport(options)
         try await self.serving { _ in
-            guard !isAnnounced else { return LoopbackResponse(body: Data(count: 1001)) }
-            return LoopbackResponse(steps: [.send(Data("HTTP/1.1 200 OK\r\n\r\n".utf8) + Data(count: 1001)), .close])
+            guard !isAnnounced else { return LoopbackServer.Response(body: Data(count: 1001)) }
+            return LoopbackServer.Response(steps: [
+                .send(Data("HTTP/1.1 200 OK\r\n\r\n".utf8) + Data(count: 1001)), .close,
+            ])
         } _: { _, url in
             await #expect(throws: HTTPError.bodyTooLarge(limit: 1000)) {
                 try await transport.send(HTTPCall(url: url))
@@ -262,7 +264,7 @@ struct URLSessionTransportTests {
         let body = Data("The quick brown fox".utf8)
         try await self.serving { _ in
             let rest = Locked(Array(body))
-            return LoopbackResponse(steps: [
+            return LoopbackServer.Response(steps: [
                 .send(Data("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n".utf8)),
                 .sendPieces { rest.withLock { $0.isEmpty ? nil : Data([$0.removeFirst()]) } },
             ])
@@ -276,12 +278,12 @@ struct URLSessionTransportTests {
         let clock = VirtualClock()
         let transport = URLSessionTransport(clock: clock)
         let gate = Gate<Void>()
-        let trickle = (0..<1_000).flatMap { _ -> [LoopbackResponse.Step] in
+        let trickle = (0..<1_000).flatMap { _ -> [LoopbackServer.Response.Step] in
             [.wait { try? await gate.pass() }, .send(Data("x".utf8))]
         }
         try await self.serving { _ in
             let head = Data("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".utf8)
-            return LoopbackResponse(steps: [.send(head)] + trickle)
+            return LoopbackServer.Response(steps: [.send(head)] + trickle)
         } _: { _, url in
             let call = Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(3600))) }
             await gate.waitForCall(1)
