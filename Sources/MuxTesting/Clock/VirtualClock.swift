@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A test double: a clock whose time moves only when the test says so.
+/// A clock whose time moves only when the test moves it.
 ///
 /// ```swift
 /// let clock = VirtualClock()
@@ -10,33 +10,33 @@ import MuxKit
 /// try await done
 /// ```
 ///
-/// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, those of one deadline in the order of
+/// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, and for equal deadlines in the order of
 /// their arrival. All of them see the time that the clock was moved to.
 ///
-/// **Cancellation.** A cancelled sleeper leaves at once with `CancellationError`, however far its deadline is.
+/// **Cancellation.** A cancelled sleeper throws `CancellationError` at once.
 ///
 /// - Complexity: O(log *n*) for each of *n* sleepers.
 public final class VirtualClock: Clock, Sendable {
-    /// A point on a virtual clock's time line, in whole nanoseconds; its arithmetic saturates.
+    /// A point in a virtual clock's time, in whole nanoseconds; its arithmetic saturates.
     public struct Instant: InstantProtocol, Sendable, Hashable {
         fileprivate var moment: Moment
 
-        /// The point that lies `offset` after the start of the clock.
+        /// The point `offset` after the start of the clock.
         public init(offset: Duration = .zero) {
             self.moment = Moment(nanoseconds: offset.saturatedNanoseconds)
         }
 
-        /// How long after the start of the clock this is.
+        /// The time since the start of the clock.
         public var offset: Duration { .nanoseconds(self.moment.nanoseconds) }
 
-        /// The point `duration` later, held at the ends of the time line.
+        /// The point `duration` later, clamped to what an instant can represent.
         public func advanced(by duration: Duration) -> Instant {
             var result = self
             result.moment = self.moment.advanced(by: duration)
             return result
         }
 
-        /// How much later `other` is.
+        /// The time from this point to `other`.
         public func duration(to other: Instant) -> Duration {
             other.moment.duration(since: self.moment)
         }
@@ -50,12 +50,11 @@ public final class VirtualClock: Clock, Sendable {
     private struct State: Sendable {
         var now = Instant()
         var nextID: UInt64 = 0
-        /// The calls that are asleep.
         var sleepers: [UInt64: Sleeper] = [:]
-        /// Their deadlines, and those of calls that were cancelled since.
+        /// The deadlines of the sleepers, and of some that were cancelled.
         var deadlines = DeadlineQueue()
 
-        /// The earliest deadline of a call that is asleep.
+        /// The earliest deadline of a sleeper.
         mutating func firstDeadline() -> DeadlineQueue.Element? {
             while let first = self.deadlines.first, self.sleepers[first.id] == nil {
                 self.deadlines.removeFirst()
@@ -84,16 +83,16 @@ public final class VirtualClock: Clock, Sendable {
     private let state = Locked(State())
     private let sleeping = Tally()
 
-    /// A clock that stands at its start.
+    /// A clock at its start.
     public init() {}
 
-    /// The time that the clock was last moved to.
+    /// The current time.
     public var now: Instant { self.state.withLock { $0.now } }
 
     /// One nanosecond.
     public var minimumResolution: Duration { .nanoseconds(1) }
 
-    /// How many calls are asleep.
+    /// The number of calls that sleep.
     public var sleeperCount: Int { self.state.withLock { $0.sleepers.count } }
 
     /// Suspends until the clock has been moved to `deadline` or beyond.
@@ -125,7 +124,7 @@ public final class VirtualClock: Clock, Sendable {
         }
     }
 
-    /// Moves the time forward and resumes the calls whose deadline is reached; a negative duration moves nothing.
+    /// Moves the time forward and resumes the sleepers whose deadline is reached; ignores a negative duration.
     public func advance(by duration: Duration) {
         let due = self.state.withLock { state -> [Sleeper] in
             state.now = max(state.now, state.now.advanced(by: duration))
@@ -134,9 +133,9 @@ public final class VirtualClock: Clock, Sendable {
         self.wake(due)
     }
 
-    /// Moves the time to the earliest deadline and resumes the calls that waited for it.
+    /// Moves the time to the earliest deadline and resumes its sleepers.
     ///
-    /// - Returns: By how much the time moved; `nil` if nobody sleeps.
+    /// - Returns: By how much the time moved; `nil` without sleepers.
     @discardableResult
     public func advanceToNextDeadline() -> Duration? {
         let (step, due) = self.state.withLock { state -> (Duration?, [Sleeper]) in
@@ -150,7 +149,7 @@ public final class VirtualClock: Clock, Sendable {
         return step
     }
 
-    /// Suspends until at least `count` calls are asleep; returns early if the task is cancelled.
+    /// Suspends until at least `count` calls sleep; returns early if the task is cancelled.
     public func waitForSleepers(_ count: Int = 1) async {
         await self.sleeping.reached(count)
     }
@@ -167,7 +166,7 @@ public final class VirtualClock: Clock, Sendable {
     }
 }
 
-/// The earliest deadline first, and of one deadline the earliest arrival: a binary heap.
+/// A binary heap: earliest deadline first, equal deadlines in the order of arrival.
 private struct DeadlineQueue: Sendable {
     struct Element: Sendable {
         var nanoseconds: Int64
@@ -214,7 +213,7 @@ private struct DeadlineQueue: Sendable {
 
     /// - Complexity: O(*n* log *n*).
     mutating func keep(_ isKept: (Element) -> Bool) {
-        // What is sorted is a heap.
+        // A sorted array is a heap.
         self.heap = self.heap.filter(isKept).sorted { $0.precedes($1) }
     }
 }

@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// The rules that every `MuxLease` keeps, as a check to run on a lease of your own.
+/// Checks the rules of `MuxLease` on a lease of your own.
 ///
 /// ```swift
 /// @Test func `my lease is a lease`() async throws {
@@ -12,14 +12,14 @@ public import MuxKit
 ///     })
 /// }
 /// ```
-public enum MuxLeaseConformance: Sendable {
-    /// Checks rule after rule, each on a lease of its own.
+public enum MuxLeaseConformance: RuleSuite, Sendable {
+    /// Checks each rule on a lease of its own.
     ///
     /// - Parameters:
-    ///   - limit: How long each rule may take, in real time: a call that never returns breaks the rule, too.
-    ///   - advance: Moves the lease's time forward, in which durations are minutes.
-    ///   - makeLease: Makes a lease that nobody ever took, and returns it as two parties see it.
-    /// - Throws: ``MuxLeaseConformance.Failure`` for the first rule that is broken, also by a call that throws; what `makeLease` threw;
+    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
+    ///   - advance: Moves the lease's time forward, by up to some minutes.
+    ///   - makeLease: Makes a lease that was never taken, and returns it as two processes see it.
+    /// - Throws: ``Failure`` for the first broken rule (a call that throws breaks it); an error from `makeLease`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -28,20 +28,20 @@ public enum MuxLeaseConformance: Sendable {
     ) async throws {
         for (name, rule) in self.rules {
             let (alice, bob) = try await makeLease()
-            let doors = Doors(alice: alice, bob: bob, advance: advance)
-            if let detail = try await RuleCheck.flaw(within: limit, { try await rule(doors) }) {
+            let parties = Parties(alice: alice, bob: bob, advance: advance)
+            if let detail = try await self.flaw(within: limit, { try await rule(parties) }) {
                 throw Failure(rule: name, detail: detail)
             }
         }
     }
 
-    private struct Doors: Sendable {
+    private struct Parties: Sendable {
         let alice: any MuxLease
         let bob: any MuxLease
         let advance: @Sendable @concurrent (Duration) async -> Void
     }
 
-    private typealias Rule = @Sendable @concurrent (Doors) async throws -> Void
+    private typealias Rule = @Sendable @concurrent (Parties) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
         ("A free lease goes to whoever asks", Self.free),
@@ -59,15 +59,11 @@ public enum MuxLeaseConformance: Sendable {
         ("Waiting ends at once for a term that is over", Self.overAlready),
         ("Waiting ends when the task is cancelled", Self.cancelled),
     ]
-
-    private static func expect(_ condition: Bool, _ detail: @autoclosure () -> String) throws {
-        try RuleCheck.expect(condition, detail())
-    }
 }
 
 extension MuxLeaseConformance {
-    private static func free(_ doors: Doors) async throws {
-        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
+    private static func free(_ parties: Parties) async throws {
+        let term = try await parties.alice.take(as: "alice", for: .seconds(60))
         try self.expect(term.owner == "alice", "\(term.owner) has it")
         try self.expect(
             term.remaining > .seconds(30) && term.remaining <= .seconds(60),
@@ -75,10 +71,10 @@ extension MuxLeaseConformance {
         )
     }
 
-    private static func held(_ doors: Doors) async throws {
-        let own = try await doors.alice.take(as: "alice", for: .seconds(60))
-        await doors.advance(.seconds(20))
-        let other = try await doors.bob.take(as: "bob", for: .seconds(600))
+    private static func held(_ parties: Parties) async throws {
+        let own = try await parties.alice.take(as: "alice", for: .seconds(60))
+        await parties.advance(.seconds(20))
+        let other = try await parties.bob.take(as: "bob", for: .seconds(600))
         try self.expect(other.owner == "alice", "\(other.owner) has it")
         try self.expect(other.generation == own.generation, "the generation is \(other.generation)")
         try self.expect(
@@ -87,90 +83,90 @@ extension MuxLeaseConformance {
         )
     }
 
-    private static func owners(_ doors: Doors) async throws {
-        _ = try await doors.alice.take(as: "Alice", for: .seconds(60))
+    private static func owners(_ parties: Parties) async throws {
+        _ = try await parties.alice.take(as: "Alice", for: .seconds(60))
         for name in ["alice", "ALICE", "Alice ", " Alice", "Alic", "Alicee", "Alice\n", ""] {
-            let term = try await doors.bob.take(as: name, for: .seconds(60))
+            let term = try await parties.bob.take(as: name, for: .seconds(60))
             try self.expect(term.owner == "Alice", "\"\(term.owner)\" has it, and \"Alice\" does, too")
         }
     }
 
-    private static func extended(_ doors: Doors) async throws {
-        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
-        await doors.advance(.seconds(40))
-        let second = try await doors.alice.take(as: "alice", for: .seconds(60))
+    private static func extended(_ parties: Parties) async throws {
+        let first = try await parties.alice.take(as: "alice", for: .seconds(60))
+        await parties.advance(.seconds(40))
+        let second = try await parties.alice.take(as: "alice", for: .seconds(60))
         try self.expect(second.owner == "alice", "\(second.owner) has it")
         try self.expect(second.generation == first.generation, "the generation is \(second.generation)")
         try self.expect(
             second.remaining > .seconds(30) && second.remaining <= .seconds(60),
             "it lasts \(second.remaining)"
         )
-        await doors.advance(.seconds(40))
-        let other = try await doors.bob.take(as: "bob", for: .seconds(60))
+        await parties.advance(.seconds(40))
+        let other = try await parties.bob.take(as: "bob", for: .seconds(60))
         try self.expect(other.owner == "alice", "\(other.owner) has it")
-        try await doors.alice.giveBack(first)
-        let next = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try await parties.alice.giveBack(first)
+        let next = try await parties.bob.take(as: "bob", for: .seconds(60))
         try self.expect(next.owner == "bob", "the first term gives it back as well")
     }
 
-    private static func asking(_ doors: Doors) async throws {
-        _ = try await doors.alice.take(as: "alice", for: .seconds(60))
+    private static func asking(_ parties: Parties) async throws {
+        _ = try await parties.alice.take(as: "alice", for: .seconds(60))
         for _ in 0..<2 {
-            await doors.advance(.seconds(20))
-            let other = try await doors.bob.take(as: "bob", for: .seconds(600))
+            await parties.advance(.seconds(20))
+            let other = try await parties.bob.take(as: "bob", for: .seconds(600))
             try self.expect(other.owner == "alice", "\(other.owner) has it")
         }
-        await doors.advance(.seconds(20))
-        let next = try await doors.bob.take(as: "carol", for: .seconds(60))
+        await parties.advance(.seconds(20))
+        let next = try await parties.bob.take(as: "carol", for: .seconds(60))
         try self.expect(next.owner == "carol", "\(next.owner) still has it")
     }
 
-    private static func givenBack(_ doors: Doors) async throws {
-        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
-        try await doors.alice.giveBack(first)
-        let second = try await doors.bob.take(as: "bob", for: .seconds(60))
+    private static func givenBack(_ parties: Parties) async throws {
+        let first = try await parties.alice.take(as: "alice", for: .seconds(60))
+        try await parties.alice.giveBack(first)
+        let second = try await parties.bob.take(as: "bob", for: .seconds(60))
         try self.expect(second.owner == "bob", "\(second.owner) has it")
         try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
-        try await doors.bob.giveBack(second)
-        let third = try await doors.bob.take(as: "bob", for: .seconds(60))
+        try await parties.bob.giveBack(second)
+        let third = try await parties.bob.take(as: "bob", for: .seconds(60))
         try self.expect(third.generation > second.generation, "the generation is \(third.generation)")
     }
 
-    private static func late(_ doors: Doors) async throws {
-        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
-        await doors.advance(.seconds(61))
-        _ = try await doors.bob.take(as: "bob", for: .seconds(60))
-        try await doors.alice.giveBack(first)
-        let present = try await doors.alice.take(as: "carol", for: .seconds(60))
+    private static func late(_ parties: Parties) async throws {
+        let first = try await parties.alice.take(as: "alice", for: .seconds(60))
+        await parties.advance(.seconds(61))
+        _ = try await parties.bob.take(as: "bob", for: .seconds(60))
+        try await parties.alice.giveBack(first)
+        let present = try await parties.alice.take(as: "carol", for: .seconds(60))
         try self.expect(present.owner == "bob", "\(present.owner) has it")
-        // Nor does a term of the same owner from before.
+        // Nor does an earlier term of the same owner.
         let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
-        try await doors.bob.giveBack(old)
-        let still = try await doors.alice.take(as: "carol", for: .seconds(60))
+        try await parties.bob.giveBack(old)
+        let still = try await parties.alice.take(as: "carol", for: .seconds(60))
         try self.expect(still.owner == "bob", "\(still.owner) has it")
     }
 
-    private static func expired(_ doors: Doors) async throws {
-        let first = try await doors.alice.take(as: "alice", for: .seconds(60))
-        await doors.advance(.seconds(60))
-        let second = try await doors.bob.take(as: "bob", for: .seconds(60))
+    private static func expired(_ parties: Parties) async throws {
+        let first = try await parties.alice.take(as: "alice", for: .seconds(60))
+        await parties.advance(.seconds(60))
+        let second = try await parties.bob.take(as: "bob", for: .seconds(60))
         try self.expect(second.owner == "bob", "\(second.owner) has it")
         try self.expect(second.generation > first.generation, "the generation is \(second.generation)")
     }
 
-    private static func lost(_ doors: Doors) async throws {
-        _ = try await doors.alice.take(as: "alice", for: .seconds(60))
-        await doors.advance(.seconds(61))
-        _ = try await doors.bob.take(as: "bob", for: .seconds(60))
-        let present = try await doors.alice.take(as: "alice", for: .seconds(60))
+    private static func lost(_ parties: Parties) async throws {
+        _ = try await parties.alice.take(as: "alice", for: .seconds(60))
+        await parties.advance(.seconds(61))
+        _ = try await parties.bob.take(as: "bob", for: .seconds(60))
+        let present = try await parties.alice.take(as: "alice", for: .seconds(60))
         try self.expect(present.owner == "bob", "\(present.owner) has it")
     }
 
-    private static func many(_ doors: Doors) async throws {
+    private static func many(_ parties: Parties) async throws {
         let terms = try await withThrowingTaskGroup(of: (String, MuxLeaseTerm).self) { group in
             for number in 0..<40 {
-                let door = number.isMultiple(of: 2) ? doors.alice : doors.bob
-                group.addTask { ("\(number)", try await door.take(as: "\(number)", for: .seconds(60))) }
+                let lease = number.isMultiple(of: 2) ? parties.alice : parties.bob
+                group.addTask { ("\(number)", try await lease.take(as: "\(number)", for: .seconds(60))) }
             }
             return try await group.reduce(into: []) { $0.append($1) }
         }
@@ -179,60 +175,60 @@ extension MuxLeaseConformance {
         try self.expect(Set(terms.map(\.1.owner)).count == 1, "they do not agree on who has it")
     }
 
-    private static func waiting(_ doors: Doors) async throws {
+    private static func waiting(_ parties: Parties) async throws {
         for _ in 0..<3 {
-            let term = try await doors.alice.take(as: "alice", for: .seconds(60))
-            let seen = try await doors.bob.take(as: "bob", for: .seconds(60))
-            try await self.wait(for: seen, through: [doors.bob]) { try await doors.alice.giveBack(term) }
+            let term = try await parties.alice.take(as: "alice", for: .seconds(60))
+            let seen = try await parties.bob.take(as: "bob", for: .seconds(60))
+            try await self.wait(for: seen, through: [parties.bob]) { try await parties.alice.giveBack(term) }
         }
     }
 
-    private static func allWaiting(_ doors: Doors) async throws {
-        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
-        let seen = try await doors.bob.take(as: "bob", for: .seconds(60))
-        let waiting = Array(repeating: [doors.bob, doors.alice], count: 3).flatMap(\.self)
-        try await self.wait(for: seen, through: waiting) { try await doors.alice.giveBack(term) }
+    private static func allWaiting(_ parties: Parties) async throws {
+        let term = try await parties.alice.take(as: "alice", for: .seconds(60))
+        let seen = try await parties.bob.take(as: "bob", for: .seconds(60))
+        let waiting = Array(repeating: [parties.bob, parties.alice], count: 3).flatMap(\.self)
+        try await self.wait(for: seen, through: waiting) { try await parties.alice.giveBack(term) }
     }
 
-    /// Waits through each of `doors`, does something as soon as all of them wait, and returns when none waits any more.
+    /// Waits with each of `leases`, calls `event` when all of them wait, and returns when all waits have ended.
     private static func wait(
         for term: MuxLeaseTerm,
-        through doors: [any MuxLease],
+        through leases: [any MuxLease],
         _ event: () async throws -> Void
     ) async throws {
         let begun = Tally()
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for door in doors {
+            for lease in leases {
                 group.addTask {
                     begun.add()
-                    try await door.wait(for: term)
+                    try await lease.wait(for: term)
                 }
             }
-            await begun.reached(doors.count)
-            try await RuleCheck.settle()
+            await begun.reached(leases.count)
+            try await self.settle()
             try await event()
             try await group.waitForAll()
         }
     }
 
-    private static func overAlready(_ doors: Doors) async throws {
-        let term = try await doors.alice.take(as: "alice", for: .seconds(60))
-        try await doors.alice.giveBack(term)
-        try await doors.bob.wait(for: term)
-        _ = try await doors.alice.take(as: "carol", for: .seconds(60))
-        try await doors.bob.wait(for: term)
+    private static func overAlready(_ parties: Parties) async throws {
+        let term = try await parties.alice.take(as: "alice", for: .seconds(60))
+        try await parties.alice.giveBack(term)
+        try await parties.bob.wait(for: term)
+        _ = try await parties.alice.take(as: "carol", for: .seconds(60))
+        try await parties.bob.wait(for: term)
     }
 
-    private static func cancelled(_ doors: Doors) async throws {
-        _ = try await doors.alice.take(as: "alice", for: .seconds(60))
-        let seen = try await doors.bob.take(as: "bob", for: .seconds(60))
+    private static func cancelled(_ parties: Parties) async throws {
+        _ = try await parties.alice.take(as: "alice", for: .seconds(60))
+        let seen = try await parties.bob.take(as: "bob", for: .seconds(60))
         for isWaiting in [true, false] {
             let begun = Tally()
             let result = try await withThrowingTaskGroup(of: (any Error)?.self) { group in
                 group.addTask {
                     begun.add()
                     do {
-                        try await doors.bob.wait(for: seen)
+                        try await parties.bob.wait(for: seen)
                         return nil
                     } catch {
                         return error
@@ -240,7 +236,7 @@ extension MuxLeaseConformance {
                 }
                 if isWaiting {
                     await begun.reached(1)
-                    try await RuleCheck.settle()
+                    try await self.settle()
                 }
                 group.cancelAll()
                 return try await group.next() ?? nil
@@ -255,21 +251,21 @@ extension MuxLeaseConformance {
 }
 
 extension MuxLeaseConformance {
-    /// A lease broke one of the rules of `MuxLease`.
+    /// A broken rule of `MuxLease`.
     public struct Failure: Error, LocalizedError, Sendable, Hashable {
         /// The rule, as a sentence.
         public var rule: String
 
-        /// What the lease did instead.
+        /// The violation.
         public var detail: String
 
-        /// Says which rule was broken, and how.
+        /// A failure with these texts.
         public init(rule: String, detail: String) {
             self.rule = rule
             self.detail = detail
         }
 
-        /// The rule and what happened instead.
+        /// The rule and the violation.
         public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
 }

@@ -1,20 +1,20 @@
 public import Foundation
 public import MuxKit
 
-/// The rules that every `MuxStore` keeps, as a check to run on a store of your own.
+/// Checks the rules of `MuxStore` on a store of your own.
 ///
 /// ```swift
 /// @Test func `my store is a store`() async throws {
 ///     try await MuxStoreConformance.run { MyStore() }
 /// }
 /// ```
-public enum MuxStoreConformance: Sendable {
-    /// Checks rule after rule, each on a store of its own.
+public enum MuxStoreConformance: RuleSuite, Sendable {
+    /// Checks each rule on a store of its own.
     ///
     /// - Parameters:
-    ///   - limit: How long each rule may take, in real time: a call that never returns breaks the rule, too.
-    ///   - makeStore: Makes an empty store in its first session, apart from all that were made before.
-    /// - Throws: ``MuxStoreConformance.Failure`` for the first rule that is broken, also by a call that throws; what `makeStore` threw;
+    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
+    ///   - makeStore: Makes an empty store in its first session, independent of the earlier ones.
+    /// - Throws: ``Failure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -22,13 +22,13 @@ public enum MuxStoreConformance: Sendable {
     ) async throws {
         for (name, rule) in self.rules {
             let store = try await makeStore()
-            if let detail = try await RuleCheck.flaw(within: limit, { try await rule(store) }) {
+            if let detail = try await self.flaw(within: limit, { try await rule(store) }) {
                 throw Failure(rule: name, detail: detail)
             }
         }
     }
 
-    /// The names of all rules, in the order they are checked.
+    /// The names of all rules, in order.
     package static var ruleNames: [String] { self.rules.map(\.name) }
 
     private typealias Rule = @Sendable @concurrent (any MuxStore) async throws -> Void
@@ -50,10 +50,6 @@ public enum MuxStoreConformance: Sendable {
         ("Calls without entries change nothing", Self.nothing),
         ("Many calls at once do not mix", Self.manyCalls),
     ]
-
-    private static func expect(_ condition: Bool, _ detail: @autoclosure () -> String) throws {
-        try RuleCheck.expect(condition, detail())
-    }
 
     private static func expect(_ store: any MuxStore, holds entry: MuxStoredEntry) async throws {
         let found = try await store.load(entry.name)
@@ -205,7 +201,7 @@ extension MuxStoreConformance {
         }
         try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 2))
-        // Whatever its numbers say: a clock can be set back, and so can an app.
+        // Also with lower numbers: a clock can be set back and an app can be downgraded.
         try await store.save([self.entry("a", "c", 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 1))
     }
@@ -330,7 +326,7 @@ extension MuxStoreConformance {
         )
         try await self.expect(store, holdsNo: MuxStoreKey(domain: "a", key: "late"))
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
-        // What comes late does not take the place of what is there, either.
+        // Nor does a late entry of an ended session replace a present one.
         try await store.save([self.entry("a", "new", 3, epoch: 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "new", epoch: 2))
     }
@@ -369,21 +365,21 @@ extension MuxStoreConformance {
 }
 
 extension MuxStoreConformance {
-    /// A store broke one of the rules of `MuxStore`.
+    /// A broken rule of `MuxStore`.
     public struct Failure: Error, LocalizedError, Sendable, Hashable {
         /// The rule, as a sentence.
         public var rule: String
 
-        /// What the store did instead.
+        /// The violation.
         public var detail: String
 
-        /// Says which rule was broken, and how.
+        /// A failure with these texts.
         public init(rule: String, detail: String) {
             self.rule = rule
             self.detail = detail
         }
 
-        /// The rule and what happened instead.
+        /// The rule and the violation.
         public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
 }

@@ -1,15 +1,15 @@
 public import Foundation
 
-/// A test double: a web service with sign-in, tokens and resources, which only this machine can reach.
+/// A web service on 127.0.0.1 with sign-in, tokens and resources.
 ///
 /// | request | answer |
 /// | --- | --- |
 /// | `POST /sign-in` with `user`, `password` | tokens, or 401 with `invalid_credentials` |
 /// | `POST /token` with `grant_type=refresh_token`, `refresh_token` | tokens, or 400 with `invalid_grant`, `invalid_request` or `unsupported_grant_type` (RFC 6749) |
-/// | `GET /me` with a bearer token | `{"user": …}` of the token's user, or 401, with `invalid_token` if there was one |
+/// | `GET /me` with a bearer token | `{"user": …}`, or 401, with `invalid_token` unless the token is missing |
 /// | `GET /places/{id}` with a bearer token | one of the places, 404, or 401 |
 ///
-/// Bodies may be JSON or a submitted form. Tokens come as `access_token`, `refresh_token`, `token_type` and
+/// Bodies are JSON or a URL-encoded form. Tokens are sent as `access_token`, `refresh_token`, `token_type` and
 /// `expires_in` (whole seconds).
 public final class LoopbackBackend: Sendable {
     private struct TokenReply: Encodable, Sendable {
@@ -26,19 +26,19 @@ public final class LoopbackBackend: Sendable {
         var lifetime: Int64
     }
 
-    /// The authorisation server behind it: counts, and can be told to misbehave.
+    /// The authorization server, which counts requests and can be made to fail.
     public let oauth: FakeOAuthServer
 
-    /// The server in front of it: counts requests by method and path.
+    /// The HTTP server, which counts requests by method and path.
     public let server: LoopbackServer
 
-    /// A service that is not online yet.
+    /// A service that does not listen yet.
     ///
     /// - Parameters:
-    ///   - oauth: The authorisation server.
-    ///   - places: The places, each found by its id.
-    ///   - hook: Looks at every request first; if it answers, that is the answer.
-    /// - Throws: What encoding the places threw.
+    ///   - oauth: The authorization server.
+    ///   - places: The places, by id.
+    ///   - hook: Called first with every request; a response from it is sent in place of the service's own.
+    /// - Throws: An error from encoding the places.
     public init<Place: Encodable & Identifiable & Sendable>(
         oauth: FakeOAuthServer,
         places: [Place],
@@ -56,16 +56,14 @@ public final class LoopbackBackend: Sendable {
     /// The service's URL, without a path.
     public var url: URL { self.server.url }
 
-    /// Begins to serve, on the same port every time.
+    /// Starts to listen, on the same port every time.
     ///
     /// - Returns: The service's URL.
     /// - Throws: ``LoopbackServer/Failure``.
     @discardableResult
     public func goOnline() throws(LoopbackServer.Failure) -> URL { try self.server.start() }
 
-    /// Stops serving: connections break off and new ones are refused.
-    ///
-    /// Returns when that is so.
+    /// Stops listening and ends every connection; returns when all sockets are closed.
     public func goOffline() async { await self.server.stop() }
 
     private static func answer(
@@ -82,7 +80,7 @@ public final class LoopbackBackend: Sendable {
             }
         case ("POST", "token", 1):
             let fields = request.fields
-            // RFC 6749, section 5.2; a parameter without a value counts as left out (section 3.2).
+            // RFC 6749, section 5.2; a parameter without a value counts as omitted (section 3.2).
             guard let grant = fields["grant_type"], !grant.isEmpty else {
                 return self.problem("invalid_request", status: 400)
             }
@@ -129,7 +127,7 @@ public final class LoopbackBackend: Sendable {
         }
     }
 
-    /// Names an error only for a token that was there (RFC 6750, section 3.1).
+    /// Without a token there is no error code (RFC 6750, section 3.1).
     private static func unauthorized(_ request: LoopbackServer.Request) -> LoopbackServer.Response {
         guard request.bearerToken != nil else {
             return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Bearer"])

@@ -2,20 +2,20 @@ import Dispatch
 import Foundation
 import MuxKit
 
-/// One connection of a ``LoopbackServer``, served by a thread of its own.
+/// One connection of a ``LoopbackServer``, served on its own thread.
 final class LoopbackConnection: Sendable {
     private struct State: Sendable {
-        /// `false` once the descriptors are closed: they may belong to somebody else by then.
+        /// `false` once the descriptors are closed: the system may have reused their numbers.
         var isOpen = true
         var isStopped = false
-        /// The asynchronous work that the thread waits for.
+        /// The task that the thread waits for.
         var work: Task<Void, Never>?
     }
 
-    /// What the client has sent and no request has been made of yet.
+    /// The received bytes that are not handled yet.
     private struct Incoming {
         var parser: LoopbackRequestParser
-        /// The client sends no more; it may still listen.
+        /// The client has shut down its sending side; it may still read.
         var isEnded = false
     }
 
@@ -24,15 +24,13 @@ final class LoopbackConnection: Sendable {
     private let executor = LoopbackExecutor()
     private let state = Locked(State())
 
-    /// Takes over the descriptor of a connection.
+    /// Takes ownership of the descriptor.
     init(_ descriptor: Int32) throws(LoopbackServer.Failure) {
         self.descriptor = descriptor
         self.wakeUp = try Socket.wakePipe()
     }
 
-    /// Serves requests until either side ends the connection, then closes it.
-    ///
-    /// Blocks: runs on its own thread.
+    /// Serves requests until either side ends the connection, then closes it; blocks.
     func serve(
         _ parser: LoopbackRequestParser,
         _ immediate: @Sendable (LoopbackServer.Request) -> LoopbackServer.Response?,
@@ -47,7 +45,7 @@ final class LoopbackConnection: Sendable {
         }
     }
 
-    /// Makes ``serve(_:_:_:)`` come to its end, whatever it waits for.
+    /// Makes ``serve(_:_:_:)`` return soon.
     func stop() {
         let work = self.state.withLock { state -> Task<Void, Never>? in
             guard state.isOpen else { return nil }
@@ -74,9 +72,9 @@ final class LoopbackConnection: Sendable {
                 guard self.write(Data("HTTP/1.1 100 Continue\r\n\r\n".utf8)) else { return }
             case .request(let request):
                 let response = immediate(request) ?? self.outcome(of: { await handler(request) }, &incoming)
-                guard let response, self.play(response, to: request, &incoming) else { return }
+                guard let response, self.send(response, to: request, &incoming) else { return }
             case .refuse(let status):
-                if self.play(LoopbackServer.Response(status: status), to: nil, &incoming) { self.hearOut() }
+                if self.send(LoopbackServer.Response(status: status), to: nil, &incoming) { self.discardInput() }
                 return
             }
         }
@@ -84,9 +82,9 @@ final class LoopbackConnection: Sendable {
 
     private func write(_ data: Data) -> Bool { Socket.write(Array(data), to: self.descriptor) }
 
-    /// Reads on for a moment and forgets it: with bytes unread, closing would reset the connection, and the answer would be
-    /// lost with it (RFC 9112, section 9.6).
-    private func hearOut() {
+    /// Reads and discards for at most a second: closing with unread bytes would reset the connection and could destroy the
+    /// response (RFC 9112, section 9.6).
+    private func discardInput() {
         Socket.endWriting(self.descriptor)
         let end = ContinuousClock.now.advanced(by: .seconds(1))
         while ContinuousClock.now < end,
@@ -97,17 +95,17 @@ final class LoopbackConnection: Sendable {
 
     // MARK: - Answering
 
-    /// Sends an answer to `request`, or to something that was none.
+    /// Sends a response to `request`, or to bytes that are not a request if that is `nil`.
     ///
-    /// - Returns: Whether it was sent, and, to a request, whether the connection can take another one.
-    private func play(
+    /// - Returns: Whether it was sent and the connection stays open.
+    private func send(
         _ response: LoopbackServer.Response,
         to request: LoopbackServer.Request?,
         _ incoming: inout Incoming
     ) -> Bool {
         var keepsAlive = request?.keepsAlive ?? false
         var hasBody = true
-        // The head goes out together with what follows it.
+        // Sent in one write with the first bytes of the body.
         var head = Data()
         for step in response.steps {
             if case .send(let data) = step, hasBody {
@@ -128,15 +126,15 @@ final class LoopbackConnection: Sendable {
                 Socket.resetOnClose(self.descriptor)
                 return false
             case .send, .sendPieces, .sendAwaited, .wait:
-                guard !hasBody || self.play(step, &incoming) else { return false }
+                guard !hasBody || self.send(step, &incoming) else { return false }
             }
         }
         guard head.isEmpty || self.write(head) else { return false }
         return keepsAlive || request == nil
     }
 
-    /// - Returns: Whether the answer goes on.
-    private func play(_ step: LoopbackServer.Response.Step, _ incoming: inout Incoming) -> Bool {
+    /// - Returns: Whether the response continues.
+    private func send(_ step: LoopbackServer.Response.Step, _ incoming: inout Incoming) -> Bool {
         switch step {
         case .sendPieces(let next):
             while let data = next() {
@@ -174,7 +172,7 @@ final class LoopbackConnection: Sendable {
 
     /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped before that.
     ///
-    /// What the client sends meanwhile is kept.
+    /// Bytes that arrive meanwhile are appended to `incoming`.
     private func outcome<Value: Sendable>(
         of operation: @escaping @Sendable @concurrent () async -> Value,
         _ incoming: inout Incoming
@@ -195,7 +193,7 @@ final class LoopbackConnection: Sendable {
         while true {
             let listens = !incoming.isEnded && incoming.parser.canTakeMore
             if !listens, !Socket.isConnected(self.descriptor) { break }
-            // A connection whose peer is not read from tells nothing of its end by itself.
+            // Without reading, a reset is only noticed by asking.
             let milliseconds: Int32? = listens ? nil : 20
             let source = listens ? self.descriptor : nil
             switch Socket.wait(for: source, wake: self.wakeUp.wait, milliseconds: milliseconds) {
@@ -230,10 +228,10 @@ final class LoopbackConnection: Sendable {
     }
 }
 
-/// Runs what answers the requests of one connection, on a thread of its own.
+/// Runs the handlers of one connection on its own queue.
 ///
-/// A test that waits for another process may block the threads that all tasks share (exit tests of Swift 6.3.1 do), and that
-/// process may wait for an answer.
+/// A test that waits for another process may block the cooperative pool (exit tests of Swift 6.3.1 do), and that process may wait
+/// for a response.
 private final class LoopbackExecutor: TaskExecutor {
     private let queue = DispatchQueue(label: "MuxTesting.Loopback")
 

@@ -2,31 +2,31 @@ public import Foundation
 import MuxKit
 
 extension LoopbackServer {
-    /// A test double: a large file that a ``LoopbackServer`` serves whole or from an offset, well or badly.
+    /// A large file to serve whole or in ranges, with or without faults.
     ///
     /// ```swift
     /// let file = LoopbackServer/File(size: 1_000_000)
     /// let server = LoopbackServer { request in file.response(to: request) }
     /// ```
     ///
-    /// Its bytes are made when they are sent, so it may be larger than memory. It understands `Range: bytes=a-`,
+    /// Its bytes are generated as they are sent, so it may be larger than memory. It understands `Range: bytes=a-`,
     /// `bytes=a-b` and `bytes=-n`, and `If-Range` (RFC 9110, sections 13.1.5 and 14).
     public final class File: Sendable {
-        /// What goes wrong with one answer.
+        /// A fault of one response.
         public enum Fault: Sendable {
-            /// The connection is closed after so many bytes of the body.
+            /// The connection is closed after that many bytes of the body.
             case cut(after: Int64)
-            /// The server sends so many bytes of the body, then waits for the closure, then sends the rest.
+            /// The server sends that many bytes of the body, waits for the closure, then sends the rest.
             case hold(after: Int64, @Sendable @concurrent () async -> Void)
-            /// The whole file is sent, whatever was asked for.
+            /// The whole file is sent instead of the range.
             case ignoreRange
-            /// `Content-Length` says so much more than there is, and the connection is closed after the body.
+            /// `Content-Length` is too large by that many bytes; the connection is closed after the body.
             case claim(more: Int64)
-            /// `Content-Range` says that the body begins so much later than it does.
+            /// `Content-Range` begins that many bytes too late.
             case shift(by: Int64)
-            /// The body has no announced length and so many bytes too much.
+            /// There is no `Content-Length`, and the body has that many bytes too many.
             case excess(Int)
-            /// The body has no announced length; the connection is closed after it.
+            /// There is no `Content-Length`; the connection is closed after the body.
             case unannounced
         }
 
@@ -41,22 +41,22 @@ extension LoopbackServer {
         private let state: Locked<State>
         private static let pieceSize: Int64 = 65_536
 
-        /// A file of bytes that look random.
+        /// A file of pseudorandom bytes.
         ///
         /// - Parameters:
-        ///   - size: How many bytes there are.
-        ///   - seed: Tells contents apart; 0 for nothing but zeros.
+        ///   - size: The size in bytes.
+        ///   - seed: The seed of the content; 0 for zeros.
         ///   - etag: The validator, quotes included; `nil` for none.
         public init(size: Int64, seed: UInt64 = 1, etag: String? = "\"1\"") {
             self.state = Locked(State(size: max(0, size), seed: seed, etag: etag))
         }
 
-        /// Puts another content in the file's place.
+        /// Replaces the content.
         ///
         /// - Parameters:
-        ///   - size: How many bytes there are from now on.
-        ///   - seed: Tells contents apart.
-        ///   - etag: The validator from now on.
+        ///   - size: The size in bytes.
+        ///   - seed: The seed of the content; 0 for zeros.
+        ///   - etag: The validator, quotes included; `nil` for none.
         public func replace(size: Int64, seed: UInt64, etag: String?) {
             self.state.withLock { state in
                 state.size = max(0, size)
@@ -65,10 +65,10 @@ extension LoopbackServer {
             }
         }
 
-        /// Where the bodies that were asked for began, in order of the requests.
+        /// The offsets of the bodies, in the order of the requests.
         public var starts: [Int64] { self.state.withLock { $0.starts } }
 
-        /// How many bytes of bodies were handed to connections so far.
+        /// The number of bytes of bodies generated so far.
         public var bytesSent: Int64 { self.state.withLock { $0.sent } }
 
         /// The whole content.
@@ -77,12 +77,12 @@ extension LoopbackServer {
             return Self.bytes(0..<size, seed: seed)
         }
 
-        /// The answer to a request for the file.
+        /// The response to a request for the file.
         ///
         /// - Parameters:
         ///   - request: The request.
-        ///   - fault: What goes wrong.
-        /// - Returns: The answer.
+        ///   - fault: The fault of the response; `nil` for none.
+        /// - Returns: The response.
         public func response(to request: Request, fault: Fault? = nil) -> Response {
             let state = self.state.withLock { $0 }
             var range = 0..<state.size
@@ -151,8 +151,7 @@ extension LoopbackServer {
             }
         }
 
-        /// The range that a header field asks for: `nil` if it asks for none that makes sense, `.some(nil)` if the file has
-        /// nothing of it.
+        /// The range of a header field: `nil` if it is malformed or missing, `.some(nil)` if it cannot be satisfied.
         private static func range(_ field: String?, of size: Int64) -> Range<Int64>?? {
             guard let field, field.hasPrefix("bytes=") else { return .none }
             let ends = field.dropFirst("bytes=".count).split(
@@ -174,7 +173,7 @@ extension LoopbackServer {
             }
         }
 
-        /// The number that the digits say, however many there are; `nil` if they are none.
+        /// The number with these digits, saturating; `nil` if they are not digits.
         private static func position(_ digits: Substring) -> Int64? {
             guard !digits.isEmpty, digits.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
             return Int64(digits) ?? .max
@@ -184,18 +183,13 @@ extension LoopbackServer {
             guard seed != 0, !range.isEmpty else { return Data(count: range.count) }
             let firstWord = UInt64(range.lowerBound) / 8
             let lastWord = UInt64(range.upperBound - 1) / 8
-            let words = (firstWord...lastWord).map { Self.mixed($0 &+ seed &* 0x1_0000_0001).littleEndian }
+            let words = (firstWord...lastWord).map { word -> UInt64 in
+                var random = SplitMix64(state: word &+ seed &* 0x1_0000_0001)
+                return random.next().littleEndian
+            }
             let bytes = words.withUnsafeBytes { Data($0) }
             let skipped = Int(UInt64(range.lowerBound) - firstWord * 8)
             return Data(bytes.dropFirst(skipped).prefix(range.count))
-        }
-
-        /// A step of SplitMix64.
-        private static func mixed(_ number: UInt64) -> UInt64 {
-            var value = number &* 0x9e37_79b9_7f4a_7c15
-            value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-            value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-            return value ^ (value >> 31)
         }
     }
 }

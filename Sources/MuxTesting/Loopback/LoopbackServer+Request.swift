@@ -1,7 +1,7 @@
 public import Foundation
 
 extension LoopbackServer {
-    /// A request as a ``LoopbackServer`` received it.
+    /// A received request.
     public struct Request: Sendable {
         /// The method, such as `GET`, as it was sent.
         public var method: String
@@ -9,7 +9,7 @@ extension LoopbackServer {
         /// Path and query, as they were sent.
         public var target: String
 
-        /// The version of HTTP that the client speaks: `HTTP/1.1` or `HTTP/1.0`.
+        /// The version of HTTP: `HTTP/1.1` or `HTTP/1.0`.
         public var version = "HTTP/1.1"
 
         /// Names and values of the header fields, in order.
@@ -26,7 +26,7 @@ extension LoopbackServer {
             self.path.split(separator: "/").map { $0.removingPercentEncoding ?? String($0) }
         }
 
-        /// The value of the first header field of that name, whatever the case of its letters.
+        /// The value of the first header field of that name, compared without case.
         public func header(_ name: String) -> String? {
             let name = name.lowercased()
             return self.headers.first { $0.name.lowercased() == name }?.value
@@ -63,7 +63,7 @@ extension LoopbackServer {
     }
 }
 
-/// What the `Connection` fields of a message say, in lower case (RFC 9110, section 7.6.1).
+/// The options in the `Connection` fields of a message, in lower case (RFC 9110, section 7.6.1).
 struct ConnectionOptions: Sendable {
     private let options: Set<String>
 
@@ -78,17 +78,17 @@ struct ConnectionOptions: Sendable {
     func contains(_ option: String) -> Bool { self.options.contains(option) }
 }
 
-/// Cuts what a connection received into requests: the part of HTTP/1.1 that the tests' clients use.
+/// Parses requests from received bytes: the part of HTTP/1.1 that clients of tests use.
 package struct LoopbackRequestParser: Sendable {
-    /// What the bytes so far amount to.
+    /// The next step of the connection.
     package enum Step: Sendable {
         /// More bytes are needed.
         case needsMore
         /// The client waits for leave to send the body (RFC 9110, section 10.1.1).
         case sendContinue
-        /// A whole request; its bytes are taken.
+        /// A whole request, whose bytes are removed from the buffer.
         case request(LoopbackServer.Request)
-        /// The bytes are not a request that can be answered in any other way than with this status.
+        /// The bytes are not an acceptable request; answer with this status and close.
         case refuse(status: Int)
     }
 
@@ -107,10 +107,7 @@ package struct LoopbackRequestParser: Sendable {
         self.bodyLimit = bodyLimit
     }
 
-    /// Whether bytes of an unfinished request are there.
-    package var isInRequest: Bool { self.head != nil || !self.buffer.isEmpty }
-
-    /// Whether there is room for more than the present request: what a client may send ahead has an end.
+    /// Whether more bytes may be read ahead of the next request.
     package var canTakeMore: Bool { self.buffer.count <= self.headerLimit + self.bodyLimit }
 
     package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }

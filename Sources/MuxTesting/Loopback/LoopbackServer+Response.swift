@@ -1,23 +1,23 @@
 public import Foundation
 
 extension LoopbackServer {
-    /// What a ``LoopbackServer`` answers, good manners or bad: a list of steps.
+    /// A response as a list of steps, well-formed or not.
     public struct Response: Sendable {
-        /// One thing that the server does to answer.
+        /// One action of the server.
         public enum Step: Sendable {
-            /// Sends a status line and header fields as they are, and `Connection: close` where the connection ends.
+            /// Sends a status line and these header fields, and adds `Connection: close` where the connection ends.
             ///
-            /// What follows is the body: it is left out where there can be none, in answer to `HEAD` and with the statuses
-            /// 1xx, 204 and 304. With `Connection: close` the connection is closed after it.
+            /// The steps after it are the body, which is left out where none is allowed: in answer to `HEAD` and with the
+            /// statuses 1xx, 204 and 304. With `Connection: close` the connection is closed after the last step.
             case head(status: Int, headers: [(name: String, value: String)])
 
-            /// Sends these bytes; without a ``head(status:headers:)`` before it, whatever was asked.
+            /// Sends these bytes, also without a ``head(status:headers:)`` before them.
             case send(Data)
 
-            /// Sends what the closure makes, piece by piece, until it makes no more: for a body larger than memory.
+            /// Sends the pieces that the closure returns until it returns `nil`: for a body larger than memory.
             case sendPieces(@Sendable () -> Data?)
 
-            /// Sends what the closure waits for, piece by piece, until it returns `nil`: for an answer that is not known yet.
+            /// Sends the pieces that the closure returns until it returns `nil`: for a body that is not known yet.
             ///
             /// The closure is cancelled when the client hangs up or the server stops.
             case sendAwaited(@Sendable @concurrent () async -> Data?)
@@ -25,26 +25,26 @@ extension LoopbackServer {
             /// Waits until the closure returns, which is cancelled when the client hangs up or the server stops.
             case wait(@Sendable @concurrent () async -> Void)
 
-            /// Closes the connection in an orderly way and does nothing more.
+            /// Closes the connection and ends the response.
             case close
 
-            /// Breaks the connection off with a reset and does nothing more.
+            /// Resets the connection and ends the response.
             case reset
         }
 
-        /// What the server does, in order; afterwards the connection takes the next request, unless the client wants it closed.
+        /// The steps in order; after the last one the connection takes the next request unless the client wants it closed.
         public var steps: [Step]
 
-        /// An answer of your own making.
+        /// A response with these steps.
         public init(steps: [Step]) { self.steps = steps }
 
-        /// A regular answer.
+        /// A well-formed response.
         ///
         /// - Parameters:
         ///   - status: The status code.
         ///   - headers: Names and values of header fields; `Content-Length` is added.
         ///   - body: The body.
-        ///   - claimedLength: What `Content-Length` says, if not the truth. The connection is then closed after the body.
+        ///   - claimedLength: A wrong `Content-Length`, in bytes; the connection is closed after the body then.
         public init(
             status: Int = 200,
             headers: KeyValuePairs<String, String> = [:],
@@ -55,7 +55,7 @@ extension LoopbackServer {
             if claimedLength != nil { self.steps.append(.close) }
         }
 
-        /// A regular answer with text.
+        /// A response with text.
         public static func text(_ text: String, status: Int = 200) -> Response {
             Response(
                 status: status,
@@ -64,7 +64,7 @@ extension LoopbackServer {
             )
         }
 
-        /// A regular answer with a value as JSON; status 500 if the value cannot be encoded.
+        /// A response with a value as JSON; status 500 if the value cannot be encoded.
         public static func json(
             _ value: some Encodable,
             status: Int = 200,
@@ -75,7 +75,7 @@ extension LoopbackServer {
             return Response(status, fields, length: body.count, body: body)
         }
 
-        /// A regular answer that stops after the first `count` bytes of the body until `wait` returns.
+        /// A response that pauses after the first `count` bytes of the body until `wait` returns.
         public static func held(
             body: Data,
             after count: Int,
@@ -86,7 +86,7 @@ extension LoopbackServer {
             return response
         }
 
-        /// An answer of no announced length, which is written piece by piece and ends with the connection.
+        /// A response without `Content-Length` that is sent piece by piece and ends with the connection.
         ///
         /// ```swift
         /// let events = LoopbackServer/Response.streamed(contentType: "text/event-stream") { await feed.next() }
@@ -95,8 +95,8 @@ extension LoopbackServer {
         /// - Parameters:
         ///   - contentType: The value of `Content-Type`.
         ///   - headers: Names and values of further header fields.
-        ///   - next: Waits for the next piece; `nil` for the end. It is cancelled when the client hangs up or the server stops.
-        /// - Returns: The answer.
+        ///   - next: Returns the next piece, or `nil` at the end. It is cancelled when the client hangs up or the server stops.
+        /// - Returns: The response.
         public static func streamed(
             contentType: String,
             headers: KeyValuePairs<String, String> = [:],
@@ -112,7 +112,7 @@ extension LoopbackServer {
         }
 
         private init(_ status: Int, _ headers: [(name: String, value: String)], length: Int, body: Data) {
-            // RFC 9110, section 8.6, leaves no choice with 204, and with 304 the length would be that of another answer.
+            // RFC 9110, section 8.6: forbidden with 1xx and 204; with 304 it would be the length of the 200 response.
             let hasLength = status >= 200 && status != 204 && status != 304
             let length = hasLength ? Self.fields(["Content-Length": String(length)]) : []
             self.steps = [.head(status: status, headers: headers + length)]

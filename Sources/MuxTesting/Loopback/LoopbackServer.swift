@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// A test double: a small HTTP/1.1 server that only this machine can reach, with a closure that answers.
+/// A small HTTP/1.1 server on 127.0.0.1 for tests; a closure responds to requests.
 ///
 /// ```swift
 /// let server = LoopbackServer { request in .text("You asked for \(request.path)") }
@@ -10,29 +10,28 @@ import MuxKit
 /// await server.stop()
 /// ```
 ///
-/// It speaks over real sockets, on threads of its own, keeps connections alive until the client wants them closed, and can
-/// be told to behave badly: see ``Response``. It is made for tests, not for production.
+/// It uses real sockets and threads of its own, and keeps connections alive until the client wants them closed. A ``Response`` can
+/// also violate the protocol. The server is not made for production.
 ///
-/// **Concurrent calls.** Each connection answers on a thread of its own: a closure that blocks holds up that connection alone.
+/// **Concurrent calls.** Each connection runs the closure on its own thread: a closure that blocks delays that connection alone.
 ///
 /// **Cancellation.** The closure's task is cancelled when the client hangs up and when the server stops. A client that only
-/// says that it will send no more has not hung up: it gets its answer.
+/// shuts down its sending side still gets its response.
 public final class LoopbackServer: Sendable {
-    /// What answers a request.
+    /// Responds to a request.
     public typealias Handler = @Sendable @concurrent (Request) async -> Response
 
     private struct State: Sendable {
-        /// Present while the server listens: what wakes its accepting thread.
+        /// While the server listens: the pipe that wakes its accepting thread.
         var wake: Int32?
         var isStopping = false
-        /// How often the server began to listen.
+        /// The number of starts.
         var starts = 0
-        /// The port of the first start, kept from others until the server is gone.
+        /// The port of the first start, reserved while this object lives.
         var port: UInt16?
         var reservation: Int32?
         var nextID: UInt64 = 0
         var connections: [UInt64: LoopbackConnection] = [:]
-        var tallies: [String: Tally] = [:]
     }
 
     private let fixedPort: UInt16?
@@ -42,20 +41,20 @@ public final class LoopbackServer: Sendable {
     private let bodyLimit: Int
     private let state = Locked(State())
     private let requests = Tally()
+    private let requestsByPath = Tallies<String>()
     private let opened = Tally()
     private let closed = Tally()
     private let listenersClosed = Tally()
     private let stops = Tally()
 
-    /// A server that does not run yet.
+    /// A server that does not listen yet.
     ///
     /// - Parameters:
     ///   - port: The port to listen on; `nil` or 0 for a free one.
-    ///   - headerLimit: The greatest size of a request without its body, in bytes.
-    ///   - bodyLimit: The greatest size of a request's body, in bytes.
-    ///   - immediate: Is asked first, on the connection's own thread: what it answers needs none of the tasks' threads, which
-    ///     a test that waits for another process may hold.
-    ///   - handler: Answers the other requests, several at a time.
+    ///   - headerLimit: The maximum size of a request without its body, in bytes.
+    ///   - bodyLimit: The maximum size of a body, in bytes.
+    ///   - immediate: Called first, on the connection's thread, without a task: for tests that block the cooperative pool.
+    ///   - handler: Responds to the requests for which `immediate` returned `nil`, several at a time.
     public init(
         port: UInt16? = nil,
         headerLimit: Int = 16_384,
@@ -79,7 +78,7 @@ public final class LoopbackServer: Sendable {
         for connection in connections { connection.stop() }
     }
 
-    /// Starts to listen on 127.0.0.1: on the given or a free port, and again on the port of the first start.
+    /// Starts to listen on 127.0.0.1: on the given or a free port, and later on the port of the first start.
     ///
     /// - Returns: The server's URL, without a path.
     /// - Throws: ``Failure``.
@@ -106,7 +105,7 @@ public final class LoopbackServer: Sendable {
                 while Socket.wait(for: descriptor, wake: wakeUp.wait) == .readable, let self {
                     if let connection = Socket.accept(descriptor) { self.open(connection) }
                 }
-                // First this: a child process that is being started holds a copy, and the port would be taken for a moment.
+                // A child process that is being started may hold a copy of the descriptor, which would keep the port in use.
                 Socket.shutDown(descriptor)
                 Socket.close(descriptor)
                 Socket.close(wakeUp.wait)
@@ -121,9 +120,9 @@ public final class LoopbackServer: Sendable {
         }
     }
 
-    /// Stops listening and breaks off every connection.
+    /// Stops listening and ends every connection.
     ///
-    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not end the wait for that.
+    /// **Concurrent calls** all return when all sockets are closed. **Cancellation** does not shorten the wait.
     public func stop() async {
         let (isFirst, connections, starts) = self.state.withLock {
             state -> (Bool, [LoopbackConnection], Int) in
@@ -143,7 +142,7 @@ public final class LoopbackServer: Sendable {
         }
     }
 
-    /// The URL of the server, without a path; without a port as long as it was never started.
+    /// The URL of the server, without a path; without a port before the first start.
     public var url: URL {
         var components = URLComponents()
         components.scheme = "http"
@@ -152,40 +151,31 @@ public final class LoopbackServer: Sendable {
         return components.url ?? URL(filePath: "/")
     }
 
-    /// How many requests were received.
+    /// The number of received requests.
     public var requestCount: Int { self.requests.value }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     public var connectionCount: Int { self.opened.value }
 
-    /// How many connections are open.
+    /// The number of open connections.
     public var openConnectionCount: Int { self.state.withLock { $0.connections.count } }
 
-    /// How many requests were received for a method and path, such as `"GET /me"`.
-    public func requestCount(_ methodAndPath: String) -> Int { self.tally(methodAndPath).value }
+    /// The number of received requests for a method and path, such as `"GET /me"`.
+    public func requestCount(_ methodAndPath: String) -> Int { self.requestsByPath[methodAndPath].value }
 
     /// Suspends until `count` requests were received; returns early if the task is cancelled.
     public func waitForRequest(_ count: Int = 1) async { await self.requests.reached(count) }
 
     /// Suspends until `count` requests for a method and path, such as `"GET /me"`, were received.
     public func waitForRequest(_ methodAndPath: String, count: Int = 1) async {
-        await self.tally(methodAndPath).reached(count)
+        await self.requestsByPath[methodAndPath].reached(count)
     }
 
     /// Suspends until `count` connections were closed, by either side; returns early if the task is cancelled.
     public func waitForClosedConnection(_ count: Int = 1) async { await self.closed.reached(count) }
 
-    private func tally(_ methodAndPath: String) -> Tally {
-        self.state.withLock { state in
-            if let tally = state.tallies[methodAndPath] { return tally }
-            let tally = Tally()
-            state.tallies[methodAndPath] = tally
-            return tally
-        }
-    }
-
     private func count(_ request: Request) {
-        self.tally("\(request.method) \(request.path)").add()
+        self.requestsByPath["\(request.method) \(request.path)"].add()
         self.requests.add()
     }
 
@@ -228,7 +218,7 @@ extension LoopbackServer {
     /// Why a ``LoopbackServer`` did not start.
     @nonexhaustive
     public enum Failure: Error, Sendable, Hashable, LocalizedError {
-        /// The system refused the socket, for the reason that `errno` gave.
+        /// The system refused the socket with this `errno`.
         case cannotListen(code: Int32)
 
         /// The server is running, or has not finished stopping.

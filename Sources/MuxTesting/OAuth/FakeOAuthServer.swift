@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// A test double: an authorisation server in memory, with rotation and reuse detection as RFC 9700 recommends.
+/// An authorization server in memory, with rotation and reuse detection as RFC 9700 recommends.
 ///
 /// ```swift
 /// let server = FakeOAuthServer(users: ["alice": "secret"], clock: clock)
@@ -9,9 +9,8 @@ import MuxKit
 /// let user = server.authorize(tokens.access)          // "alice"
 /// ```
 ///
-/// A sign-in begins a family of tokens. A refresh spends the refresh token and hands out the next of its family; if a
-/// spent one comes again, somebody has stolen it or the client is wrong, and the whole family is revoked.
-/// ``LoopbackBackend`` puts it on the network.
+/// A sign-in begins a family of tokens. A refresh spends the refresh token and issues the next of its family; if a spent
+/// token is presented again, the whole family is revoked. ``LoopbackBackend`` serves it over HTTP.
 public final class FakeOAuthServer: Sendable {
     private typealias FamilyID = UInt64
 
@@ -24,7 +23,7 @@ public final class FakeOAuthServer: Sendable {
         var family: FamilyID
         var expiry: Moment
         var isSpent = false
-        /// What it was exchanged for.
+        /// The refresh token that replaced it.
         var successor: String?
     }
 
@@ -78,12 +77,12 @@ public final class FakeOAuthServer: Sendable {
     private let time: TimeSource
     private let state = Locked(State())
 
-    /// A server that knows some users.
+    /// A server with these users.
     ///
     /// - Parameters:
-    ///   - users: Passwords by the users' names.
+    ///   - users: Passwords by user name.
     ///   - options: The rules.
-    ///   - clock: What life times and latency are measured with.
+    ///   - clock: The clock of lifetimes and latency.
     public init(
         users: [String: String],
         options: Options = .init(),
@@ -94,10 +93,10 @@ public final class FakeOAuthServer: Sendable {
         self.time = TimeSource(clock)
     }
 
-    /// What the server counted so far.
+    /// The counts so far.
     public var statistics: Statistics { self.state.withLock { $0.statistics } }
 
-    /// Signs a user in: the beginning of a new family of tokens.
+    /// Signs a user in and begins a family of tokens.
     ///
     /// - Returns: The first tokens of the family.
     /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during the latency.
@@ -152,7 +151,7 @@ public final class FakeOAuthServer: Sendable {
         return try result.get()
     }
 
-    /// Whose resources an access token opens; `nil` if it is not valid, or no longer.
+    /// The user of an access token; `nil` if the token is not valid.
     public func authorize(_ accessToken: String) -> String? {
         let now = self.time.now
         return self.state.withLock { state in
@@ -166,19 +165,19 @@ public final class FakeOAuthServer: Sendable {
         }
     }
 
-    /// Ends the life of every access token; refresh tokens stay good.
+    /// Expires every access token; refresh tokens stay valid.
     public func expireAllAccessTokens() {
         self.state.withLock { $0.access = [:] }
     }
 
-    /// Revokes every family, access tokens included: everybody has to sign in again.
+    /// Revokes every family, access tokens included.
     public func revokeAllRefreshTokens() {
         self.state.withLock { state in
             for id in state.families.keys { state.revoke(id) }
         }
     }
 
-    /// Lets the next refreshes fail without looking at their tokens, which are not spent by that.
+    /// Fails the next refreshes without reading or spending their tokens.
     public func failNextRefreshes(_ count: Int = 1, with error: Failure) {
         self.state.withLock { $0.failures += Array(repeating: error, count: max(0, count)) }
     }
@@ -189,7 +188,7 @@ public final class FakeOAuthServer: Sendable {
 }
 
 extension FakeOAuthServer {
-    /// A pair of tokens as ``FakeOAuthServer`` hands them out.
+    /// An access token with its refresh token.
     public struct Tokens: Sendable, Hashable {
         /// The access token.
         public var access: String
@@ -197,7 +196,7 @@ extension FakeOAuthServer {
         /// The refresh token.
         public var refresh: String
 
-        /// How long the access token lives.
+        /// The lifetime of the access token.
         public var expiresIn: Duration
 
         /// A pair of tokens.
@@ -208,35 +207,34 @@ extension FakeOAuthServer {
         }
     }
 
-    /// The rules of a ``FakeOAuthServer``.
+    /// Lifetimes, rotation and latency.
     public struct Options: Sendable, Hashable {
-        /// How long an access token lives.
+        /// The lifetime of an access token.
         public var accessLifetime: Duration = .seconds(300)
 
-        /// How long a refresh token lives; `nil` for ever.
+        /// The lifetime of a refresh token; `nil` for no limit.
         public var refreshLifetime: Duration?
 
-        /// Whether a refresh hands out a new refresh token and spends the old one.
+        /// Whether a refresh issues a new refresh token and spends the old one.
         public var rotatesRefreshTokens = true
 
-        /// Whether a spent refresh token is exchanged again as long as nobody has used the one that it was exchanged for: the
-        /// reply may have been lost.
+        /// Whether a spent refresh token is accepted again until its successor is used: the reply may have been lost.
         public var forgivesLostReplies = false
 
-        /// Whether every new access token ends the user's earlier ones: the trouble of Alice and Bob.
+        /// Whether every new access token invalidates the user's earlier ones.
         public var newAccessTokenKillsPrevious = false
 
-        /// How long a sign-in or refresh takes before the server decides; a caller cancelled by then changed nothing.
+        /// The delay before the server decides; a caller that is cancelled during it changes nothing.
         public var latency: Duration = .zero
 
-        /// How long the answer takes after the server has decided; a caller cancelled by then has lost its tokens.
+        /// The delay after the server has decided; a caller that is cancelled during it loses its tokens.
         public var replyLatency: Duration = .zero
 
         /// The defaults.
         public init() {}
     }
 
-    /// What a ``FakeOAuthServer`` counted.
+    /// Counts of requests and their outcomes.
     public struct Statistics: Sendable, Hashable {
         /// Sign-ins that were granted.
         public var signIns = 0
@@ -244,13 +242,13 @@ extension FakeOAuthServer {
         /// Sign-ins that were refused.
         public var refusedSignIns = 0
 
-        /// Refreshes that reached the server, whatever their outcome.
+        /// Refreshes that reached the server, with any outcome.
         public var refreshRequests = 0
 
         /// Refreshes that were granted.
         public var refreshes = 0
 
-        /// Refresh tokens that came again after they were spent.
+        /// Spent refresh tokens that were presented again.
         public var reusesDetected = 0
 
         /// Families of tokens that were revoked, by reuse or on demand.
@@ -259,23 +257,23 @@ extension FakeOAuthServer {
         /// Access tokens that were accepted.
         public var resourceHits = 0
 
-        /// Access tokens that were refused: what a client sees as status 401.
+        /// Access tokens that were refused (status 401).
         public var refusals = 0
 
-        /// Nothing counted.
+        /// Zero counts.
         public init() {}
     }
 
-    /// Why ``FakeOAuthServer`` hands out no tokens.
+    /// Why the server issues no tokens.
     @nonexhaustive
     public enum Failure: Error, Sendable, Hashable, LocalizedError {
-        /// User and password do not belong together.
+        /// Unknown user or wrong password.
         case invalidCredentials
 
-        /// The refresh token is unknown, spent, expired or revoked: a refusal (RFC 6749, section 5.2).
+        /// The refresh token is unknown, spent, expired or revoked (RFC 6749, section 5.2).
         case invalidGrant
 
-        /// The server cannot answer now: transient, as if with status 503.
+        /// A transient failure, like status 503.
         case unavailable
 
         /// A text for the test's log.

@@ -6,28 +6,28 @@ import Musl
 import Darwin
 #endif
 
-/// The few POSIX calls that a loopback server needs.
+/// The POSIX calls of a loopback server.
 ///
-/// All of them block; none may run on the cooperative pool.
+/// All of them block, so none may run on the cooperative pool.
 ///
-/// A descriptor belongs to one thread, which alone closes it. Others end its waiting with ``shutDown(_:)`` or a pipe.
+/// A descriptor belongs to one thread, and only that thread closes it. Other threads end its waits with ``shutDown(_:)`` or a pipe.
 package enum Socket {
     /// What ended a wait.
     package enum Event: Sendable, Equatable {
-        /// The wake-up descriptor was written to.
+        /// A byte was written to the pipe.
         case woken
-        /// Bytes have arrived, or a connection.
+        /// Bytes have arrived, or a connection, or the end of what the peer sends.
         case readable
-        /// The peer is gone.
+        /// The connection was closed or reset.
         case hungUp
-        /// Nothing happened for as long as was to be waited.
+        /// Nothing happened within the limit.
         case timedOut
     }
 
     /// Listens on a port of 127.0.0.1 only.
     package static func listen(port: UInt16) throws(LoopbackServer.Failure) -> Int32 {
         let (descriptor, _) = try Self.bind(port: port)
-        guard Self.systemListen(descriptor) else {
+        guard systemListen(descriptor) else {
             let code = errno
             Self.close(descriptor)
             throw .cannotListen(code: code)
@@ -35,10 +35,9 @@ package enum Socket {
         return descriptor
     }
 
-    /// Chooses a free port of 127.0.0.1; while the descriptor is open, the system gives that port to nobody else.
+    /// Chooses a free port of 127.0.0.1, which the system gives to no other process while the descriptor is open.
     ///
-    /// Connections to it are refused unless somebody listens too. Two sockets with one address are a matter of Linux;
-    /// elsewhere the port is only free at the moment, and there is no descriptor.
+    /// Only Linux lets a second socket listen on a bound port; elsewhere there is no descriptor, and the port may be taken later.
     package static func reservePort() throws(LoopbackServer.Failure) -> (descriptor: Int32?, port: UInt16) {
         let (descriptor, port) = try Self.bind(port: 0)
         #if os(Linux)
@@ -63,7 +62,7 @@ package enum Socket {
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
         let bound = withUnsafeMutablePointer(to: &address) { address in
             address.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                Self.systemBind(descriptor, address, length) && getsockname(descriptor, address, &length) == 0
+                systemBind(descriptor, address, length) && getsockname(descriptor, address, &length) == 0
             }
         }
         guard bound else {
@@ -94,21 +93,21 @@ package enum Socket {
         return descriptor
     }
 
-    /// Takes the next connection; `nil` if it was gone again.
+    /// Accepts the next connection; `nil` if it was closed before that.
     package static func accept(_ listener: Int32) -> Int32? {
-        let descriptor = Self.systemAccept(listener)
+        let descriptor = systemAccept(listener)
         guard descriptor >= 0 else { return nil }
         Self.configure(descriptor)
         return descriptor
     }
 
-    /// Waits until there is something to read, or the end of what the peer sends, or `wake` is written to.
+    /// Waits for input on a descriptor and on a pipe.
     ///
     /// - Parameters:
-    ///   - descriptor: What to read from; `nil` to wait for `wake` alone.
-    ///   - wake: The first end of a pipe.
-    ///   - milliseconds: How long to wait; `nil` for as long as it takes.
-    /// - Returns: What happened first.
+    ///   - descriptor: A connection or a listener; `nil` to wait for `wake` alone.
+    ///   - wake: The reading end of a pipe.
+    ///   - milliseconds: The time limit; `nil` for none.
+    /// - Returns: The first event.
     package static func wait(for descriptor: Int32?, wake: Int32, milliseconds: Int32? = nil) -> Event {
         var entries = [pollfd(fd: wake, events: Int16(POLLIN), revents: 0)]
         if let descriptor { entries.append(pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)) }
@@ -122,16 +121,16 @@ package enum Socket {
         }
     }
 
-    /// Has the peer answer if it has closed the connection, rather than only ended what it sends.
+    /// Provokes a reset from a peer that has closed the connection rather than shut down its sending side.
     ///
-    /// Nothing tells the two apart on the wire until something is sent: a closed peer then answers with a reset, after which
-    /// ``isConnected(_:)`` is `false`. What is sent is one urgent byte, which a peer that still reads does not get to see.
+    /// The two look the same until something is sent. A closed peer answers with a reset, after which ``isConnected(_:)`` is `false`.
+    /// The byte sent is urgent data, which a reading peer does not receive.
     package static func probe(_ descriptor: Int32) {
         var byte: UInt8 = 0
         send(descriptor, &byte, 1, Int32(MSG_OOB) | Self.noSignal)
     }
 
-    /// Whether the connection was not reset.
+    /// `false` after a reset by the peer.
     package static func isConnected(_ descriptor: Int32) -> Bool {
         var address = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
@@ -142,7 +141,7 @@ package enum Socket {
         }
     }
 
-    /// Reads what has arrived, at least one byte; `nil` at the end of the connection.
+    /// Reads at least one byte; `nil` at the end of the connection.
     package static func read(_ descriptor: Int32) -> [UInt8]? {
         var failed = false
         let bytes = [UInt8](unsafeUninitializedCapacity: 16_384) { buffer, count in
@@ -154,7 +153,7 @@ package enum Socket {
         return failed ? nil : bytes
     }
 
-    /// Writes all of `bytes`; `false` if the peer is gone.
+    /// Writes all of `bytes`; `false` if the connection is closed.
     package static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {
         bytes.withUnsafeBytes { buffer in
             var rest = buffer[...]
@@ -169,7 +168,7 @@ package enum Socket {
         }
     }
 
-    /// A pipe: write a byte to its second end to wake whoever waits with its first.
+    /// A pipe: a byte written to `wake` ends a wait that includes `wait`.
     package static func wakePipe() throws(LoopbackServer.Failure) -> (wait: Int32, wake: Int32) {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw .cannotListen(code: errno) }
@@ -177,38 +176,38 @@ package enum Socket {
         return (ends[0], ends[1])
     }
 
-    /// Wakes whoever waits at the other end of the pipe.
+    /// Writes one byte to a pipe.
     package static func wake(_ descriptor: Int32) {
         var byte: UInt8 = 1
-        _ = Self.systemWrite(descriptor, &byte)
+        systemWrite(descriptor, &byte)
     }
 
-    /// Takes one byte from the pipe, so that it can wake again.
+    /// Reads one byte from a pipe.
     package static func drain(_ descriptor: Int32) {
         var byte: UInt8 = 0
-        _ = Self.systemRead(descriptor, &byte)
+        systemRead(descriptor, &byte)
     }
 
-    /// Ends what is sent; the peer can still be read from.
+    /// Shuts down the sending side.
     package static func endWriting(_ descriptor: Int32) {
         shutdown(descriptor, Int32(SHUT_WR))
     }
 
-    /// Ends a connection in both directions; its descriptor stays taken until it is closed.
+    /// Shuts down both sides; the descriptor stays valid until it is closed.
     package static func shutDown(_ descriptor: Int32) {
         shutdown(descriptor, Int32(SHUT_RDWR))
     }
 
-    /// Makes closing answer the peer with a reset rather than an orderly end.
+    /// Makes ``close(_:)`` send a reset.
     package static func resetOnClose(_ descriptor: Int32) {
         var option = linger(l_onoff: 1, l_linger: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }
 
-    /// Gives the descriptor back.
-    package static func close(_ descriptor: Int32) { Self.systemClose(descriptor) }
+    /// Closes the descriptor.
+    package static func close(_ descriptor: Int32) { systemClose(descriptor) }
 
-    /// Not inherited by child processes, sends small pieces at once, and writing to a dead peer raises no signal.
+    /// Not inherited by child processes, no delay of small writes, no signal on a write to a closed connection.
     private static func configure(_ descriptor: Int32) {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
         var yes: Int32 = 1
@@ -218,8 +217,6 @@ package enum Socket {
         #endif
     }
 
-    // MARK: - Names that this type's own members hide, and constants that differ
-
     #if canImport(Glibc)
     private static let stream = Int32(SOCK_STREAM.rawValue)
     #else
@@ -228,55 +225,17 @@ package enum Socket {
 
     #if canImport(Darwin)
     private static let noSignal: Int32 = 0
-    private static func systemBind(
-        _ descriptor: Int32,
-        _ address: UnsafePointer<sockaddr>,
-        _ length: socklen_t
-    ) -> Bool {
-        Darwin.bind(descriptor, address, length) == 0
-    }
-    private static func systemListen(_ descriptor: Int32) -> Bool { Darwin.listen(descriptor, 512) == 0 }
-    private static func systemAccept(_ listener: Int32) -> Int32 { Darwin.accept(listener, nil, nil) }
-    private static func systemClose(_ descriptor: Int32) { _ = Darwin.close(descriptor) }
-    private static func systemRead(_ descriptor: Int32, _ byte: inout UInt8) -> Int {
-        Darwin.read(descriptor, &byte, 1)
-    }
-    private static func systemWrite(_ descriptor: Int32, _ byte: inout UInt8) -> Int {
-        Darwin.write(descriptor, &byte, 1)
-    }
-    #elseif canImport(Glibc)
+    #else
     private static let noSignal = Int32(MSG_NOSIGNAL)
-    private static func systemBind(
-        _ descriptor: Int32,
-        _ address: UnsafePointer<sockaddr>,
-        _ length: socklen_t
-    ) -> Bool {
-        Glibc.bind(descriptor, address, length) == 0
-    }
-    private static func systemListen(_ descriptor: Int32) -> Bool { Glibc.listen(descriptor, 512) == 0 }
-    private static func systemAccept(_ listener: Int32) -> Int32 { Glibc.accept(listener, nil, nil) }
-    private static func systemClose(_ descriptor: Int32) { _ = Glibc.close(descriptor) }
-    private static func systemRead(_ descriptor: Int32, _ byte: inout UInt8) -> Int {
-        Glibc.read(descriptor, &byte, 1)
-    }
-    private static func systemWrite(_ descriptor: Int32, _ byte: inout UInt8) -> Int {
-        Glibc.write(descriptor, &byte, 1)
-    }
-    #elseif canImport(Musl)
-    private static let noSignal = Int32(MSG_NOSIGNAL)
-    private static func systemBind(
-        _ descriptor: Int32,
-        _ address: UnsafePointer<sockaddr>,
-        _ length: socklen_t
-    ) -> Bool {
-        Musl.bind(descriptor, address, length) == 0
-    }
-    private static func systemListen(_ descriptor: Int32) -> Bool { Musl.listen(descriptor, 512) == 0 }
-    private static func systemAccept(_ listener: Int32) -> Int32 { Musl.accept(listener, nil, nil) }
-    private static func systemClose(_ descriptor: Int32) { _ = Musl.close(descriptor) }
-    private static func systemRead(_ descriptor: Int32, _ byte: inout UInt8) -> Int { Musl.read(descriptor, &byte, 1) }
-    private static func systemWrite(_ descriptor: Int32, _ byte: inout UInt8) -> Int {
-        Musl.write(descriptor, &byte, 1)
-    }
     #endif
 }
+
+// The members of ``Socket`` hide the system's functions of the same names.
+private func systemBind(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ length: socklen_t) -> Bool {
+    bind(descriptor, address, length) == 0
+}
+private func systemListen(_ descriptor: Int32) -> Bool { listen(descriptor, 512) == 0 }
+private func systemAccept(_ listener: Int32) -> Int32 { accept(listener, nil, nil) }
+private func systemClose(_ descriptor: Int32) { _ = close(descriptor) }
+private func systemRead(_ descriptor: Int32, _ byte: inout UInt8) { _ = read(descriptor, &byte, 1) }
+private func systemWrite(_ descriptor: Int32, _ byte: inout UInt8) { _ = write(descriptor, &byte, 1) }

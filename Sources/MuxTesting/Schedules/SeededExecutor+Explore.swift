@@ -4,18 +4,17 @@ import MuxKit
 extension SeededExecutor {
     /// Runs `body` in many orders, one after another, and stops at the first in which it throws.
     ///
-    /// The environment can ask for more, or for a certain one: `MUX_SCHEDULES=100` runs a hundred times as many, `MUX_SEED=7` runs
-    /// the one of seed 7.
+    /// In the environment, `MUX_SCHEDULES=100` multiplies the number of orders by a hundred, and `MUX_SEED=7` runs only the order of
+    /// seed 7.
     ///
-    /// An order in which virtual time passed, and which then fails, is run again with more real time for work outside the
-    /// schedule, before it counts as failed.
+    /// An order that fails after virtual time has passed is repeated with more real time for work outside the schedule before it
+    /// counts as failed.
     ///
     /// - Parameters:
-    ///   - count: How many orders; their seeds are 0, 1, 2 and so on.
-    ///   - body: Does the same thing each time, with things of its own each time; throws if something is not as it should be.
-    /// - Returns: How many orders were run.
-    /// - Throws: ``ScheduleError`` with the seed, or for a number in the environment that is none; `CancellationError` if
-    ///   the task is cancelled, whatever the body made of that.
+    ///   - count: The number of orders; their seeds are 0, 1, 2 and so on.
+    ///   - body: The test, with fresh objects for each order; throws if an expectation fails.
+    /// - Returns: The number of orders that were run.
+    /// - Throws: ``ScheduleError``; `CancellationError` if the task is cancelled.
     @discardableResult
     public static func explore(
         _ count: Int = 1_000,
@@ -61,13 +60,9 @@ extension SeededExecutor {
         try await self.explore(seed: seed, &grace, body)
     }
 
-    /// Runs `body` in the order of one seed, and again with more grace if time passed beside work outside, or may have.
+    /// Runs `body` in the order of one seed, and again with more grace if virtual time may have passed beside work outside.
     ///
-    /// - Parameters:
-    ///   - seed: What the order is drawn from.
-    ///   - grace: What to begin with; more as soon as there is known to be work outside.
-    ///   - body: What to run.
-    /// - Throws: ``ScheduleError``, or `CancellationError`.
+    /// `grace` is that of the first attempt; it is raised when work outside was seen.
     private static func explore(
         seed: UInt64,
         _ grace: inout Grace,
@@ -83,11 +78,11 @@ extension SeededExecutor {
             switch result {
             case .success:
                 if visits.late > 0, attempt != .long { continue }
-                // What failed before, and cannot have failed by something outside, has failed.
+                // The first failure counts if no work outside can have caused it.
                 if let first, visits.arrivals == 0 { throw first }
                 return
             case .failure(let error):
-                // What becomes of a cancelled body is no fault of its order.
+                // The error of a cancelled body says nothing of its order.
                 try Task.checkCancellation()
                 if error is ScheduleError { throw error }
                 let failure = ScheduleError.failed(seed: seed, underlying: error)
@@ -102,44 +97,44 @@ extension SeededExecutor {
 }
 
 extension SeededExecutor {
-    /// What is wrong with an order that a ``SeededExecutor`` ran.
+    /// Why an order failed.
     @nonexhaustive public enum ScheduleError: Error, LocalizedError, CustomStringConvertible, Sendable {
-        /// The operation threw an error in the order that belongs to this seed.
+        /// The operation threw an error in the order of this seed.
         case failed(seed: UInt64, underlying: any Error)
 
-        /// The operation waits for something that never comes, or that the schedule cannot see.
+        /// The operation waits for an event that never happens or that the schedule cannot see.
         case stuck(seed: UInt64)
 
-        /// The operation threw an error after virtual time had passed beside something that the schedule cannot see.
+        /// The operation threw an error after virtual time had passed beside work outside the schedule.
         case outside(seed: UInt64, underlying: any Error)
 
-        /// `MUX_SEED` or `MUX_SCHEDULES` is set to what is not a whole number from zero on.
+        /// `MUX_SEED` or `MUX_SCHEDULES` is not a non-negative integer.
         case invalidEnvironment(name: String, value: String)
 
-        /// A text for the test's log, with what to set in the environment to see it again.
+        /// A text for the test's log, with the setting of the environment that reproduces the failure.
         public var errorDescription: String? {
             switch self {
             case .failed(let seed, let underlying):
                 "MUX_SEED=\(seed): \(underlying)"
             case .stuck(let seed):
                 """
-                MUX_SEED=\(seed): nothing can go on. Something is waited for that never comes, or that a schedule cannot see: \
+                MUX_SEED=\(seed): no job is ready. The operation waits for an event that never happens, or that a schedule cannot see: \
                 \(Self.unseen)
                 """
             case .outside(let seed, let underlying):
                 """
-                MUX_SEED=\(seed): virtual time passed while something was waited for that a schedule cannot see: \(Self.unseen) \
-                What failed then: \(underlying)
+                MUX_SEED=\(seed): virtual time passed beside work that a schedule cannot see: \(Self.unseen) \
+                The error after that: \(underlying)
                 """
             case .invalidEnvironment(let name, let value):
-                "\(name) is \"\(value)\" in the environment; it has to be a whole number from 0 on."
+                "\(name) is \"\(value)\" in the environment; it has to be a non-negative integer."
             }
         }
 
         private static let unseen =
             "Task.sleep (use the schedule's clock), URLSession (use a ScriptedTransport), a timer, or a thread."
 
-        /// The same text.
+        /// The same text as ``errorDescription``.
         public var description: String { self.errorDescription ?? "" }
     }
 }

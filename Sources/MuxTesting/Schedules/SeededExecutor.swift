@@ -2,10 +2,10 @@ import Dispatch
 import Foundation
 import MuxKit
 
-/// A test double: runs asynchronous code one job at a time, in an order drawn from a seed, with a clock that jumps.
+/// Runs asynchronous code one job at a time, in an order drawn from a seed, with virtual time.
 ///
-/// Tasks that meet in a multiplexer can meet in many orders, and the system shows a test only a few of them. This shows as
-/// many as are asked for, and the same one again for the same seed:
+/// Concurrent tasks can interleave in many orders, of which the system's executor shows a test only a few. This executor runs as
+/// many as requested, and the same one again for the same seed:
 ///
 /// ```swift
 /// @Test func `nobody sees the old name`() async throws {
@@ -23,51 +23,49 @@ import MuxKit
 ///
 /// A failure names its seed; with `MUX_SEED` set to it, only that order is run. `MUX_SCHEDULES` multiplies the number of orders.
 ///
-/// **What is scheduled.** The operation, its child tasks, what the library starts for it, and actors without an executor of
-/// their own. Time stands still while anything can go on, and then jumps to the next deadline that a task sleeps for.
+/// **Scheduled:** the operation, its child tasks, tasks that the library starts for it, and actors without an executor of
+/// their own. Virtual time stands still while a job is ready, and then jumps to the next deadline of a sleeper.
 ///
-/// **What is outside, and waited for.** The main actor, actors with an executor of their own (among them the store on disk),
-/// `Task { }`, `Task.yield()` and short work of other threads: virtual time does not pass until they had real time to come
-/// back, which ``run(_:)`` allows them always, and ``explore(_:_:)`` as soon as it has seen that there are any. When exactly they
-/// come back is chance, so a seed does not repeat their part of the order.
+/// **Outside, and waited for:** the main actor, actors with an executor of their own (such as the store on disk), `Task { }`,
+/// `Task.yield()` and short work on other threads. Before virtual time passes, such work gets real time to return: always in
+/// ``run(_:)``, and in ``explore(_:_:)`` once some was seen. When it returns is not determined by the seed.
 ///
-/// **What cannot be seen.** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
-/// ``ScriptedTransport``), timers, and threads that take longer than some tenths of a second. A run in which virtual time had to pass beside such work
-/// ends with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``, within two seconds.
+/// **Not seen:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use ``ScriptedTransport``),
+/// timers, and threads that take longer than some tenths of a second. If virtual time had to pass beside such work, the run ends
+/// with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``, within two seconds.
 ///
-/// **Concurrent calls** of ``run(_:)`` take place one after another. Jobs that arrive after a run, or between two, are run as they
-/// come.
+/// **Concurrent calls** of ``run(_:)`` are serialized. Jobs that arrive between runs are run in the order of their arrival.
 public final class SeededExecutor: TaskExecutor, Sendable {
-    /// How long work outside the schedule has, in real time, to come back before virtual time passes.
+    /// The real time for work outside the schedule to return before virtual time passes.
     package struct Grace: Sendable, Equatable {
         package var duration: Duration
-        /// How much a run may wait in vain, all in all; later waits are short.
+        /// The total of fruitless waits in a run after which waits become shorter.
         package var budget: Duration = .milliseconds(600)
 
-        /// For what is known to be scheduled as a whole.
+        /// While no work outside was seen.
         package static let none = Grace(duration: .zero)
-        /// For what comes back as fast as a processor gets to it.
+        /// After work outside was seen.
         package static let short = Grace(duration: .milliseconds(25))
-        /// For a run that cannot be repeated.
+        /// For a single run.
         package static let usual = Grace(duration: .milliseconds(100))
-        /// For a run that failed with less.
+        /// For the repetition of a run that failed.
         package static let long = Grace(duration: .milliseconds(300))
     }
 
-    /// What a run showed of work outside the schedule.
+    /// Counts of work outside the schedule in one run.
     package struct Visits: Sendable {
-        /// How often a job came from outside while the run lasted.
+        /// Jobs that arrived from outside during the run.
         package var arrivals = 0
-        /// How many of those tasks had been away while virtual time passed.
+        /// Arrivals of tasks that had been outside while virtual time passed.
         package var late = 0
-        /// How often virtual time passed.
+        /// How often virtual time was advanced.
         package var jumps = 0
     }
 
-    /// What the order is drawn from.
+    /// The seed of the order.
     public let seed: UInt64
 
-    /// The time of everything that runs here.
+    /// The virtual time of the schedule.
     public let clock = VirtualClock()
 
     private enum Item: Sendable {
@@ -83,28 +81,29 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     }
 
     private enum Phase: Sendable {
-        /// Nothing is run yet: what arrives waits for the first run.
+        /// Jobs wait for a run.
         case new
         case running
-        /// What arrives is run as it comes.
+        /// Between runs, without jobs.
         case idle
+        /// Between runs, running jobs as they arrive.
         case draining
     }
 
     private struct State: Sendable {
         var random: SplitMix64
         var phase = Phase.new
-        /// What can go on.
+        /// The jobs that are ready.
         var items: [Item] = []
-        /// What other threads have brought since the last step.
+        /// Jobs enqueued by other threads since the last step.
         var arrived: [Item] = []
-        /// How many jobs have to arrive before the next step.
+        /// The number of jobs that have to arrive before the next step.
         var awaited = 0
-        /// The driver sleeps until something arrives.
+        /// The driver waits for an arrival.
         var isIdle = false
         /// The thread that runs the steps.
         var driver: ObjectIdentifier?
-        /// How often time had passed when a task last ran here, by the task's address.
+        /// The value of `visits.jumps` when a task last ran here, by the task's address.
         var lastRun: [UInt: Int] = [:]
         var visits = Visits()
         var steps = 0
@@ -138,17 +137,14 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     private let state: Locked<State>
     private let grace: Grace
     private let arrivals = DispatchSemaphore(value: 0)
-    /// Where all steps are run: a thread that may block, for it waits for what needs the pool.
+    /// Runs all steps; it blocks while it waits for work on the cooperative pool.
     private let queue = DispatchQueue(label: "MuxTesting.Schedules")
-    /// How long to wait for a job that is known to come: it may be late on a busy machine, or where something blocks the threads
-    /// that tasks share.
+    /// The limit of the wait for a job that is known to arrive; long because the cooperative pool may be blocked.
     private static let knownLimit = Duration.seconds(60)
-    /// How long to wait, where no time can pass, for what nothing is known of.
+    /// The limit of the wait for an unknown job when there is no deadline to jump to.
     private static let unknownLimit = Duration.milliseconds(900)
 
-    /// Makes an executor.
-    ///
-    /// - Parameter seed: What the order is drawn from.
+    /// An executor with the order of a seed.
     public convenience init(seed: UInt64) {
         self.init(seed: seed, grace: .usual)
     }
@@ -159,37 +155,35 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         self.state = Locked(State(random: SplitMix64(state: seed)))
     }
 
-    /// How many jobs have been run.
+    /// The number of jobs that have run.
     public var steps: Int { self.state.withLock { $0.steps } }
 
-    /// Sums up the order so far: the same for the same order, and different, but for chance, for another one.
+    /// A hash of the order so far.
     public var fingerprint: UInt64 { self.state.withLock { $0.digest.value } }
 
-    /// What came from outside during the last run.
+    /// The counts of the last run.
     package var visits: Visits { self.state.withLock { $0.visits } }
 
-    /// A number that belongs to the seed, for decisions of the operation's own.
+    /// A random number determined by the seed, for the operation's own decisions.
     ///
-    /// - Parameter range: What to choose from.
-    /// - Returns: A number of the range.
+    /// - Returns: A number in `range`, or its lower bound if it is empty.
     public func draw(_ range: Range<Int>) -> Int {
         guard !range.isEmpty else { return range.lowerBound }
         return self.state.withLock { .random(in: range, using: &$0.random) }
     }
 
-    /// Lets anything else that can go on do so, or not.
+    /// Suspends, so that other ready jobs may run first.
     public func pause() async {
         await withCheckedContinuation { continuation in self.later { continuation.resume() } }
     }
 
     // MARK: - Running
 
-    /// Runs `operation` and all that it starts, job after job, and waits until nothing is left that can go on.
+    /// Runs `operation` and the jobs that it starts, one at a time, until none is ready.
     ///
-    /// - Parameter operation: What to run.
-    /// - Returns: What the operation returned.
-    /// - Throws: What the operation threw; ``ScheduleError/outside(seed:underlying:)`` if it did because virtual time passed
-    ///   beside work that the schedule cannot see; ``ScheduleError/stuck(seed:)`` if it waits for something that never comes.
+    /// - Returns: The result of the operation.
+    /// - Throws: The operation's error; ``ScheduleError/outside(seed:underlying:)`` if virtual time passed beside work outside the
+    ///   schedule, which may have caused the error; ``ScheduleError/stuck(seed:)`` if it never ends.
     public func run<Success: Sendable>(
         _ operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async throws -> Success {
@@ -201,14 +195,14 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Whether `error`, with which the last run ended, comes of time that passed beside work outside the schedule.
+    /// Whether virtual time that passed beside work outside the schedule may have caused the last run's `error`.
     package func isCausedOutside(_ error: any Error) -> Bool {
         guard !(error is ScheduleError) else { return false }
         let visits = self.visits
         return visits.late > 0 || (visits.jumps > 0 && Self.isTimeOut(error))
     }
 
-    /// Whether a limit in virtual time was reached: what waited for too long may have waited for something outside.
+    /// A limit in virtual time may have expired because of work outside.
     private static func isTimeOut(_ error: any Error) -> Bool {
         switch error {
         case MuxError.timedOut, RunnerError.timedOut, RunnerError.updateTimedOut: true
@@ -216,12 +210,12 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Runs `operation`, and says how it ended.
+    /// Runs `operation` and returns its result or error.
     package func outcome<Success: Sendable>(
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
         let outcome = Locked<Result<Success, any Error>?>(nil)
-        // The beginning waits for the run, as all the rest of it does.
+        // The first job, too, waits for the run.
         self.state.withLock { if $0.phase == .idle { $0.phase = .new } }
         let root = TaskLauncher.$schedule.withValue(self) {
             TaskLauncher(executor: self)(name: "mux.seeded") {
@@ -252,9 +246,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return result
     }
 
-    /// Runs one step after another until the end.
+    /// Runs steps until the operation has ended and no job is ready.
     ///
-    /// - Returns: `false` if nothing came for too long.
+    /// - Returns: `false` if no job arrived for too long.
     private func drive(_ root: Task<Void, Never>, isOver: () -> Bool) -> Bool {
         let driver = ObjectIdentifier(Thread.current)
         self.state.withLock { state in
@@ -293,14 +287,14 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    // MARK: - What is outside
+    // MARK: - Work outside
 
-    /// The address of a job's task, which belongs to it for as long as it lives.
+    /// The address of a job's task: its identity while it lives.
     private static func address(_ job: UnownedJob) -> UInt { unsafeBitCast(job, to: UInt.self) }
 
-    /// Blocks until something arrives.
+    /// Blocks until a job arrives.
     ///
-    /// - Returns: `false` if nothing did for so long.
+    /// - Returns: `false` if the limit was reached.
     private func awaitArrival(_ limit: Duration) -> Bool {
         let isThere = self.state.withLock { state -> Bool in
             state.isIdle = state.arrived.isEmpty
@@ -314,17 +308,17 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Blocks until work outside had time to come back, if there may be any.
+    /// Blocks until work outside, if there may be any, had time to return.
     ///
-    /// - Parameter budget: How much may be waited in vain; less what was.
-    /// - Returns: `false` if something came.
+    /// - Parameter budget: The rest of the grace's budget.
+    /// - Returns: `false` if a job arrived.
     private func isQuietOutside(_ budget: inout Duration) -> Bool {
         let hasVisitors = self.state.withLock { $0.visits.arrivals > 0 }
         var duration = max(self.grace.duration, hasVisitors ? Grace.short.duration : .zero)
         guard duration > .zero else { return true }
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
-        // On a busy machine time alone says little: a thread may not have had its turn. So those who wait are asked, too.
+        // On a busy machine other threads may not have run in that time, so also wait for the main queue and the global queue.
         let echo = DispatchSemaphore(value: 0)
         Self.call(twice: echo)
         guard !self.awaitArrival(duration) else { return false }
@@ -333,7 +327,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         return !self.awaitArrival(.zero)
     }
 
-    /// Signals after the main queue and a thread of Dispatch's have come to it, and once more.
+    /// Signals after two round trips through the main queue and a global queue.
     private static func call(twice echo: DispatchSemaphore) {
         Self.call { Self.call { echo.signal() } }
     }
@@ -342,7 +336,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         DispatchQueue.main.async { DispatchQueue.global().async { next() } }
     }
 
-    /// Waits a moment for a task that was away while time passed, and thus may have failed the operation.
+    /// Waits shortly for a task that was outside while virtual time passed: its absence may have failed the operation.
     private func awaitLateArrival() {
         guard self.grace != .none, self.grace != .short else { return }
         let visits = self.visits
@@ -352,7 +346,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     // MARK: - After a run
 
-    /// Ends a run: from now on what arrives is run as it comes.
+    /// Ends a run: from now on jobs run as they arrive.
     private func rest() {
         let hasMore = self.state.withLock { state -> Bool in
             state.driver = nil
@@ -380,7 +374,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     // MARK: - TaskExecutor
 
-    /// Takes a job, to be run when its turn comes.
+    /// Enqueues a job of the schedule.
     public func enqueue(_ job: consuming ExecutorJob) { self.take(.job(UnownedJob(job))) }
 
     private func take(_ item: Item) {
@@ -390,8 +384,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
                 state.awaited = max(0, state.awaited - 1)
                 state.items.append(item)
             } else {
-                if state.awaited > 0 { state.awaited -= 1 } else { Self.note(item, &state) }
-                // In a place of its own, for when exactly it comes is chance.
+                if state.awaited > 0 { state.awaited -= 1 } else { Self.countArrival(item, &state) }
+                // Kept apart, because the time of its arrival is not determined by the seed.
                 state.arrived.append(item)
             }
             let needsDrain = state.phase == .idle
@@ -403,8 +397,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         if needsDrain { self.queue.async { self.drain() } }
     }
 
-    /// Writes down that something came from outside, unbidden.
-    private static func note(_ item: Item, _ state: inout State) {
+    /// Counts an unexpected arrival from outside.
+    private static func countArrival(_ item: Item, _ state: inout State) {
         guard state.phase == .running else { return }
         state.visits.arrivals += 1
         guard case .job(let job) = item, let jumps = state.lastRun[self.address(job)] else { return }
@@ -418,7 +412,7 @@ extension SeededExecutor: JobSchedule {
     package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
 }
 
-/// Numbers that look random and are the same for the same start.
+/// A generator whose numbers are determined by its first state.
 ///
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 package struct SplitMix64: RandomNumberGenerator, Sendable {

@@ -1,53 +1,51 @@
 public import MuxKit
 
-/// A test double: counts the events of a repository by kind, and lets a test wait for them.
+/// An observer that counts the events of a repository by kind, and lets a test wait for them.
 ///
 /// ```swift
 /// let events = EventTally()
 /// let repository = MuxRepository(store: MemoryStore(), observer: events)
 /// …
-/// await events.wait(for: .joined, count: 999)     // 999 callers wait for the flight now
+/// await events.wait(for: .joined, count: 999)     // 999 callers wait for the flight
 /// ```
 public final class EventTally: MuxObserver {
-    private let tallies = Locked<[MuxEvent.Kind: Tally]>([:])
+    private let tallies = Tallies<MuxEvent.Kind>()
     private let all = Locked<[MuxEvent]>([])
 
-    /// Counts from nothing.
+    /// An observer without events.
     public init() {}
 
-    /// Counts the event.
+    /// Records the event.
     public func observe(_ event: MuxEvent) {
         self.all.withLock { $0.append(event) }
-        self.tally(event.kind).add()
+        self.tallies[event.kind].add()
     }
 
-    /// Everything that happened so far, in order.
+    /// The events so far, in order.
     public var events: [MuxEvent] { self.all.withLock { $0 } }
 
-    /// How many events of that kind there were.
-    ///
-    /// - Parameter kind: The kind.
-    /// - Returns: The count.
-    public func count(of kind: MuxEvent.Kind) -> Int { self.tally(kind).value }
+    /// The number of events of that kind.
+    public func count(of kind: MuxEvent.Kind) -> Int { self.tallies[kind].value }
 
     /// Suspends until there were at least `count` events of that kind; returns early if the task is cancelled.
-    ///
-    /// - Parameters:
-    ///   - kind: The kind.
-    ///   - count: How many.
-    public func wait(for kind: MuxEvent.Kind, count: Int = 1) async { await self.tally(kind).reached(count) }
+    public func wait(for kind: MuxEvent.Kind, count: Int = 1) async { await self.tallies[kind].reached(count) }
+}
 
-    private func tally(_ kind: MuxEvent.Kind) -> Tally {
+/// One ``Tally`` for each key.
+final class Tallies<Key: Hashable & Sendable>: Sendable {
+    private let tallies = Locked<[Key: Tally]>([:])
+
+    subscript(key: Key) -> Tally {
         self.tallies.withLock { tallies in
-            if let tally = tallies[kind] { return tally }
+            if let tally = tallies[key] { return tally }
             let tally = Tally()
-            tallies[kind] = tally
+            tallies[key] = tally
             return tally
         }
     }
 }
 
-/// A number that can be waited for: how the doubles tell a test that something has happened, without polling.
+/// A counter whose values can be awaited without polling.
 package final class Tally: Sendable {
     private struct Waiter: Sendable {
         var id: UInt64
@@ -65,10 +63,10 @@ package final class Tally: Sendable {
 
     package init() {}
 
-    /// The present number.
+    /// The current count.
     package var value: Int { self.state.withLock { $0.value } }
 
-    /// Adds `amount`, resumes whoever waits for the new number or a smaller one, and returns the new number.
+    /// Adds `amount`, resumes the waiters whose threshold is reached, and returns the new count.
     @discardableResult
     package func add(_ amount: Int = 1) -> Int {
         let (value, reached) = self.state.withLock { state -> (Int, [Waiter]) in
@@ -82,7 +80,7 @@ package final class Tally: Sendable {
         return value
     }
 
-    /// Suspends until the number is at least `threshold`; returns early if the task is cancelled.
+    /// Suspends until the count is at least `threshold`; returns early if the task is cancelled.
     package func reached(_ threshold: Int) async {
         let id = self.state.withLock { state -> UInt64 in
             state.nextID += 1

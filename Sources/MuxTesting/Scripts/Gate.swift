@@ -1,31 +1,30 @@
 import MuxKit
 
-/// A test double: holds the calls of the code under test until the test answers them.
+/// Holds the calls of the code under test until the test answers them.
 ///
 /// ```swift
 /// let gate = Gate<Int>()
 /// async let value = gate.pass()      // in the code under test
-/// await gate.waitForCall(1)          // in the test: now it is held
+/// await gate.waitForCall(1)          // in the test: the call is held
 /// gate.open(returning: 5)
 /// ```
 ///
 /// Calls are numbered from 1 in the order of their arrival. Each is answered once; an answer may be given before
 /// its call arrives.
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`, unless it said that it ignores that.
+/// **Cancellation.** A cancelled call throws `CancellationError` at once, unless it ignores cancellation.
 public final class Gate<Value: Sendable>: Sendable {
     private typealias Answer = Result<Value, any Error>
     private typealias Continuation = CheckedContinuation<Value, any Error>
 
     private struct State: Sendable {
-        /// The number of calls that have arrived.
         var arrived = 0
         var held: [Int: Continuation] = [:]
         /// Answers whose calls have not arrived.
         var early: [Int: Answer] = [:]
-        /// What answers every call that has no answer of its own, once set.
+        /// The answer of every call without one of its own.
         var standing: Answer?
-        /// Every call before this one is answered or gone.
+        /// Every call before this one has been answered or cancelled.
         var frontier = 1
 
         func isOpen(_ call: Int) -> Bool {
@@ -45,17 +44,17 @@ public final class Gate<Value: Sendable>: Sendable {
     /// A closed gate.
     public init() {}
 
-    /// How many calls have arrived so far.
+    /// The number of calls so far.
     public var callCount: Int { self.state.withLock { $0.arrived } }
 
-    /// How many calls are being held.
+    /// The number of held calls.
     public var heldCount: Int { self.state.withLock { $0.held.count } }
 
     /// Arrives as the next call and waits for its answer.
     ///
-    /// - Parameter ignoringCancellation: Whether to stay, although the task is cancelled, until the answer is given.
-    /// - Returns: What the test answered.
-    /// - Throws: What the test answered, or `CancellationError`.
+    /// - Parameter ignoringCancellation: Whether to wait for the answer although the task is cancelled.
+    /// - Returns: The value that the test gave.
+    /// - Throws: The error that the test gave, or `CancellationError`.
     public func pass(ignoringCancellation: Bool = false) async throws -> Value {
         let ticket = Locked<Int?>(nil)
         return try await withTaskCancellationHandler {
@@ -85,29 +84,29 @@ public final class Gate<Value: Sendable>: Sendable {
         await self.arrivals.reached(call)
     }
 
-    /// Lets a call pass with a value.
+    /// Answers a call with a value.
     ///
     /// - Parameters:
     ///   - call: The call's number; without it, the first call that has no answer yet, arrived or not.
     ///   - value: What the call returns.
-    /// - Returns: Whether the call took this answer: `false` if it had another one or has left.
+    /// - Returns: `false` if the call already had an answer or was cancelled.
     @discardableResult
     public func open(_ call: Int? = nil, returning value: Value) -> Bool {
         self.answer(call, .success(value))
     }
 
-    /// Lets a call pass with an error.
+    /// Answers a call with an error.
     ///
     /// - Parameters:
     ///   - call: The call's number; without it, the first call that has no answer yet, arrived or not.
     ///   - error: What the call throws.
-    /// - Returns: Whether the call took this answer: `false` if it had another one or has left.
+    /// - Returns: `false` if the call already had an answer or was cancelled.
     @discardableResult
     public func fail(_ call: Int? = nil, with error: any Error) -> Bool {
         self.answer(call, .failure(error))
     }
 
-    /// Lets every held call, and from now on every later one without an answer of its own, pass with `value`.
+    /// Answers every held call, and every later one without an answer of its own, with `value`.
     public func openForGood(returning value: Value) {
         let held = self.state.withLock { state -> [Int: Continuation] in
             defer { state.held = [:] }
@@ -136,10 +135,10 @@ public final class Gate<Value: Sendable>: Sendable {
 }
 
 extension Gate where Value == Void {
-    /// Lets a call pass.
+    /// Answers a call.
     ///
     /// - Parameter call: The call's number; without it, the first call that has no answer yet, arrived or not.
-    /// - Returns: Whether the call took this answer: `false` if it had another one or has left.
+    /// - Returns: `false` if the call already had an answer or was cancelled.
     @discardableResult
     public func open(_ call: Int? = nil) -> Bool { self.open(call, returning: ()) }
 }

@@ -1,17 +1,16 @@
 public import Foundation
 public import MuxKit
 
-/// A test double: a fetch whose outcomes are written down in advance, and that counts its calls.
+/// A fetch with prepared outcomes that counts its calls.
 ///
 /// ```swift
 /// let fetch = ScriptedFetch<Int>([.failure(Offline()), .value(5)])
 /// let number = Multiplexer<Int>(cacheKey: "Number") { try await fetch() }
 /// ```
 ///
-/// **Cancellation.** Whatever the present outcome does with it: a value or a failure is delivered all the same,
-/// a gate lets the call go.
+/// **Cancellation.** Only an outcome that is a gate or a closure notices it.
 public final class ScriptedFetch<Value: Sendable>: Sendable {
-    /// What one call leads to.
+    /// The outcome of one call.
     public enum Outcome: Sendable {
         /// The call returns this.
         case value(Value)
@@ -22,7 +21,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
         /// The call is held at this gate.
         case gated(Gate<Value>)
 
-        /// The call ends as this closure does, which is given the call's number, beginning with 1.
+        /// The call ends as this closure does, which receives the call's number, counted from 1.
         case computed(@Sendable @concurrent (_ call: Int) async throws -> Value)
     }
 
@@ -41,25 +40,25 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first calls, in order.
-    ///   - thereafter: The outcome of every call after those; without it they throw ``ScriptEnded``.
+    ///   - thereafter: The outcome of every later call; if `nil`, they throw ``ScriptEnded``.
     public init(_ script: [Outcome] = [], thereafter: Outcome? = nil) {
         self.script = script
         self.thereafter = thereafter
     }
 
-    /// How many calls have begun.
+    /// The number of calls that have begun.
     public var callCount: Int { self.started.value }
 
-    /// How many calls have ended, in whatever way.
+    /// The number of calls that have ended.
     public var endedCount: Int { self.ended.value }
 
-    /// How many calls are running.
+    /// The number of calls that are running.
     public var runningCount: Int { self.state.withLock { $0.running } }
 
-    /// The greatest number of calls that ever ran at the same time.
+    /// The greatest number of calls that ran at the same time.
     public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
 
-    /// Plays the next outcome.
+    /// Ends as the next outcome says.
     ///
     /// - Returns: The outcome's value.
     /// - Throws: The outcome's error, `CancellationError` from a gate, or ``ScriptEnded``.
@@ -93,9 +92,9 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
     }
 }
 
-/// A ``ScriptedFetch`` was called more often than its script has outcomes.
+/// A ``ScriptedFetch`` or ``ScriptedTransport`` was called more often than its script has outcomes.
 public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
-    /// The number of the call that found no outcome, beginning with 1.
+    /// The number of the call without an outcome, counted from 1.
     public var call: Int
 
     /// The script ended before call number `call`.
@@ -106,6 +105,6 @@ public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
 }
 
 extension ScriptEnded: ConnectivityError {
-    /// `false`: a test that asks more often than its script says is to fail, and is not helped by an older value or a retry.
+    /// `false`, so that neither a stale value nor a retry hides the error.
     public var isConnectivityFailure: Bool { false }
 }

@@ -1,14 +1,14 @@
 import MuxKit
 public import MuxNetwork
 
-/// A test double: a transport that answers as a closure says, without a network, and remembers what it was asked.
+/// A transport without a network that responds with a closure or a script, and records its calls.
 ///
 /// ```swift
 /// let transport = ScriptedTransport([.success(HTTPReply(status: 401)), .success(HTTPReply(status: 200))])
 /// let client = HTTPClient(transport: transport)
 /// ```
 ///
-/// **Cancellation.** Whatever the closure does with it; ``cancelledCount`` counts what it threw because of it.
+/// **Cancellation** is up to the closure; ``cancelledCount`` counts its `CancellationError`s.
 public final class ScriptedTransport: HTTPTransport {
     private struct State: Sendable {
         var calls: [HTTPCall] = []
@@ -21,9 +21,9 @@ public final class ScriptedTransport: HTTPTransport {
     private let state = Locked(State())
     private let started = Tally()
 
-    /// A transport with a closure that answers.
+    /// A transport that responds with a closure.
     ///
-    /// - Parameter answer: Receives the request and its number, beginning with 1.
+    /// - Parameter answer: Receives the request and its number, counted from 1.
     public init(_ answer: @escaping @Sendable @concurrent (_ call: HTTPCall, _ number: Int) async throws -> HTTPReply) {
         self.answer = answer
     }
@@ -32,7 +32,7 @@ public final class ScriptedTransport: HTTPTransport {
     ///
     /// - Parameters:
     ///   - script: The outcomes of the first requests, in order.
-    ///   - thereafter: The outcome of every request after those; without it they throw ``ScriptEnded``.
+    ///   - thereafter: The reply to every later request; if `nil`, they throw ``ScriptEnded``.
     public convenience init(_ script: [Result<HTTPReply, any Error>], thereafter: HTTPReply? = nil) {
         self.init { _, number in
             if number <= script.count { return try script[number - 1].get() }
@@ -41,18 +41,18 @@ public final class ScriptedTransport: HTTPTransport {
         }
     }
 
-    /// What was asked so far, in order.
+    /// The requests so far, in order.
     public var calls: [HTTPCall] { self.state.withLock { $0.calls } }
 
-    /// How many requests were being answered at the same time, at most.
+    /// The greatest number of requests that ran at the same time.
     public var maximumConcurrency: Int { self.state.withLock { $0.maximum } }
 
-    /// How many requests ended with `CancellationError`.
+    /// The number of requests that ended with `CancellationError`.
     public var cancelledCount: Int { self.state.withLock { $0.cancelled } }
 
-    /// Answers a request as the closure says.
+    /// Returns the closure's reply.
     ///
-    /// - Throws: What the closure threw.
+    /// - Throws: An error from the closure.
     public func send(_ call: HTTPCall) async throws -> HTTPReply {
         let number = self.state.withLock { state -> Int in
             state.calls.append(call)

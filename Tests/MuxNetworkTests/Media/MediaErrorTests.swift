@@ -36,8 +36,7 @@ struct MediaErrorTests {
     }
 
     @Test func `AM-10 redirects that never end are a typed error`() async throws {
-        let world = try MediaWorld(answer: { _ in LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
-        })
+        let world = try MediaWorld(answer: { _ in .init(status: 302, headers: ["Location": "/again"]) })
         try await world.run { (world) async throws in
             await #expect(throws: HTTPError.redirectRefused(.tooMany(limit: 10))) {
                 try await world.media().request(url: world.url)

@@ -1,16 +1,19 @@
 import MuxKit
 
-/// One rule of a conformance suite is broken.
+/// The mechanism of the conformance suites: each rule is a check that ends in time without an error.
+protocol RuleSuite {}
+
+/// The error of a check whose rule is broken.
 struct RuleBroken: Error {
     var detail: String
 }
 
-/// Runs the check of one rule for a limited time.
-enum RuleCheck {
-    /// What is wrong with what `check` looks at; `nil` if the rule is kept.
+extension RuleSuite {
+    /// Runs the check of one rule.
     ///
-    /// Whatever the check throws breaks the rule, and so does one that does not end: it is cancelled then, and left behind.
+    /// Any error of the check breaks the rule, and so does a check that exceeds the limit; it is cancelled and not awaited.
     ///
+    /// - Returns: How the rule is broken; `nil` if it is kept.
     /// - Throws: `CancellationError` if the present task is cancelled.
     static func flaw(
         within limit: Duration,
@@ -38,7 +41,7 @@ enum RuleCheck {
         return try await verdict.pass()
     }
 
-    /// Lets real time pass, so that what was begun gets as far as it can.
+    /// Lets real time pass, so that calls that have begun get as far as they can.
     static func settle() async throws {
         try await TimeSource(ContinuousClock()).sleep(for: .milliseconds(30))
     }
