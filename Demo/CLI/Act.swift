@@ -2,9 +2,9 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// What one act showed: figures of the app and of the server, and whether they are what the library promises.
+/// The result of one act: figures of the app and of the server, and expectations with their outcome.
 struct Act {
-    /// The figures that the table shows.
+    /// The figures of the table.
     struct Figures {
         var app = MuxStatistics()
         var oauth = FakeOAuthServer.Statistics()
@@ -30,13 +30,13 @@ struct Act {
     private(set) var figures = Figures()
     private(set) var checks: [(expected: String, holds: Bool)] = []
     private(set) var elapsed = Duration.zero
-    /// What another process counted that played along.
+    /// The counts of another process or another cache.
     var elsewhere = MuxStatistics()
 
-    /// Whether everything is as expected.
+    /// Whether all expectations hold.
     var holds: Bool { !self.checks.isEmpty && self.checks.allSatisfy(\.holds) }
 
-    /// Plays an act on a stage.
+    /// Plays an act.
     init(
         _ name: String,
         on stage: Stage,
@@ -63,7 +63,7 @@ struct Act {
         )
     }
 
-    /// Notes what the library promises, and whether it holds.
+    /// Records an expectation and its outcome.
     mutating func expect(_ expected: String, _ holds: Bool) {
         self.checks.append((expected, holds))
     }
@@ -71,7 +71,7 @@ struct Act {
     static let header =
         "act                              asked  network  memory   disk  joined   sign-ins  refreshes       time"
 
-    /// The act's row, and a line for each promise.
+    /// The act's row, and a line for each expectation.
     var text: String {
         let app = self.figures.app + self.elsewhere
         let milliseconds =

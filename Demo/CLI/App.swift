@@ -2,9 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// An app that uses the library as the README shows.
-///
-/// It knows the backend's URL and a folder, and nothing of the demo.
+/// An app that uses the library as the README shows, independent of the demo.
 struct App: Sendable {
     struct Profile: Codable, Sendable {
         var user: String
@@ -17,14 +15,14 @@ struct App: Sendable {
     /// The same places, fetched many at a time.
     let batchedPlaces: MultiplexerMap<Int, Place>
 
-    /// Launches the app; `user` is asked for name and password when a sign-in is needed.
+    /// Launches the app; `user` returns name and password for a sign-in.
     init(backend: URL, folder: URL, user: @escaping @Sendable () -> (name: String, password: String)) throws {
         let repository = MuxRepository(directory: folder.appending(component: "caches"))
         let policy = MuxPolicy(errorBackoff: .zero)
         try self.init(backend: backend, folder: folder, repository: repository, policy: policy, user: user)
     }
 
-    /// Launches the app with a repository and a policy of the caller's choice.
+    /// Launches the app with this repository and policy.
     init(
         backend: URL,
         folder: URL,
@@ -48,7 +46,7 @@ struct App: Sendable {
             id,
             token in try await api.fetchPlace(id, token)
         }
-        // The batch of the stage's 50 places is full, and does not wait; a slow machine has time to get there.
+        // The stage's 50 places fill a batch, which then starts before the window ends, also on a slow machine.
         let batching = MuxBatching(window: .milliseconds(500), maximumSize: 50)
         self.batchedPlaces = MultiplexerMap(policy: policy, batching: batching, repository: repository) { ids in
             let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }
@@ -59,7 +57,7 @@ struct App: Sendable {
     var statistics: MuxStatistics { self.profile.statistics + self.places.statistics }
 }
 
-/// A place as the backend describes it; from GeoNames.
+/// A place of the backend; from GeoNames.
 struct Place: Codable, Sendable, Identifiable {
     var id: Int
     var name: String

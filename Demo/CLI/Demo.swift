@@ -1,6 +1,6 @@
 import Foundation
 
-/// Plays the main job of the library end to end, over real HTTP on loopback, and says whether it went as promised.
+/// Demonstrates the library end to end, over real HTTP on loopback, and checks its promises.
 @main
 struct Demo {
     static func main() async throws {
@@ -25,24 +25,21 @@ struct Demo {
         }
     }
 
-    /// Says on standard error what is wrong, so that a report stays a report.
+    /// Writes to standard error, because standard output is the report.
     private static func complain(_ text: String) {
         try? FileHandle.standardError.write(contentsOf: Data("demo: \(text)\n".utf8))
     }
 
-    /// What a process does that the demo has started.
+    /// The main function of a child process of the demo.
     private static func child(_ arguments: [String]) async throws {
         switch (arguments.first, arguments.count) {
         case (Relaunch.argument, 4): try await Relaunch.play(Array(arguments.dropFirst()))
         case (WorkerProcess.argument, 2): try await WorkerProcess.play(arguments[1])
-        case (KilledSave.argument, 3):
-            guard let count = Int(arguments[2]) else { exit(2) }
-            try await KilledSave.play(arguments[1], afterSaves: count)
         default: exit(2)
         }
     }
 
-    /// Plays all acts; returns whether all went as promised.
+    /// Plays all acts; returns whether all expectations hold.
     private static func play(asJSON: Bool) async throws -> Bool {
         let console = Console(isSilent: asJSON)
         let stage = try Stage(console: console)

@@ -2,14 +2,14 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Where the acts are played: a backend on loopback, an app in front of it, and a folder for both launches.
+/// The environment of the acts: a backend on loopback, an app, and a folder for both of its launches.
 final class Stage: Sendable {
     let console: Console
     let backend: LoopbackBackend
     let folder: URL
     let app: App
     let placeIDs: [Int]
-    /// Who sits at the device.
+    /// The user at the device.
     let user = Locked("alice")
     /// While set, the backend holds requests for resources.
     let gate = Locked<Gate<Void>?>(nil)
@@ -46,7 +46,7 @@ final class Stage: Sendable {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
-    /// Every file that the app has left, in one piece.
+    /// The bytes of all files of the app.
     func everythingOnDisk() -> Data {
         let files = FileManager.default.enumerator(at: self.folder, includingPropertiesForKeys: nil)
         return (files?.compactMap { $0 as? URL } ?? []).reduce(into: Data()) { all, file in
@@ -54,9 +54,9 @@ final class Stage: Sendable {
         }
     }
 
-    /// `callers` tasks at once, each of which asks for the profile and for every place.
+    /// Runs `callers` tasks, each of which requests the profile and every place.
     ///
-    /// - Returns: How many requests succeeded, and how many ended with the session.
+    /// - Returns: The numbers of requests that succeeded, ended with the session, and failed.
     func storm(callers: Int) async -> (succeeded: Int, ended: Int, failed: Int) {
         await withTaskGroup(of: (Int, Int, Int).self) { group in
             for _ in 0..<callers {

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The acts, in the order in which they are played; each goes on where the one before ended.
+/// The acts in order; each continues where the last one ended.
 enum Acts {
     static var all: [(Stage) async -> Act] {
         [
@@ -129,6 +129,6 @@ enum Acts {
         }
     }
 
-    /// How many resources the server was asked for with a good token.
+    /// The number of resource requests with a valid token.
     private static func gets(_ stage: Stage) -> Int { stage.backend.oauth.statistics.resourceHits }
 }

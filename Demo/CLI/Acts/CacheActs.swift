@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Acts about the cache alone: batches, bounds, observation, and a process that is killed while it saves.
+/// Acts of the cache alone: batches, bounds, observation, and a process that is killed while it saves.
 enum CacheActs {
     static var all: [(Stage) async -> Act] { [self.batches, self.bounds, self.observation, self.killed] }
 
@@ -66,26 +66,15 @@ enum CacheActs {
 
     private static func killed(_ stage: Stage) async -> Act {
         await Act("Killed while saving", on: stage) { act in
-            let folder = stage.folder.appending(component: "killed")
-            let places = try Place.all()
-            var survivors: [Int] = []
-            var isWhole = true
-            let counts = (1...10).map { $0 * 50 }
-            for count in counts {
-                try await KilledSave.run(in: folder, afterSaves: count)
-                let repository = MuxRepository(directory: folder)
-                let map = MultiplexerMap(cacheKey: "Places", repository: repository, onFetch: KilledSave.nothing)
-                var found = 0
-                for place in places {
-                    guard let kept = await map.loadCachedValue(key: place.id) else { continue }
-                    found += 1
-                    if kept.id != place.id || kept.name != place.name { isWhole = false }
-                }
-                survivors.append(found)
-            }
-            act.expect("10 kills: whatever is found is whole", isWhole)
-            act.expect("found after each: \(survivors)", survivors.allSatisfy { $0 <= 1_000 })
-            act.expect("what was reported saved is there", Swift.zip(survivors, counts).allSatisfy { $0 >= $1 })
+            let worker = Worker(folder: stage.folder.appending(component: "killed"), changes: Tally())
+            try await worker.start()
+            var rounds: [Worker.Round] = []
+            for count in 1...10 { rounds.append(try await worker.killAndRestart(afterSaves: count * 50)) }
+            await worker.stop()
+            let found = rounds.map(\.found.entries)
+            act.expect("10 kills: whatever is found is whole", rounds.allSatisfy(\.found.isWhole))
+            act.expect("found after each: \(found)", found.allSatisfy { $0 <= Worker.count })
+            act.expect("what was reported saved is there", rounds.allSatisfy(\.holds))
         }
     }
 }

@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// A large file over a connection that breaks off again and again.
+/// The download of a large file over connections that are closed early.
 enum MediaActs {
     static var all: [(Stage) async -> Act] { [self.cutAndResumed] }
 

@@ -2,9 +2,9 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The second process of the act "Relaunch": the same program, told to be the app once more.
+/// The second process of the act "Relaunch": this program as the app once more.
 enum Relaunch {
-    /// What it reports.
+    /// Its report.
     struct Outcome: Codable, Sendable {
         var succeeded = 0
         var misses = 0
@@ -12,10 +12,10 @@ enum Relaunch {
         var fetches = 0
     }
 
-    /// The first argument that makes a process the second one.
+    /// The first argument of such a process.
     static let argument = "relaunched"
 
-    /// Starts the second process and waits for what it reports.
+    /// Starts the process and waits for its report.
     static func run(on stage: Stage) async throws -> Outcome {
         let process = Process()
         process.executableURL = Bundle.main.executableURL ?? URL(filePath: CommandLine.arguments[0])
@@ -34,7 +34,7 @@ enum Relaunch {
         return try JSONDecoder().decode(Outcome.self, from: pipe.fileHandleForReading.readDataToEndOfFile())
     }
 
-    /// What the second process does: asks for everything, and reports.
+    /// Requests all values and reports.
     static func play(_ arguments: [String]) async throws {
         guard arguments.count == 3, let backend = URL(string: arguments[0]) else {
             throw CocoaError(.featureUnsupported)

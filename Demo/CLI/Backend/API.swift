@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxNetwork
 
-/// The backend as the app sees it: what can be asked of it, by names of the app's own.
+/// The app's client of the backend.
 struct API: Sendable {
     private let client = HTTPClient()
     private let base: HTTPEndPoint
@@ -39,8 +39,47 @@ struct API: Sendable {
             let tokens = try await self.client.output(of: request)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
         } catch let error as HTTPError where error.serverError(as: Problem.self)?.error == "invalid_grant" {
-            // RFC 6749, section 5.2: of all refusals, this is the one that only a person can help.
+            // RFC 6749, section 5.2: the only refusal that needs a new sign-in.
             throw BadDependency()
         }
     }
+}
+
+/// The body of a refusal: RFC 6749, section 5.2.
+struct Problem: Decodable, Sendable {
+    var error: String
+}
+
+/// The body of a token response: RFC 6749, section 5.1.
+struct Tokens: Decodable, Sendable {
+    enum CodingKeys: String, CodingKey {
+        case access = "access_token"
+        case refresh = "refresh_token"
+    }
+
+    var access: String
+    var refresh: String
+}
+
+/// The user of the token.
+struct GetUserInfo: HTTPRequest {
+    var endPoint: HTTPEndPoint
+    var method: HTTPMethod { .get }
+    typealias Output = App.Profile
+}
+
+/// One place, or several.
+struct GetPlaces<Output: Decodable & Sendable>: HTTPRequest {
+    var endPoint: HTTPEndPoint
+    var method: HTTPMethod { .get }
+}
+
+/// Tokens, or a ``Problem``.
+struct PostForTokens: HTTPRequest {
+    var endPoint: HTTPEndPoint
+    var fields: HTTPQuery
+    var method: HTTPMethod { .post }
+    var body: HTTPBody? { .form(self.fields) }
+    typealias Output = Tokens
+    typealias ServerError = Problem
 }

@@ -3,28 +3,28 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// A large file on a slow server whose connection can be cut, and the app's download of it.
+/// A large file on a slow server whose connection can be closed, and the app's download of it.
 final class Film: Sendable {
-    /// What the page shows.
+    /// The state on the page.
     struct State: Codable, Sendable {
         var received: Int64 = 0
         var total: Int64
-        /// Where each connection began.
+        /// The offsets at which connections began.
         var starts: [Int64] = []
-        /// Bytes that the server sent.
+        /// The bytes sent by the server.
         var sent: Int64 = 0
         var isLoading = false
         var isComplete = false
     }
 
     private struct Line: Sendable {
-        /// Goes up with every cut.
+        /// The number of cuts.
         var cuts = 0
-        /// How much has to have come before the next connection is cut by itself.
+        /// The number of received bytes after which the next connection is cut.
         var cutAfter: Int64?
     }
 
-    /// What the server takes for each piece of 64 KiB.
+    /// The server's delay for each piece of 64 KiB.
     private static let pace = Duration.milliseconds(40)
 
     let path = "/film.mp4"
@@ -32,7 +32,7 @@ final class Film: Sendable {
     private let changes: Tally
     private let line = Locked(Line())
     private let shown: Locked<State>
-    /// Where the server's counts stood when the present download began.
+    /// The server's counts when the present download began.
     private let before = Locked<(starts: Int, sent: Int64)>((0, 0))
 
     init(changes: Tally) {
@@ -48,7 +48,7 @@ final class Film: Sendable {
         return state
     }
 
-    /// What the server answers: piece by piece, until the connection is cut.
+    /// The server's response: piece by piece, until the connection is cut.
     func response(to request: LoopbackServer.Request) -> LoopbackServer.Response {
         let whole = self.file.response(to: request)
         let cuts = self.line.withLock { $0.cuts }
@@ -60,7 +60,7 @@ final class Film: Sendable {
                         try? await Task.sleep(for: Self.pace)
                         return self.isCut(since: cuts) ? nil : next()
                     },
-                    // A connection that was not cut goes on; the length that was announced tells the two apart.
+                    // After a cut the body is shorter than its Content-Length.
                     .close,
                 ]
             }
@@ -78,9 +78,9 @@ final class Film: Sendable {
         }
     }
 
-    /// Cuts the connection now, if something is being downloaded; else the next one when a third has come.
+    /// Cuts the connection of a running download, or else the next one after a third of the file.
     ///
-    /// - Returns: Whether there was something to cut.
+    /// - Returns: Whether a download was running.
     func cut() -> Bool {
         let isLoading = self.shown.withLock { $0.isLoading && $0.received < $0.total }
         self.line.withLock { line in
@@ -89,9 +89,9 @@ final class Film: Sendable {
         return isLoading
     }
 
-    /// Downloads the file for twenty callers, from nothing.
+    /// Removes the file and downloads it for twenty callers.
     ///
-    /// - Returns: Whether all of them got the same file, with every byte right.
+    /// - Returns: Whether all of them got the same file with the right bytes.
     func download(from url: URL, with media: AsyncMedia) async throws -> Bool {
         let url = url.appending(path: self.path)
         try await media.remove(url: url)
@@ -114,7 +114,7 @@ final class Film: Sendable {
         return isRight
     }
 
-    /// The file is gone: the session has ended.
+    /// Resets the state after a sign-out.
     func forget() {
         self.before.withLock { $0 = (self.file.starts.count, self.file.bytesSent) }
         self.show { $0 = State(total: $0.total, isLoading: $0.isLoading) }

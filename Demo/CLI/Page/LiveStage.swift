@@ -3,9 +3,9 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// What the page shows at work: a backend on loopback that takes its time, an app, a film and a worker process.
+/// A slow backend on loopback, an app, a film and a worker process.
 final class LiveStage: Sendable {
-    /// An access token that the app got: its number, and how.
+    /// An access token that the app obtained.
     struct Token: Codable, Sendable {
         var epoch: UInt64
         var how: String
@@ -16,13 +16,13 @@ final class LiveStage: Sendable {
         var user = "alice"
         var isSignedIn = false
         var tokens: [Token] = []
-        /// Whether the token that comes next is that of a sign-in.
+        /// Whether the next token comes from a sign-in.
         var signsIn = false
     }
 
-    /// Goes up with everything that the page may want to show.
+    /// Counts the changes of the page.
     let changes = Tally()
-    let board: EngineState
+    let activity: KeyActivity
     let store: WatchedStore
     let backend: LoopbackBackend
     let app: App
@@ -47,7 +47,7 @@ final class LiveStage: Sendable {
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             changes.add()
             if request.path == film.path { return film.response(to: request) }
-            // A network that takes its time, and not always the same.
+            // A slow network with varying latency.
             if request.method == "GET" {
                 try? await Task.sleep(for: .milliseconds(250 + request.target.utf8.reduce(0) { $0 + Int($1) } % 450))
             }
@@ -55,12 +55,12 @@ final class LiveStage: Sendable {
         }
         let url = try self.backend.goOnline()
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-page-\(UUID().uuidString)")
-        self.board = EngineState(changes: changes)
+        self.activity = KeyActivity(changes: changes)
         self.store = WatchedStore(directory: folder.appending(component: "caches"), changes: changes)
         let repository = MuxRepository(
             store: self.store,
             savePolicy: .afterFetch(debounce: .milliseconds(600)),
-            observer: self.board
+            observer: self.activity
         )
         self.app = try App(
             backend: url,
@@ -83,7 +83,7 @@ final class LiveStage: Sendable {
         self.folder = folder
     }
 
-    /// Starts the worker, and to follow the tokens.
+    /// Starts the worker and observes the tokens.
     func open() async throws {
         let events = self.app.oauth.events
         let follower = Task { [session, changes] in
@@ -106,7 +106,7 @@ final class LiveStage: Sendable {
         try await self.worker.start()
     }
 
-    /// Ends everything, and leaves no file.
+    /// Ends all processes and removes all files.
     func close() async {
         self.follower.withLock { $0 }?.cancel()
         await self.worker.stop()
@@ -117,13 +117,13 @@ final class LiveStage: Sendable {
     /// Whether the backend can be reached.
     var isOnline: Bool { self.isServing.withLock { $0 } }
 
-    /// Who signs in next, or has signed in.
+    /// The user who has signed in or signs in next.
     var user: String { self.session.withLock { $0.user } }
 
-    /// Whether there is an access token, and all that there were.
+    /// Whether there is an access token, and all tokens so far.
     var tokens: (isSignedIn: Bool, all: [Token]) { self.session.withLock { ($0.isSignedIn, $0.tokens) } }
 
-    /// Takes the backend off the network, or puts it back; returns whether it can be reached then.
+    /// Toggles the reachability of the backend; returns the new state.
     func switchNetwork() async throws -> Bool {
         let goesOnline = self.isServing.withLock { isServing in
             isServing.toggle()
@@ -134,14 +134,14 @@ final class LiveStage: Sendable {
         return goesOnline
     }
 
-    /// The session ended: the other one of the two sits down at the device.
+    /// Changes to the other user after a sign-out.
     func changeUser() {
         self.session.withLock { $0.user = $0.user == "alice" ? "bob" : "alice" }
         self.film.forget()
         self.changes.add()
     }
 
-    /// What came of a number of requests.
+    /// Counts of outcomes.
     struct Answers: Sendable {
         var fresh = 0
         var stale = 0
@@ -152,7 +152,7 @@ final class LiveStage: Sendable {
         var all: Int { self.fresh + self.stale + self.ended + self.failed }
     }
 
-    /// Callers that come in quick succession, each of which wants everything at once.
+    /// Callers in quick succession, each of which requests all values.
     func storm(callers: Int) async -> Answers {
         await withTaskGroup(of: Answers.self) { group in
             for caller in 0..<callers {

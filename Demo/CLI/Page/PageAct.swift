@@ -2,12 +2,12 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// What the buttons of the page do.
+/// The buttons of the page.
 enum PageAct: String, CaseIterable, Codable, Sendable {
     case storm, refresh, expire, network, forget, download, cut, worker
     case signOut = "sign-out"
 
-    /// Does it, unless it is under way already; says in a sentence what came of it.
+    /// Performs the act, unless it runs already.
     func perform(on stage: LiveStage) async -> ActJournal.Outcome? {
         guard stage.journal.begin(self) else { return nil }
         do {
@@ -116,6 +116,53 @@ enum PageAct: String, CaseIterable, Codable, Sendable {
 }
 
 extension Int {
-    /// With a comma between thousands.
+    /// The number with thousands separators.
     fileprivate var text: String { self.formatted(.number.locale(Locale(identifier: "en_US"))) }
+}
+
+/// The acts that run and the outcomes of the last ones.
+final class ActJournal: Sendable {
+    /// The outcome of one press.
+    struct Outcome: Codable, Sendable {
+        var number: Int
+        var act: PageAct
+        var text: String
+        /// Whether the library's promises held.
+        var holds: Bool
+    }
+
+    private struct State: Sendable {
+        var running: Set<PageAct> = []
+        var outcomes: [Outcome] = []
+        var count = 0
+    }
+
+    private let changes: Tally
+    private let state = Locked(State())
+
+    init(changes: Tally) { self.changes = changes }
+
+    var running: [PageAct] { self.state.withLock { state in PageAct.allCases.filter { state.running.contains($0) } } }
+
+    /// The last twelve, newest first.
+    var latest: [Outcome] { self.state.withLock { $0.outcomes } }
+
+    /// Records the start of an act; `false` if it runs already.
+    func begin(_ act: PageAct) -> Bool {
+        defer { self.changes.add() }
+        return self.state.withLock { $0.running.insert(act).inserted }
+    }
+
+    /// Records the end of an act.
+    func end(_ act: PageAct, _ text: String, holds: Bool) -> Outcome {
+        defer { self.changes.add() }
+        return self.state.withLock { state in
+            state.running.remove(act)
+            state.count += 1
+            let outcome = Outcome(number: state.count, act: act, text: text, holds: holds)
+            state.outcomes.insert(outcome, at: 0)
+            state.outcomes = Array(state.outcomes.prefix(12))
+            return outcome
+        }
+    }
 }

@@ -2,14 +2,14 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// Everything that the page shows, at one moment.
+/// The state of the page at one moment.
 struct Snapshot: Encodable, Sendable {
-    /// What the app asked, and who answered.
+    /// The app's requests by source of the answer.
     struct Asked: Encodable, Sendable {
         var requests, hits, joins, diskHits, fetches, stale, failures, waiting, flights: Int
     }
 
-    /// What the server saw.
+    /// The server's counts.
     struct Seen: Encodable, Sendable {
         var requests, resources, refusals, signIns, refreshes, reuses, connections: Int
     }
@@ -19,7 +19,7 @@ struct Snapshot: Encodable, Sendable {
         var id: String
         var name: String
         var hits, joins, fetches, waiting: Int
-        var flight: EngineState.Flight?
+        var flight: KeyActivity.Flight?
         /// In seconds, as is the time to live.
         var age: Double?
         var timeToLive: Double?
@@ -27,7 +27,7 @@ struct Snapshot: Encodable, Sendable {
         var isOnDisk: Bool
     }
 
-    /// What is on disk.
+    /// The store on disk.
     struct Disk: Encodable, Sendable {
         var entries, bytes: Int
         var epoch: UInt64
@@ -76,7 +76,7 @@ struct Snapshot: Encodable, Sendable {
         )
         let profile = Key(
             name: app.profile.cachedValue.map { "Me, \($0.user.capitalized)" } ?? "Me",
-            told: stage.board.key("Me"),
+            told: stage.activity.key("Me"),
             isFlying: me.keys > 0,
             entry: app.profile.cachedEntry,
             isOnDisk: stage.store.size(MuxStoreKey(domain: "Me")) != nil
@@ -87,7 +87,7 @@ struct Snapshot: Encodable, Sendable {
                 Key(
                     name: place.name,
                     id: String(place.id),
-                    told: stage.board.key("Places", String(place.id)),
+                    told: stage.activity.key("Places", String(place.id)),
                     isFlying: places.keys > 0,
                     entry: app.places.cachedEntry(key: place.id),
                     isOnDisk: stage.store.size(MuxStoreKey(domain: "Places", key: String(place.id))) != nil
@@ -104,14 +104,13 @@ struct Snapshot: Encodable, Sendable {
 }
 
 extension Snapshot.Key {
-    /// A key of which the board was told, and what the cache has for it.
+    /// A key with its activity and its cache entry.
     ///
-    /// Events of several threads may arrive in another order than they happened, so that whether anything flies at all is
-    /// asked of the library.
+    /// `isFlying` comes from the library, because events of several threads may arrive out of order.
     fileprivate init<Value>(
         name: String,
         id: String = "me",
-        told: EngineState.Key,
+        told: KeyActivity.Key,
         isFlying: Bool,
         entry: MuxEntry<Value>?,
         isOnDisk: Bool

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The journal on disk, with a note of what is in it.
+/// The journal on disk, with an index of the sizes of its entries.
 final class WatchedStore: MuxStore {
     private struct Contents: Sendable {
         var sizes: [MuxStoreKey: Int] = [:]
@@ -18,15 +18,15 @@ final class WatchedStore: MuxStore {
         self.changes = changes
     }
 
-    /// How many bytes the entry of that name has; `nil` if there is none.
+    /// The size of an entry in bytes; `nil` if there is none.
     func size(_ name: MuxStoreKey) -> Int? { self.contents.withLock { $0.sizes[name] } }
 
-    /// How many entries there are, and how many bytes they have together.
+    /// The number of entries and the sum of their sizes in bytes.
     var totals: (entries: Int, bytes: Int) {
         self.contents.withLock { ($0.sizes.count, $0.sizes.values.reduce(0, +)) }
     }
 
-    /// The number of the session.
+    /// The session epoch.
     var epoch: UInt64 { self.contents.withLock { $0.epoch } }
 
     private func note(_ change: (inout Contents) -> Void) {

@@ -2,9 +2,9 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// A child process that saves, is killed in the middle of it, and is started again.
+/// A child process that is killed while it saves, and started again.
 final class Worker: Sendable {
-    /// One life of the process, as its parent sees it.
+    /// One run of the process.
     private final class Life: Sendable {
         let found = Gate<WorkerProcess.Found>()
         let saved = Tally()
@@ -42,7 +42,7 @@ final class Worker: Sendable {
                     }
                     changed()
                 }
-                // Whoever waits for it need not wait any more.
+                // The process has ended: resume all waiters.
                 saved.add(Worker.count)
                 found.openForGood(returning: WorkerProcess.Found(isWhole: false))
             }
@@ -53,16 +53,16 @@ final class Worker: Sendable {
         func end() { try? self.input.close() }
     }
 
-    /// What one kill showed.
+    /// The result of one kill.
     struct Round: Codable, Sendable {
-        /// What the worker had said is saved when it was killed.
+        /// The number of entries that the worker had reported as saved when it was killed.
         var reported: Int
         var found: WorkerProcess.Found
-        /// Whether everything that was reported is there, and whatever is there is whole.
+        /// Whether all reported entries are found, and all found entries are whole.
         var holds: Bool { self.found.isWhole && self.found.entries >= self.reported }
     }
 
-    /// What the page shows.
+    /// The state on the page.
     struct State: Codable, Sendable {
         enum Phase: String, Codable, Sendable {
             case starting, ready, saving, killed
@@ -93,7 +93,7 @@ final class Worker: Sendable {
         return state
     }
 
-    /// Starts the process and waits for what it finds.
+    /// Starts the process and waits for its report.
     @discardableResult
     func start() async throws -> WorkerProcess.Found {
         let life = try Life(in: self.folder) { [changes] in changes.add() }
@@ -107,7 +107,7 @@ final class Worker: Sendable {
         return found
     }
 
-    /// Has it save, kills it as soon as it says that it has saved so many, and starts it again.
+    /// Lets it save, kills it when it has reported `count` saved entries, and starts it again.
     func killAndRestart(afterSaves count: Int) async throws -> Round {
         guard let life = self.life.withLock({ $0 }) else { throw CocoaError(.featureUnsupported) }
         self.show { state in
@@ -142,5 +142,49 @@ final class Worker: Sendable {
     private func show(_ change: (inout State) -> Void) {
         self.shown.withLock { change(&$0) }
         self.changes.add()
+    }
+}
+
+/// The main function of the worker: reports the entries on disk, then saves all places at each command.
+enum WorkerProcess {
+    /// The entries on disk when the process starts.
+    struct Found: Codable, Sendable {
+        var entries = 0
+        var isWhole = true
+        /// Bytes at the end of the journal that are not a whole record.
+        var tornBytes = 0
+    }
+
+    /// The first argument of such a process.
+    static let argument = "worker"
+
+    private static let noFetch: @Sendable (Int) async throws -> Place = { _ in throw CocoaError(.featureUnsupported) }
+
+    /// Runs until its input ends or it is killed.
+    static func play(_ folder: String) async throws {
+        let store = JournalStore(directory: URL(filePath: folder, directoryHint: .isDirectory))
+        let repository = MuxRepository(store: store, durability: .relaxed)
+        let map = MultiplexerMap(cacheKey: "Places", repository: repository, onFetch: Self.noFetch)
+        let places = try Place.all()
+        var found = Found()
+        for place in places {
+            guard let kept = await map.loadCachedValue(key: place.id) else { continue }
+            found.entries += 1
+            if kept.id != place.id || kept.name != place.name { found.isWhole = false }
+        }
+        found.tornBytes = await store.statistics().tornBytes
+        try self.say(String(decoding: JSONEncoder().encode(found), as: UTF8.self))
+        while readLine() == "save" {
+            await map.clear()
+            for (index, place) in places.enumerated() {
+                map.store(place, key: place.id)
+                await map.save(key: place.id)
+                if index % 10 == 9 { try self.say("saved \(index + 1)") }
+            }
+        }
+    }
+
+    private static func say(_ line: String) throws {
+        try FileHandle.standardOutput.write(contentsOf: Data("\(line)\n".utf8))
     }
 }

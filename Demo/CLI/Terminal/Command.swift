@@ -1,12 +1,12 @@
-/// What the program is told to do.
+/// The parsed arguments.
 enum Command: Equatable {
     case play(asJSON: Bool)
     case serve(port: UInt16?)
     case help
-    /// A process that the demo starts itself; see ``Relaunch``, ``KilledSave`` and ``WorkerProcess``.
+    /// A child process of the demo; see ``Relaunch`` and ``WorkerProcess``.
     case child([String])
 
-    /// Why the arguments are none of these.
+    /// Unknown arguments.
     struct Misunderstanding: Error, Equatable {
         var text: String
     }
@@ -39,7 +39,7 @@ enum Command: Equatable {
                 throw Misunderstanding(text: "'\(rest[1])' is no port")
             }
             self = .serve(port: port)
-        case Relaunch.argument, KilledSave.argument, WorkerProcess.argument: self = .child(arguments)
+        case Relaunch.argument, WorkerProcess.argument: self = .child(arguments)
         default: throw Misunderstanding(text: "there is no '\(arguments.joined(separator: " "))'")
         }
     }

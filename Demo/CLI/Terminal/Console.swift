@@ -1,6 +1,6 @@
 import Foundation
 
-/// Where the acts say how they go: with a bar on a terminal, in plain lines elsewhere, and not at all in a report for a machine.
+/// Progress output: a bar on a terminal, plain lines elsewhere, nothing with a JSON report.
 final class Console: Sendable {
     private enum Kind: Sendable {
         case terminal, plain, silent
@@ -12,12 +12,12 @@ final class Console: Sendable {
         self.kind = isSilent ? .silent : isatty(1) == 1 ? .terminal : .plain
     }
 
-    /// Prints text in lines of its own.
+    /// Prints text on lines of its own.
     func say(_ text: String) {
         if self.kind != .silent { self.write(self.start + text + "\n") }
     }
 
-    /// Shows how far something is on the terminal's last line.
+    /// Shows progress on the terminal's last line.
     func show(_ name: String, fraction: Double) {
         guard self.kind == .terminal else { return }
         let filled = Int(min(max(fraction, 0), 1) * 30)
@@ -25,12 +25,12 @@ final class Console: Sendable {
         self.write("\(self.start)\(bar)  \(name)")
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     func clear() {
         if self.kind == .terminal { self.write(self.start) }
     }
 
-    /// Goes to the start of the line, and takes away what is on it.
+    /// Clears the line.
     private var start: String { self.kind == .terminal ? "\r\u{1B}[2K" : "" }
 
     private func write(_ text: String) {

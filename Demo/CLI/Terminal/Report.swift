@@ -2,11 +2,11 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// What all acts showed, for a machine.
+/// The JSON report.
 struct Report: Encodable {
-    /// What one act showed.
+    /// One act.
     struct Entry: Encodable {
-        /// What the app expected, and whether it held.
+        /// One expectation.
         struct Check: Encodable {
             var expected: String
             var holds: Bool

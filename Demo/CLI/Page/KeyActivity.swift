@@ -1,21 +1,21 @@
 import MuxKit
 import MuxTesting
 
-/// What the page knows of each key: nothing but what the library tells an observer.
-final class EngineState: MuxObserver {
-    /// What a flight is doing.
+/// The observed activity of each key.
+final class KeyActivity: MuxObserver {
+    /// The phase of a flight.
     enum Flight: String, Codable, Sendable {
         case disk
         case network
     }
 
-    /// What was told of one key.
+    /// The activity of one key.
     struct Key: Sendable {
         var hits = 0
         var joins = 0
         var fetches = 0
         var stale = 0
-        /// Callers that wait for the flight; kept while a look at the disk may or may not have been enough.
+        /// Callers that wait for the flight; kept after a load from disk, which may be followed by a fetch.
         var waiting = 0
         var flight: Flight?
 
@@ -44,7 +44,7 @@ final class EngineState: MuxObserver {
     private let changes: Tally
     private let keys = Locked<[String: Key]>([:])
 
-    /// A board that adds one to `changes` for every event.
+    /// An observer that increments `changes` for every event.
     init(changes: Tally) { self.changes = changes }
 
     func observe(_ event: MuxEvent) {
@@ -60,7 +60,7 @@ final class EngineState: MuxObserver {
         self.changes.add()
     }
 
-    /// What was told of a key.
+    /// The activity of a key.
     func key(_ cacheKey: String, _ key: String = "") -> Key {
         self.keys.withLock { $0[cacheKey + "/" + key] ?? Key() }
     }
