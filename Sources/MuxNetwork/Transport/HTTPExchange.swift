@@ -1,4 +1,4 @@
-public import Foundation
+package import Foundation
 import MuxKit
 
 /// What is known of an answer while it arrives: the pure part of the bridge to `URLSession`.
@@ -76,6 +76,16 @@ package struct HTTPExchange: Sendable {
     }
 }
 
+/// How an exchange failed, in terms that do not depend on the platform.
+package enum HTTPFailure: Sendable {
+    /// Somebody cancelled it.
+    case cancelled
+    /// The server was silent for this long.
+    case timedOut(Duration)
+    /// Anything else.
+    case other(any Error)
+}
+
 /// Decides about the redirections of one request: pure, so that what no test server can play is testable too.
 package struct HTTPRedirects: Sendable {
     /// What to do with a redirection.
@@ -137,109 +147,4 @@ public enum HTTPRedirectRefusal: Sendable, Hashable, CustomStringConvertible {
         case .tooMany(let limit): "there were more than \(limit)"
         }
     }
-}
-
-/// Scheme, host and port of a URL: what credentials belong to (RFC 6454).
-package struct HTTPOrigin: Sendable, Hashable {
-    package var scheme: String
-    package var host: String
-    package var port: Int
-
-    /// The origin of an absolute `http` or `https` URL; `nil` for any other.
-    package init?(_ url: URL) {
-        guard let scheme = url.scheme?.lowercased(), let host = url.host()?.lowercased(), !host.isEmpty else {
-            return nil
-        }
-        switch scheme {
-        case "http": self.port = url.port ?? 80
-        case "https": self.port = url.port ?? 443
-        default: return nil
-        }
-        self.scheme = scheme
-        self.host = host
-    }
-
-    package var isSecure: Bool { self.scheme == "https" }
-
-    /// Whether it is on this machine: by the name that is always its own (RFC 6761, section 6.3), or by its address.
-    package var isLoopback: Bool {
-        if ["localhost", "::1", "[::1]"].contains(self.host) { return true }
-        let parts = self.host.split(separator: ".", omittingEmptySubsequences: false)
-        let isAddress = parts.allSatisfy { $0.utf8.allSatisfy { (48...57).contains($0) } && UInt8($0) != nil }
-        return isAddress && parts.count == 4 && parts[0] == "127"
-    }
-}
-
-/// A sink that keeps the body in memory, up to a limit.
-final class HTTPBuffer: HTTPSink {
-    private let limit: Int
-    private let bytes = Locked(Data())
-
-    init(limit: Int) { self.limit = limit }
-
-    var body: Data { self.bytes.withLock { $0 } }
-
-    func receive(head: HTTPReply) {}
-
-    func receive(_ bytes: Data) throws {
-        let fits = self.bytes.withLock { body -> Bool in
-            guard bytes.count <= self.limit - body.count else { return false }
-            body.append(bytes)
-            return true
-        }
-        guard fits else { throw HTTPError.bodyTooLarge(limit: self.limit) }
-    }
-}
-
-/// Takes in an answer while it arrives, so that no more than a piece of it is in memory.
-///
-/// A transport calls it on a thread of its own, one call at a time and in order. Nothing holds the server back meanwhile,
-/// so each call does a bounded amount of work, such as writing the piece to a file, and returns.
-///
-/// **After a failure.** An error that it throws ends the exchange, and the transport's caller gets that error.
-public protocol HTTPSink: Sendable {
-    /// Takes the head of the answer: the status and the header fields, before any of the body.
-    ///
-    /// - Parameter head: The head; its body is empty.
-    /// - Throws: Any error, to go no further.
-    func receive(head: HTTPReply) throws
-
-    /// Takes the next piece of the body.
-    ///
-    /// - Parameter bytes: The piece, decoded from any content encoding.
-    /// - Throws: Any error, to go no further.
-    func receive(_ bytes: Data) throws
-}
-
-/// What a transport without credentials answers to a challenge of the URL loading system.
-package enum HTTPChallengeAnswer: Sendable, Hashable {
-    /// The system goes on as it would by itself: it checks the server's certificate, and shows none of its own.
-    case performDefaultHandling
-
-    /// The system goes on without credentials, so that the refusal arrives as it is, with its body.
-    case rejectProtectionSpace
-
-    /// The system ends the request; the head of the refusal is known from the challenge.
-    ///
-    /// On Apple platforms this would cost the body of a 401.
-    case cancelAuthenticationChallenge
-
-    /// The answer to a challenge.
-    ///
-    /// - Parameters:
-    ///   - method: The authentication method of the challenge's protection space.
-    ///   - goesOnAfterRejection: Whether the system goes on without credentials once it is told to.
-    package init(to method: String, goesOnAfterRejection: Bool) {
-        guard Self.methodsOfHTTP.contains(method) else {
-            self = .performDefaultHandling
-            return
-        }
-        self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
-    }
-
-    /// The methods by which a server, or a proxy, asks for a name and a password, as both Foundations spell them.
-    private static let methodsOfHTTP: Set<String> = [
-        "NSURLAuthenticationMethodDefault", "NSURLAuthenticationMethodHTTPBasic", "NSURLAuthenticationMethodHTTPDigest",
-        "NSURLAuthenticationMethodHTMLForm", "NSURLAuthenticationMethodNegotiate", "NSURLAuthenticationMethodNTLM",
-    ]
 }

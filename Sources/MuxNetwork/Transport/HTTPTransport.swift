@@ -121,26 +121,3 @@ extension HTTPError {
         return error.domain == "NSURLErrorDomain" && error.code == -999
     }
 }
-
-/// Remembers the first error that another sink threw.
-private final class RecordingSink: HTTPSink {
-    private let base: any HTTPSink
-    private let first = Locked<(any Error)?>(nil)
-
-    init(_ base: any HTTPSink) { self.base = base }
-
-    var failure: (any Error)? { self.first.withLock { $0 } }
-
-    func receive(head: HTTPReply) throws { try self.recording { try self.base.receive(head: head) } }
-
-    func receive(_ bytes: Data) throws { try self.recording { try self.base.receive(bytes) } }
-
-    private func recording(_ body: () throws -> Void) throws {
-        do {
-            try body()
-        } catch {
-            self.first.withLock { $0 = $0 ?? error }
-            throw error
-        }
-    }
-}

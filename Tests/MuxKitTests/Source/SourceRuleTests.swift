@@ -51,7 +51,7 @@ struct SourceRuleTests {
             where: { file in
                 let audited = [
                     "/Locked.swift", "RetryingOperation.swift", "RetryableOperationWrapper.swift",
-                    "Platform/BoundedOperationQueue.swift", "Platform/LeanContinuation.swift",
+                    "Platform/URLSessionTransport.swift", "Platform/LeanContinuation.swift",
                 ]
                 return audited.allSatisfy { !file.hasSuffix($0) }
             },
