@@ -31,15 +31,16 @@ extension HTTPClient {
         repository: MuxRepository? = nil,
         _ request: @escaping @autoclosure @Sendable () -> Request
     ) -> Multiplexer<Request.Output> where Request.Output: Codable {
-        self.multiplexer(policy, repository, cacheKey, request) { choice, changedAt, fetch in
-            Multiplexer(
-                cacheKey: choice.isMismatch ? nil : self.domain(cacheKey),
-                policy: Self.tolerant(policy),
-                repository: choice.repository,
-                changedAt: changedAt,
-                onFetch: fetch
-            )
-        }
+        let resource = CachedResources<Bool, Request>(self, policy, repository, cacheKey) { _ in request() }
+        let multiplexer = Multiplexer(
+            cacheKey: resource.domain,
+            policy: resource.policy,
+            repository: resource.repository,
+            changedAt: { resource.changedAt(true) },
+            onFetch: { try await resource.fetch(true, $0) }
+        )
+        resource.attach(multiplexer)
+        return multiplexer
     }
 
     /// Makes a multiplexer that fetches one resource and keeps it in memory, by the server's own rules.
@@ -57,47 +58,11 @@ extension HTTPClient {
         repository: MuxRepository? = nil,
         _ request: @escaping @autoclosure @Sendable () -> Request
     ) -> Multiplexer<Request.Output> {
-        self.multiplexer(policy, repository, nil, request) { choice, _, fetch in
-            Multiplexer(policy: Self.tolerant(policy), repository: choice.repository, onFetch: fetch)
+        let resource = CachedResources<Bool, Request>(self, policy, repository, nil) { _ in request() }
+        let multiplexer = Multiplexer(policy: resource.policy, repository: resource.repository) {
+            try await resource.fetch(true, $0)
         }
-    }
-
-    private func multiplexer<Request: HTTPRequest>(
-        _ policy: MuxPolicy,
-        _ repository: MuxRepository?,
-        _ cacheKey: String?,
-        _ request: @escaping @Sendable () -> Request,
-        make: (
-            RepositoryChoice,
-            _ changedAt: @escaping @Sendable () -> Moment?,
-            _ fetch:
-                @escaping @Sendable @concurrent (FetchedBefore<Request.Output>?) async throws -> Fetched<
-                    Request.Output
-                >
-        ) -> Multiplexer<Request.Output>
-    ) -> Multiplexer<Request.Output> {
-        let choice = self.repository(given: repository)
-        let fetch = HTTPFetch(client: self, heuristicLimit: policy.timeToLive)
-        let index = HTTPResourceIndex<Bool>(self.traffic, time: choice.repository.time)
-        let note: @Sendable (Request) -> HTTPResourceName? = { request in
-            let name = self.name(of: request)
-            if let name { index.note(true, name) }
-            return name
-        }
-        let multiplexer = make(
-            choice,
-            { note(request()).flatMap { index.changedAt($0) } },
-            { before in
-                try choice.check(cacheKey)
-                let request = request()
-                _ = note(request)
-                return try await fetch(request, before)
-            }
-        )
-        index.attach(
-            refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
-            isKnown: { [weak multiplexer] _ in multiplexer != nil }
-        )
+        resource.attach(multiplexer)
         return multiplexer
     }
 
@@ -125,15 +90,16 @@ extension HTTPClient {
         repository: MuxRepository? = nil,
         _ request: @escaping @Sendable (Key) -> Request
     ) -> MultiplexerMap<Key, Request.Output> where Request.Output: Codable {
-        self.multiplexerMap(policy, repository, cacheKey, request) { choice, changedAt, fetch in
-            MultiplexerMap(
-                cacheKey: choice.isMismatch ? nil : self.domain(cacheKey),
-                policy: Self.tolerant(policy),
-                repository: choice.repository,
-                changedAt: changedAt,
-                onFetch: fetch
-            )
-        }
+        let resources = CachedResources(self, policy, repository, cacheKey, request)
+        let map = MultiplexerMap(
+            cacheKey: resources.domain,
+            policy: resources.policy,
+            repository: resources.repository,
+            changedAt: resources.changedAt,
+            onFetch: resources.fetch
+        )
+        resources.attach(map)
+        return map
     }
 
     /// Makes a map of multiplexers that fetch resources and keep them in memory, by the server's own rules.
@@ -151,72 +117,76 @@ extension HTTPClient {
         repository: MuxRepository? = nil,
         _ request: @escaping @Sendable (Key) -> Request
     ) -> MultiplexerMap<Key, Request.Output> {
-        self.multiplexerMap(policy, repository, nil, request) { choice, _, fetch in
-            MultiplexerMap(policy: Self.tolerant(policy), repository: choice.repository, onFetch: fetch)
-        }
+        let resources = CachedResources(self, policy, repository, nil, request)
+        let map = MultiplexerMap(policy: resources.policy, repository: resources.repository, onFetch: resources.fetch)
+        resources.attach(map)
+        return map
     }
+}
 
-    private func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
+/// The parts of a multiplexer whose values are resources of a client: its fetch, and its rules for values that changed.
+private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: Sendable {
+    /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
+    let domain: String?
+    let policy: MuxPolicy
+    private let cacheKey: String?
+    private let choice: RepositoryChoice
+    private let conditionalFetch: HTTPFetch
+    private let index: HTTPResourceIndex<Key>
+    private let request: @Sendable (Key) -> Request
+
+    init(
+        _ client: HTTPClient,
         _ policy: MuxPolicy,
         _ repository: MuxRepository?,
         _ cacheKey: String?,
-        _ request: @escaping @Sendable (Key) -> Request,
-        make: (
-            RepositoryChoice,
-            _ changedAt: @escaping @Sendable (Key) -> Moment?,
-            _ fetch:
-                @escaping @Sendable @concurrent (Key, FetchedBefore<Request.Output>?) async throws -> Fetched<
-                    Request.Output
-                >
-        ) -> MultiplexerMap<Key, Request.Output>
-    ) -> MultiplexerMap<Key, Request.Output> {
-        let choice = self.repository(given: repository)
-        let fetch = HTTPFetch(client: self, heuristicLimit: policy.timeToLive)
-        let index = HTTPResourceIndex<Key>(self.traffic, time: choice.repository.time)
-        let note: @Sendable (Key, Request) -> HTTPResourceName? = { key, request in
-            let name = self.name(of: request)
-            if let name { index.note(key, name) }
-            return name
-        }
-        let map = make(
-            choice,
-            { key in note(key, request(key)).flatMap { index.changedAt($0) } },
-            { key, before in
-                try choice.check(cacheKey)
-                let request = request(key)
-                _ = note(key, request)
-                return try await fetch(request, before)
-            }
+        _ request: @escaping @Sendable (Key) -> Request
+    ) {
+        let runner = client.authenticator as? any DependencyRunner
+        self.choice = RepositoryChoice(given: repository, ofDependency: runner?.sessionRepository)
+        let domain =
+            client.configuration.viewer.flatMap { viewer in cacheKey.map { "\($0)\u{1f}\(viewer)" } } ?? cacheKey
+        self.domain = self.choice.isMismatch ? nil : domain
+        self.policy = StaleIfError.applied(to: policy)
+        self.cacheKey = cacheKey
+        self.conditionalFetch = HTTPFetch(client: client, heuristicLimit: policy.timeToLive)
+        self.index = HTTPResourceIndex(client.invalidation, time: self.choice.repository.time)
+        self.request = request
+    }
+
+    var repository: MuxRepository { self.choice.repository }
+
+    /// When the resource of `key` was last changed by this client; `nil` if no change is known.
+    @Sendable
+    func changedAt(_ key: Key) -> Moment? { self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) } }
+
+    @Sendable @concurrent
+    func fetch(_ key: Key, _ before: FetchedBefore<Request.Output>?) async throws -> Fetched<Request.Output> {
+        try self.choice.check(self.cacheKey)
+        let request = self.request(key)
+        _ = self.noted(key, request)
+        return try await self.conditionalFetch(request, before)
+    }
+
+    private func noted(_ key: Key, _ request: Request) -> HTTPResourceName? {
+        let name = (try? request.url()).flatMap { HTTPResourceName($0) }
+        if let name { self.index.note(key, name) }
+        return name
+    }
+
+    /// Passes changes on to `multiplexer`, as long as it lives.
+    func attach(_ multiplexer: Multiplexer<Request.Output>) {
+        self.index.attach(
+            refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
+            isKnown: { [weak multiplexer] _ in multiplexer != nil }
         )
-        index.attach(
+    }
+
+    /// Passes changes on to `map`, as long as it lives.
+    func attach(_ map: MultiplexerMap<Key, Request.Output>) {
+        self.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },
             isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
         )
-        return map
-    }
-
-    /// The repository that was given, or else the one of the authenticator, if that is a runner with one.
-    private func repository(given repository: MuxRepository?) -> RepositoryChoice {
-        let runner = self.authenticator as? any DependencyRunner
-        return RepositoryChoice(given: repository, ofDependency: runner?.sessionRepository)
-    }
-
-    private func name(of request: some HTTPRequest) -> HTTPResourceName? {
-        (try? self.call(for: request)).flatMap { HTTPResourceName($0.url) }
-    }
-
-    /// The name on disk, of which the viewer is a part.
-    private func domain(_ cacheKey: String) -> String {
-        self.configuration.viewer.map { "\(cacheKey)\u{1f}\($0)" } ?? cacheKey
-    }
-
-    /// The policy, by which a server in trouble counts as one that cannot be reached: RFC 5861, section 4.
-    private static func tolerant(_ policy: MuxPolicy) -> MuxPolicy {
-        var tolerant = policy
-        tolerant.isSilenceable = { error in
-            if let status = (error as? HTTPError)?.status, [500, 502, 503, 504].contains(status.code) { return true }
-            return policy.isSilenceable(error)
-        }
-        return tolerant
     }
 }

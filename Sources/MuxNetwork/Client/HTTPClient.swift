@@ -23,10 +23,11 @@ public struct HTTPClient: Sendable {
     /// What all requests have in common.
     public let configuration: HTTPConfiguration
 
-    /// What carries the requests, and learns from what it carries.
-    let traffic: HTTPTraffic
     let time: TimeSource
     let authenticator: (any HTTPAuthenticator)?
+    let invalidation: InvalidationInterceptor
+    private let retryAfter: RetryAfterInterceptor
+    private let transport: any HTTPTransport
 
     /// Makes a client.
     ///
@@ -41,12 +42,10 @@ public struct HTTPClient: Sendable {
     ) {
         self.configuration = configuration
         self.time = TimeSource(configuration.clock)
-        self.traffic = HTTPTraffic(
-            transport ?? URLSessionTransport(configuration.transport),
-            time: self.time,
-            wallTime: configuration.wallTime
-        )
         self.authenticator = authenticator
+        self.invalidation = InvalidationInterceptor(time: self.time)
+        self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
+        self.transport = transport ?? URLSessionTransport(configuration.transport)
     }
 
     /// Sends a request and reads the answer.
@@ -101,13 +100,12 @@ public struct HTTPClient: Sendable {
         token: (any HTTPToken)? = nil,
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
-        let draft = try self.draft(of: request, path: values, headers: headers)
-        let call = try draft.call()  // what is wrong with it is said before anyone is asked for a token
+        let call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
         guard let authenticator, token == nil else {
-            return try await self.exchange(try draft.call(with: token?.headers ?? [:]))
+            return try await self.exchange(try call.authorized(by: token?.headers ?? [:]))
         }
-        return try await self.send(draft, with: authenticator)
+        return try await self.send(call, with: authenticator)
     }
 
     /// The request as it is sent, but for the token.
@@ -118,41 +116,44 @@ public struct HTTPClient: Sendable {
     /// - Returns: The request.
     /// - Throws: ``HTTPError/preparation(_:)``.
     public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
-        try self.draft(of: request, path: values, headers: [:]).call()
+        try ValidatedCall(try self.call(for: request, path: values, headers: [:])).call
     }
 
-    private func draft(
-        of request: some HTTPRequest,
+    private func call(
+        for request: some HTTPRequest,
         path values: [String: String],
         headers: HTTPHeaders
-    ) throws(HTTPError) -> HTTPDraft {
+    ) throws(HTTPError) -> HTTPCall {
         do throws(HTTPPreparationError) {
-            return try HTTPDraft(request, path: values, headers: headers, configuration: self.configuration)
+            return try HTTPCall(request, path: values, headers: headers, configuration: self.configuration)
         } catch {
             throw .preparation(error)
         }
     }
 
-    /// Sends a request with a token, for which it asks as often as the configuration says: nothing was sent when there is none.
-    private func send(_ draft: HTTPDraft, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
-        guard let policy = self.configuration.retry else { return try await self.attempt(draft, authenticator).get() }
+    // MARK: - The chain: token and its retry, renewal after a 401, retry, Retry-After, invalidation, transport
+
+    /// Sends a request with a token; a failure to get one is retried as the configuration says, for nothing was sent.
+    private func send(_ call: ValidatedCall, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
+        guard let policy = self.configuration.retry else { return try await self.attempt(call, authenticator).get() }
         let course = RetryLoop(policy, time: self.time)
-        return try await course.runPlainly { _ in try await self.attempt(draft, authenticator) }.get()
+        return try await course.runPlainly { _ in try await self.attempt(call, authenticator) }.get()
     }
 
-    /// What comes of a request that is sent with a token, and once more with a new one if the server refuses that.
+    /// Sends a request with a token, and once more with a new one after a 401.
     ///
+    /// - Returns: The outcome of the exchange.
     /// - Throws: Why there is no token.
     private func attempt(
-        _ draft: HTTPDraft,
+        _ call: ValidatedCall,
         _ authenticator: any HTTPAuthenticator
     ) async throws -> Result<HTTPResponse, any Error> {
         var wasRefused = false
         do {
             return try await authenticator.authorized { token in
-                // An error of the exchange is not one of the authenticator's, and none of its business.
+                // An error of the exchange is an output for the authenticator: it does not concern the token.
                 do {
-                    let response = try await self.exchange(try draft.call(with: token.headers))
+                    let response = try await self.exchange(try call.authorized(by: token.headers))
                     guard response.status == .unauthorized, !wasRefused else { return .output(.success(response)) }
                     wasRefused = true
                     return .badDependency
@@ -166,11 +167,11 @@ public struct HTTPClient: Sendable {
     }
 
     /// Sends a request, as often as the configuration says.
-    private func exchange(_ call: HTTPCall) async throws -> HTTPResponse {
-        guard let policy = self.configuration.retry,
-            policy.repeatsUnsafeWork || HTTPMethod(rawValue: call.method)?.isIdempotent == true
-        else { return try await self.send(call) }
-        let host = RetryHost(call.url.host() ?? "", budget: self.configuration.retryBudget)
+    private func exchange(_ call: ValidatedCall) async throws -> HTTPResponse {
+        guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
+            return try await self.send(call)
+        }
+        let host = RetryHost(call.origin.host, budget: self.configuration.retryBudget)
         do {
             return try await retry(policy, on: host, clock: self.configuration.clock) { _ in
                 let response = try await self.send(call)
@@ -181,13 +182,55 @@ public struct HTTPClient: Sendable {
             switch error.lastError as? HTTPError {
             case .status(let failure)?: return failure.response
             case let last?: throw last
-            case nil: throw HTTPError.transport(.unreachable(error))  // the host is left alone
+            case nil: throw HTTPError.transport(.unreachable(error))  // the budget admits no request to the host
             }
         }
     }
 
-    private func send(_ call: HTTPCall) async throws -> HTTPResponse {
-        HTTPResponse(request: call, reply: try await self.traffic.exchange(call))
+    private func send(_ call: ValidatedCall) async throws -> HTTPResponse {
+        let reply = try await self.retryAfter.send(call) {
+            try await self.invalidation.send(call) { try await self.transport.exchange(call) }
+        }
+        return HTTPResponse(request: call.call, reply: reply)
+    }
+}
+
+extension HTTPCall {
+    /// The request as it is sent, but for the token; its header fields are not validated yet.
+    fileprivate init(
+        _ request: some HTTPRequest,
+        path values: [String: String],
+        headers: HTTPHeaders,
+        configuration: HTTPConfiguration
+    ) throws(HTTPPreparationError) {
+        let url = try request.url(path: values)
+        let method = request.method
+        var fields = HTTPHeaders()
+        if !request.usesPrivateHeaders {
+            fields = [.accept: configuration.contentType.rawValue]
+            fields = fields.merging(configuration.headers)
+        }
+        var data: Data?
+        if let body = request.body {
+            guard method.allowsBody else { throw .bodyNotAllowed(method) }
+            let encoded = try body.encoded()
+            fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
+            data = encoded.data
+        }
+        self.init(
+            method: method.rawValue,
+            url: url,
+            headers: fields.merging(request.headers).merging(headers).combined,
+            body: data,
+            timeout: request.timeout ?? configuration.transport.timeout
+        )
+    }
+}
+
+extension HTTPRequest {
+    /// The URL with `values` in place of the path's placeholders; they replace the request's own.
+    func url(path values: [String: String] = [:]) throws(HTTPPreparationError) -> URL {
+        try self.endPoint.url(path: self.pathValues.merging(values) { $1 }, query: self.queryItems)
     }
 }
 

@@ -1,8 +1,8 @@
 public import Foundation
 
-/// One request as it goes over the wire: all that an ``HTTPTransport`` needs to know.
+/// One request as it goes over the wire: the input of an ``HTTPTransport``.
 ///
-/// Its description names neither header values nor the query nor the body, so it may be logged.
+/// Its description contains neither header values nor the query nor the body, so it may be logged.
 public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomReflectable {
     /// The method, such as `GET`.
     public var method: String
@@ -24,7 +24,7 @@ public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomRefle
     /// They are not sent on when a redirection leads to another scheme, host or port.
     public var credentialHeaders: Set<String> = []
 
-    /// Describes a request.
+    /// Makes a request.
     public init(
         method: String = "GET",
         url: URL,
@@ -46,24 +46,52 @@ public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomRefle
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-extension HTTPCall {
-    /// Checks that the call means on the wire what it says, so that no field can smuggle in another.
+/// An ``HTTPCall`` whose URL, method and header fields are valid, so that no field can smuggle in another.
+///
+/// A value proves that: the initializer validates, and ``authorized(by:)`` validates what it adds. The steps from the client to
+/// the transport pass it on, so a call is validated once, however often it is sent.
+package struct ValidatedCall: Sendable {
+    /// The call as it is sent.
+    package private(set) var call: HTTPCall
+    package let method: HTTPMethod
+    package let origin: HTTPOrigin
+
+    /// Validates a call.
     ///
-    /// - Returns: Where it goes.
-    func validated() throws(HTTPError) -> HTTPOrigin {
-        guard let origin = HTTPOrigin(self.url) else { throw .invalidURL }
-        guard HTTPGrammar.isToken(self.method) else { throw .preparation(.invalidMethod) }
-        for (name, value) in self.headers {
-            guard HTTPGrammar.isToken(name) else { throw .invalidHeader(name: name) }
-            guard HTTPGrammar.isFieldValue(value) else { throw .invalidHeader(name: name) }
+    /// - Throws: ``HTTPError``, which names the part that is not valid.
+    package init(_ call: HTTPCall) throws(HTTPError) {
+        guard let origin = HTTPOrigin(call.url) else { throw .invalidURL }
+        guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
+        try Self.validate(call.headers)
+        self.call = call
+        self.method = method
+        self.origin = origin
+    }
+
+    /// The call with the header fields of a token, which replace its own and stay behind when a redirection leads elsewhere.
+    package func authorized(by credentials: HTTPHeaders) throws(HTTPError) -> ValidatedCall {
+        guard !credentials.isEmpty else { return self }
+        let added = credentials.combined
+        try Self.validate(added)
+        let names = Set(credentials.fields.map(\.name.canonical))
+        var authorized = self
+        authorized.call.headers = self.call.headers.filter { !names.contains($0.key.lowercased()) }.merging(added) {
+            $1
         }
-        return origin
+        authorized.call.credentialHeaders = Set(credentials.fields.map(\.name.rawValue))
+        return authorized
+    }
+
+    private static func validate(_ headers: [String: String]) throws(HTTPError) {
+        for (name, value) in headers where !HTTPGrammar.isToken(name) || !HTTPGrammar.isFieldValue(value) {
+            throw .invalidHeader(name: name)
+        }
     }
 }
 
-/// A server's answer, whatever its status.
+/// A server's answer, whatever its status: the output of an ``HTTPTransport``.
 ///
-/// Its description names neither header values nor the body, so it may be logged.
+/// Its description contains neither header values nor the body, so it may be logged.
 public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomReflectable {
     /// The status code, such as 200.
     public var status: Int
@@ -77,7 +105,7 @@ public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomRefl
     /// The URL that answered: another than the one asked after a redirection.
     public var url: URL?
 
-    /// Describes an answer.
+    /// Makes an answer.
     public init(status: Int, headers: [String: String] = [:], body: Data = Data(), url: URL? = nil) {
         self.status = status
         self.headers = Dictionary(headers.map { ($0.key.lowercased(), $0.value) }) { "\($0), \($1)" }
@@ -95,7 +123,7 @@ public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomRefl
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-/// Scheme, host and port of a URL: what credentials belong to (RFC 6454).
+/// Scheme, host and port of a URL: the scope of credentials (RFC 6454).
 package struct HTTPOrigin: Sendable, Hashable {
     package var scheme: String
     package var host: String
@@ -117,7 +145,7 @@ package struct HTTPOrigin: Sendable, Hashable {
 
     package var isSecure: Bool { self.scheme == "https" }
 
-    /// Whether it is on this machine: by the name that is always its own (RFC 6761, section 6.3), or by its address.
+    /// Whether the host is this machine, by name (RFC 6761, section 6.3) or by address.
     package var isLoopback: Bool {
         if ["localhost", "::1", "[::1]"].contains(self.host) { return true }
         let parts = self.host.split(separator: ".", omittingEmptySubsequences: false)

@@ -1,38 +1,37 @@
 package import Foundation
-import MuxKit
 
-/// What is known of an answer while it arrives: the pure part of the bridge to `URLSession`.
+/// The state of one exchange while its answer arrives, and the decisions about it: pure, and the same for every transport.
 package struct HTTPExchange: Sendable {
-    private let method: String
-    /// The largest body that is of use, if there is a limit.
-    private let limit: Int?
-    package var redirects: HTTPRedirects
-    /// The header fields that stay behind when a redirection leads elsewhere.
+    private let method: HTTPMethod
+    /// The largest body that is accepted, in bytes; `nil` for any size.
+    private let sizeLimit: Int?
+    /// The header fields that stay behind when a redirection leads to another origin.
     package let credentialHeaders: Set<String>
-    /// A challenge was turned down, so the cancellation that follows is none: the refusal itself is the answer.
+    private var redirects: HTTPRedirects
+    /// A challenge was rejected, so a cancellation that follows is the transport's own: the refusal is the answer.
     private var isChallenged = false
     /// The head of the answer.
     private var reply: HTTPReply?
-    /// How much of the body has arrived.
+    /// How many bytes of the body have arrived.
     private var received = 0
     /// Whether the head has arrived by itself, and not only with a challenge.
     package private(set) var isHeadReceived = false
 
-    package init(method: String, limit: Int?, redirects: HTTPRedirects, credentialHeaders: Set<String> = []) {
-        self.method = method
-        self.limit = limit
-        self.redirects = redirects
-        self.credentialHeaders = credentialHeaders
+    package init(_ call: ValidatedCall, _ options: HTTPTransportOptions, sizeLimit: Int?) {
+        self.method = call.method
+        self.sizeLimit = sizeLimit
+        self.credentialHeaders = options.credentialHeaders.union(call.call.credentialHeaders)
+        self.redirects = HTTPRedirects(origin: call.origin, limit: options.maximumRedirects)
     }
 
     /// The head of an answer has arrived.
     ///
-    /// - Returns: Why to give up, if the answer is already known to be too large.
+    /// - Returns: Why to give up, if the announced length is beyond the limit.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         self.reply = reply
         self.isHeadReceived = true
-        guard let limit, let expected = self.expectedLength, expected > limit else { return nil }
-        return .bodyTooLarge(limit: limit)
+        guard let sizeLimit, let expected = self.expectedLength, expected > sizeLimit else { return nil }
+        return .bodyTooLarge(limit: sizeLimit)
     }
 
     /// A part of the body has arrived.
@@ -46,47 +45,49 @@ package struct HTTPExchange: Sendable {
         self.reply = self.reply ?? refusal
     }
 
+    /// The server redirects to `url`.
+    package mutating func redirected(to url: URL, carriesBody: Bool) -> HTTPRedirects.Step {
+        self.redirects.redirected(to: url, carriesBody: carriesBody)
+    }
+
+    /// How an exchange failed, in terms that do not depend on the platform.
+    package enum Failure: Sendable {
+        case cancelled
+        /// The server was silent for this long.
+        case timedOut(Duration)
+        case other(any Error)
+    }
+
     /// The exchange has ended, with an error or without.
-    package func ended(_ failure: HTTPFailure?) -> Result<HTTPReply, any Error> {
+    package func ended(_ failure: Failure?) -> Result<HTTPReply, any Error> {
         switch failure {
         case .cancelled? where self.isChallenged: return self.reply.map { .success($0) } ?? .failure(HTTPError.notHTTP)
-        case nil: break
         case .cancelled?: return .failure(CancellationError())
         case .timedOut(let time)?: return .failure(HTTPError.timedOut(after: time))
         case .other(let error)?:
             // Linux reports a short body as an unknown error; the lengths say what it was.
-            if let expected = self.expectedLength, self.received < expected {
-                return .failure(HTTPError.truncated(expected: expected, received: self.received))
-            }
-            return .failure(HTTPError.unreachable(error))
+            return .failure(self.truncation ?? HTTPError.unreachable(error))
+        case nil:
+            guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
+            return self.truncation.map { .failure($0) } ?? .success(reply)
         }
-        guard let reply = self.reply else { return .failure(HTTPError.notHTTP) }
-        if let expected = self.expectedLength, self.received < expected {
-            return .failure(HTTPError.truncated(expected: expected, received: self.received))
-        }
-        return .success(reply)
     }
 
-    /// The body's length as announced; `nil` if nobody said, or the body arrives decoded, or there is none.
+    private var truncation: HTTPError? {
+        guard let expected = self.expectedLength, self.received < expected else { return nil }
+        return .truncated(expected: expected, received: self.received)
+    }
+
+    /// The body's length as announced; `nil` if it was not, if the body arrives decoded, or if there is none.
     private var expectedLength: Int? {
-        guard let reply, self.method != "HEAD", reply.status != 204, reply.status != 304,
+        guard let reply, self.method != .head, reply.status != 204, reply.status != 304,
             ["", "identity"].contains(reply.header("Content-Encoding")?.lowercased() ?? "")
         else { return nil }
         return reply.header("Content-Length").flatMap { Int($0) }
     }
 }
 
-/// How an exchange failed, in terms that do not depend on the platform.
-package enum HTTPFailure: Sendable {
-    /// Somebody cancelled it.
-    case cancelled
-    /// The server was silent for this long.
-    case timedOut(Duration)
-    /// Anything else.
-    case other(any Error)
-}
-
-/// Decides about the redirections of one request: pure, so that what no test server can play is testable too.
+/// Decides about the redirections of one request.
 package struct HTTPRedirects: Sendable {
     /// What to do with a redirection.
     package enum Step: Sendable, Equatable {
@@ -102,7 +103,7 @@ package struct HTTPRedirects: Sendable {
     private let limit: Int
     private var current: HTTPOrigin
     private var count = 0
-    /// Once credentials were dropped they stay dropped, even on the way back.
+    /// Credentials that were dropped stay dropped, also when a later redirection leads back to the first origin.
     private var hasLeft = false
 
     package init(origin: HTTPOrigin, limit: Int) {
@@ -126,10 +127,10 @@ package struct HTTPRedirects: Sendable {
 /// Why a redirection was not followed.
 @nonexhaustive
 public enum HTTPRedirectRefusal: Sendable, Hashable, CustomStringConvertible {
-    /// It leads from `https` to something that is not.
+    /// It leads from `https` to another scheme.
     case insecure
 
-    /// It leads to something that is neither `http` nor `https`.
+    /// It leads to a scheme that is neither `http` nor `https`.
     case unknownScheme
 
     /// It would carry the request's body to another scheme, host or port.

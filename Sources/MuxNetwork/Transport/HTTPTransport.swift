@@ -74,8 +74,52 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     public init() {}
 }
 
+/// A transport that takes validated calls: those of this module, which differ in how they perform one exchange.
+package protocol ValidatedTransport: HTTPTransport {
+    var options: HTTPTransportOptions { get }
+
+    /// Performs one exchange and hands the answer to `sink` while it arrives.
+    ///
+    /// - Parameters:
+    ///   - call: The request.
+    ///   - sink: Takes the head, then the body piece by piece.
+    ///   - sizeLimit: The largest announced body that is accepted, in bytes; `nil` for any size.
+    ///   - timeLimit: How long the exchange may take; `nil` for any time.
+    /// - Returns: The head of the answer, once the body is complete.
+    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
+    func perform(
+        _ call: ValidatedCall,
+        into sink: any HTTPSink,
+        sizeLimit: Int?,
+        timeLimit: Duration?
+    ) async throws -> HTTPReply
+}
+
+extension ValidatedTransport {
+    /// Sends a request and returns the complete answer, within the limits of ``options``.
+    package func send(_ call: ValidatedCall) async throws -> HTTPReply {
+        let limit = self.options.maximumBodySize
+        let buffer = HTTPBuffer(limit: limit)
+        var reply = try await self.perform(call, into: buffer, sizeLimit: limit, timeLimit: self.options.deadline)
+        reply.body = buffer.body
+        return reply
+    }
+}
+
 extension HTTPTransport {
-    /// Sends a request and returns the complete answer.
+    /// Sends a request and returns the complete answer; validates nothing again.
+    ///
+    /// - Throws: ``HTTPError`` whatever the transport throws, or `CancellationError`.
+    package func exchange(_ call: ValidatedCall) async throws -> HTTPReply {
+        do {
+            guard let transport = self as? any ValidatedTransport else { return try await self.send(call.call) }
+            return try await transport.send(call)
+        } catch {
+            throw HTTPError.ended(by: error)
+        }
+    }
+
+    /// Sends a request that the transport validates, and returns the complete answer.
     ///
     /// - Throws: ``HTTPError`` whatever the transport throws, or `CancellationError`.
     package func exchange(_ call: HTTPCall) async throws -> HTTPReply {
@@ -86,9 +130,9 @@ extension HTTPTransport {
         }
     }
 
-    /// Sends a request and hands the answer to `sink` while it arrives.
+    /// Sends a request that the transport validates, and hands the answer to `sink` while it arrives.
     ///
-    /// - Throws: What the sink threw, even if the transport throws something else then; ``HTTPError`` whatever else the
+    /// - Throws: What the sink threw, even if the transport throws another error then; ``HTTPError`` whatever else the
     ///   transport throws; or `CancellationError`.
     package func exchange(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         let sink = RecordingSink(sink)
@@ -103,7 +147,7 @@ extension HTTPTransport {
 }
 
 extension HTTPError {
-    /// What an exchange has ended with whose transport threw `error`: a ``HTTPError``, or `CancellationError`.
+    /// The error of an exchange whose transport threw `error`: a ``HTTPError``, or `CancellationError`.
     fileprivate static func ended(by error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error
@@ -114,7 +158,7 @@ extension HTTPError {
         }
     }
 
-    /// Whether `error` is a cancellation, which the URL loading system calls by a number.
+    /// Whether `error` is a cancellation, Swift's or that of the URL loading system (-999).
     static func isCancellation(_ error: any Error) -> Bool {
         if error is CancellationError { return true }
         let error = error as NSError

@@ -184,7 +184,9 @@ struct ChangedResourceTests {
         let next = self.world.relaunched()
         let client = next.client(self.server.transport)
 
-        for number in 0...HTTPTraffic.maximumChanges { try await client.execute(ChangeNumber(id: "\(number)")) }
+        for number in 0...InvalidationInterceptor.maximumChanges {
+            try await client.execute(ChangeNumber(id: "\(number)"))
+        }
 
         _ = try await self.map(client, in: next).request(key: "kept")
         #expect(self.server.calls.last?.method == "GET", "it was asked about")
@@ -204,8 +206,8 @@ struct ChangedResourceTests {
     }
 
     @Test func `N03 the index forgets keys that memory has forgotten`() throws {
-        let traffic = HTTPTraffic(self.server.transport, time: TimeSource(self.world.clock), wallTime: { Date() })
-        let index = HTTPResourceIndex<Int>(traffic, time: TimeSource(self.world.clock))
+        let time = TimeSource(self.world.clock)
+        let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
         let refreshed = Locked<[Int]>([])
         index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isKnown: { $0 >= 9_000 })
         let names = (0..<10_000).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }

@@ -73,17 +73,15 @@ struct RetryAfterTests {
     }
 
     @Test func `N04 hosts that are asked no more are forgotten`() async throws {
-        let traffic = HTTPTraffic(
-            self.server.transport,
-            time: TimeSource(self.world.clock),
-            wallTime: { self.world.now }
-        )
+        let interceptor = RetryAfterInterceptor(time: TimeSource(self.world.clock), wallTime: { self.world.now })
         self.busy(503, "7")
         for number in 0..<100 {
-            _ = try await traffic.send(HTTPCall(url: #require(URL(string: "https://\(number).example.com/"))))
+            let url = try #require(URL(string: "https://\(number).example.com/"))
+            let call = try ValidatedCall(HTTPCall(url: url))
+            _ = try await interceptor.send(call) { try await self.server.transport.exchange(call) }
             self.world.clock.advance(by: .seconds(1))
         }
-        #expect(traffic.occupancy.closed <= 7)
+        #expect(interceptor.count <= 7)
     }
 
     @Test func `N04 other hosts are asked meanwhile`() async throws {
@@ -117,7 +115,7 @@ struct RetryAfterTests {
         _ = try? await client.execute(GetNumber())
         self.server.state.withLock { $0.instead = nil }
 
-        self.world.clock.advance(by: HTTPTraffic.longestClosure - .seconds(1))
+        self.world.clock.advance(by: RetryAfterInterceptor.longestPause - .seconds(1))
         await #expect { try await client.execute(GetNumber()) } throws: { self.timeLeft($0) == .seconds(1) }
         self.world.clock.advance(by: .seconds(1))
         _ = try await client.execute(GetNumber())
@@ -172,16 +170,17 @@ struct RetryAfterTests {
             func receive(head: HTTPReply) throws {}
             func receive(_ bytes: Data) throws {}
         }
-        let traffic = HTTPTraffic(
-            self.server.transport,
-            time: TimeSource(self.world.clock),
-            wallTime: { self.world.now }
-        )
-        let call = HTTPCall(url: try #require(URL(string: "https://example.com/numbers/a")))
+        let interceptor = RetryAfterInterceptor(time: TimeSource(self.world.clock), wallTime: { self.world.now })
+        let call = try ValidatedCall(HTTPCall(url: try #require(URL(string: "https://example.com/numbers/a"))))
+        let download = { try await self.server.transport.stream(call.call, into: Sink()) }
         self.busy(503, "7")
-        #expect(try await traffic.stream(call, into: Sink()).status == 503)
+        #expect(try await interceptor.send(call, next: download).status == 503)
 
-        await #expect { try await traffic.stream(call, into: Sink()) } throws: { self.timeLeft($0) == .seconds(7) }
+        await #expect {
+            try await interceptor.send(call, next: download)
+        } throws: {
+            self.timeLeft($0) == .seconds(7)
+        }
         #expect(self.server.calls.count == 1)
     }
 }

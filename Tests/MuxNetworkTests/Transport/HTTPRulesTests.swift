@@ -48,7 +48,8 @@ struct HTTPRulesTests {
     }
 
     private func exchange(_ method: String = "GET") throws -> HTTPExchange {
-        HTTPExchange(method: method, limit: 100, redirects: try self.redirects(from: "http://a/"))
+        let url = try #require(URL(string: "http://a/"))
+        return HTTPExchange(try ValidatedCall(HTTPCall(method: method, url: url)), .init(), sizeLimit: 100)
     }
 
     @Test(arguments: [
@@ -68,6 +69,20 @@ struct HTTPRulesTests {
         let result = exchange.ended(nil)
 
         #expect((try? result.get()) == nil ? isTruncated : !isTruncated)
+    }
+
+    @Test func `G18 a token's fields are validated, and replace those of a validated call`() throws {
+        let url = try #require(URL(string: "http://a/"))
+        let call = try ValidatedCall(HTTPCall(url: url, headers: ["authorization": "own", "X": "1"]))
+
+        let authorized = try call.authorized(by: [.authorization: "token"]).authorized(by: [.authorization: "new"])
+
+        #expect(authorized.call.headers == ["Authorization": "new", "X": "1"])
+        #expect(authorized.call.credentialHeaders == ["Authorization"])
+        #expect(throws: HTTPError.preparation(.invalidHeader(name: "X"))) {
+            try call.authorized(by: ["X": "a\r\nY: b"])
+        }
+        #expect(throws: HTTPError.preparation(.invalidHeader(name: "X Y"))) { try call.authorized(by: ["X Y": "1"]) }
     }
 
     @Test func `Q-07 a cancellation after a challenge is the refusal itself and otherwise a cancellation`() throws {

@@ -230,7 +230,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 return .redirectRefused(.unknownScheme)
             }
             let carriesBody = request.httpBody != nil || request.httpBodyStream != nil
-            switch exchange.redirects.redirected(to: url, carriesBody: carriesBody) {
+            switch exchange.redirected(to: url, carriesBody: carriesBody) {
             case .follow: return nil
             case .refuse(let reason): return .redirectRefused(reason)
             case .followWithoutCredentials:
@@ -276,7 +276,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
         let id = task.taskIdentifier
         guard let running = self.running.withLock({ $0[id] }) else { return }
-        let failure = error.map { error -> HTTPFailure in
+        let failure = error.map { error -> HTTPExchange.Failure in
             switch (error as? URLError)?.code {
             case .cancelled: .cancelled
             case .timedOut: .timedOut(running.timeout)

@@ -13,8 +13,8 @@ import FoundationNetworking
 /// credentials behind when they lead to another scheme, host or port.
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
-public final class URLSessionTransport: HTTPTransport {
-    private let options: HTTPTransportOptions
+public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
+    package let options: HTTPTransportOptions
     private let bridge: URLSessionBridge
     private let session: URLSession
 
@@ -53,13 +53,7 @@ public final class URLSessionTransport: HTTPTransport {
     /// - Parameter call: The request.
     /// - Returns: The answer.
     /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
-    public func send(_ call: HTTPCall) async throws -> HTTPReply {
-        let limit = self.options.maximumBodySize
-        let buffer = HTTPBuffer(limit: limit)
-        var reply = try await self.run(call, into: buffer, sizeLimit: limit, timeLimit: self.options.deadline)
-        reply.body = buffer.body
-        return reply
-    }
+    public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
 
     /// Sends a request and hands the answer, whatever its status, to `sink` while it arrives.
     ///
@@ -72,36 +66,28 @@ public final class URLSessionTransport: HTTPTransport {
     /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError`, at once, if the
     ///   task is cancelled, while the sink may still be taking one last piece.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        try await self.run(call, into: sink, sizeLimit: nil, timeLimit: nil)
+        try await self.perform(try ValidatedCall(call), into: sink, sizeLimit: nil, timeLimit: nil)
     }
 
-    private func run(
-        _ call: HTTPCall,
+    package func perform(
+        _ call: ValidatedCall,
         into sink: any HTTPSink,
         sizeLimit: Int?,
         timeLimit: Duration?
     ) async throws -> HTTPReply {
-        let origin = try call.validated()
-        let timeout = call.timeout ?? self.options.timeout
-        // Our own timer rules; the session's, which does not wait for those who are slow to hear of it, comes a day later.
+        let timeout = call.call.timeout ?? self.options.timeout
+        // The bridge measures the time-out. The session's own, which a slow delegate makes it miss, comes a day later.
         let day = 86_400.0
-        var request = URLRequest(url: call.url, timeoutInterval: min(max(0, timeout.secondsValue) + day, 1e9))
-        request.httpMethod = call.method
-        request.httpBody = call.body
-        for (name, value) in call.headers { request.setValue(value, forHTTPHeaderField: name) }
-
-        let exchange = HTTPExchange(
-            method: call.method,
-            limit: sizeLimit,
-            redirects: HTTPRedirects(origin: origin, limit: self.options.maximumRedirects),
-            credentialHeaders: self.options.credentialHeaders.union(call.credentialHeaders)
-        )
+        var request = URLRequest(url: call.call.url, timeoutInterval: min(max(0, timeout.secondsValue) + day, 1e9))
+        request.httpMethod = call.call.method
+        request.httpBody = call.call.body
+        for (name, value) in call.call.headers { request.setValue(value, forHTTPHeaderField: name) }
         defer { withExtendedLifetime(self) {} }
         return try await self.bridge.run(
             request,
             timeout: timeout,
             limit: timeLimit,
-            exchange: exchange,
+            exchange: HTTPExchange(call, self.options, sizeLimit: sizeLimit),
             into: sink,
             in: self.session
         )

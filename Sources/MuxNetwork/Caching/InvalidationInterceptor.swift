@@ -1,0 +1,169 @@
+package import Foundation
+package import MuxKit
+
+/// Makes cached values stale when a request changes their resource: RFC 9111, section 4.4.
+///
+/// A request whose method is not safe changes the resource of its URL, and those that the answer names in `Location` and
+/// `Content-Location`, unless the server refused it.
+package final class InvalidationInterceptor: Sendable {
+    /// Receives changes.
+    package protocol Listener: AnyObject, Sendable {
+        /// The resource of this name has changed.
+        func changed(_ name: HTTPResourceName)
+    }
+
+    private struct State: Sendable {
+        struct WeakListener: Sendable {
+            weak var listener: (any Listener)?
+        }
+
+        var changes: [HTTPResourceName: Moment] = [:]
+        /// Every value that is older counts as changed, because ``changes`` were too many.
+        var everythingChanged: Moment?
+        var listeners: [WeakListener] = []
+    }
+
+    /// How many changes are noted by name.
+    package static let maximumChanges = 1_000
+
+    private let time: TimeSource
+    private let state = Locked(State())
+
+    package init(time: TimeSource) { self.time = time }
+
+    /// Runs `next`, which sends `call`, and notes what that changes.
+    ///
+    /// - Throws: What `next` throws.
+    package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
+        guard !call.method.isSafe else { return try await next() }
+        let url = call.call.url
+        do {
+            let reply = try await next()
+            guard (200...399).contains(reply.status) else { return reply }
+            let named = ["Location", "Content-Location"].compactMap { reply.header($0) }.compactMap {
+                URL(string: $0, relativeTo: reply.url ?? url)?.absoluteURL
+            }
+            // Section 4.4: not those of another origin, for a server could invalidate what others sent.
+            self.changed([url] + named.filter { HTTPOrigin($0) == call.origin })
+            return reply
+        } catch {
+            // The request may have arrived: stale is the safe assumption.
+            self.changed([url])
+            throw error
+        }
+    }
+
+    private func changed(_ urls: [URL]) {
+        let names = Set(urls.compactMap { HTTPResourceName($0) })
+        let now = self.time.now
+        let listeners = self.state.withLock { state in
+            for name in names { state.changes[name] = now }
+            if state.changes.count > Self.maximumChanges {
+                state.changes = [:]
+                state.everythingChanged = now
+            }
+            state.listeners.removeAll { $0.listener == nil }
+            return state.listeners.compactMap(\.listener)
+        }
+        for listener in listeners { for name in names { listener.changed(name) } }
+    }
+
+    /// Passes changes to `listener` from now on, as long as it lives.
+    package func listen(_ listener: any Listener) {
+        self.state.withLock { $0.listeners.append(State.WeakListener(listener: listener)) }
+    }
+
+    /// How long ago the resource was last changed; `nil` if no change is known.
+    package func timeSinceChange(of name: HTTPResourceName) -> Duration? {
+        let now = self.time.now
+        let changed = self.state.withLock { state in
+            [state.changes[name], state.everythingChanged].compactMap { $0 }.max()
+        }
+        return changed.map { now.duration(since: $0) }
+    }
+}
+
+/// The keys of one multiplexer by the resource that each is fetched from, so that a change of the resource finds them.
+package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInterceptor.Listener {
+    private struct State: Sendable {
+        var keys: [HTTPResourceName: Set<Key>] = [:]
+        var count = 0
+        /// Beyond this many, keys that are neither in memory nor in flight are removed.
+        var limit = 1_000
+        var refresh: @Sendable (Key) -> Void = { _ in }
+        var isKnown: @Sendable (Key) -> Bool = { _ in true }
+    }
+
+    private let state = Locked(State())
+    private let invalidation: InvalidationInterceptor
+    private let time: TimeSource
+
+    package init(_ invalidation: InvalidationInterceptor, time: TimeSource) {
+        self.invalidation = invalidation
+        self.time = time
+    }
+
+    /// Begins to pass on changes; neither closure may keep the multiplexer alive.
+    package func attach(
+        refresh: @escaping @Sendable (Key) -> Void,
+        isKnown: @escaping @Sendable (Key) -> Bool
+    ) {
+        self.state.withLock { state in
+            state.refresh = refresh
+            state.isKnown = isKnown
+        }
+        self.invalidation.listen(self)
+    }
+
+    /// Notes that `key` is fetched from the resource of this name.
+    package func note(_ key: Key, _ name: HTTPResourceName) {
+        let isCrowded = self.state.withLock { state in
+            if state.keys[name, default: []].insert(key).inserted { state.count += 1 }
+            return state.count > state.limit
+        }
+        if isCrowded { self.prune() }
+    }
+
+    /// Removes keys that are neither in memory nor in flight: one that is read from disk later is noted again.
+    private func prune() {
+        let (old, isKnown) = self.state.withLock { ($0.keys, $0.isKnown) }
+        let gone = old.mapValues { $0.filter { !isKnown($0) } }.filter { !$0.value.isEmpty }
+        self.state.withLock { state in
+            for (name, keys) in gone {
+                state.keys[name]?.subtract(keys)
+                if state.keys[name]?.isEmpty ?? false { state.keys[name] = nil }
+            }
+            state.count = state.keys.values.reduce(0) { $0 + $1.count }
+            state.limit = max(1_000, state.count * 2)
+        }
+    }
+
+    /// When the resource was last changed; `nil` if no change is known.
+    package func changedAt(_ name: HTTPResourceName) -> Moment? {
+        self.invalidation.timeSinceChange(of: name).map { self.time.now.advanced(by: .zero - $0) }
+    }
+
+    package func changed(_ name: HTTPResourceName) {
+        let (keys, refresh) = self.state.withLock { ($0.keys[name] ?? [], $0.refresh) }
+        for key in keys { refresh(key) }
+    }
+
+    /// How many keys are noted.
+    package var count: Int { self.state.withLock { $0.count } }
+}
+
+/// The resource of a URL, however the URL is written: RFC 9110, section 4.2.3.
+package struct HTTPResourceName: Sendable, Hashable {
+    private let origin: HTTPOrigin
+    /// Path and query, normalized.
+    private let target: String
+
+    /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other.
+    package init?(_ url: URL) {
+        guard let origin = HTTPOrigin(url) else { return nil }
+        self.origin = origin
+        let path = url.path(percentEncoded: true)
+        let query = url.query(percentEncoded: true).map { "?\($0)" } ?? ""
+        self.target = PercentEncoding.normalized((path.isEmpty ? "/" : path) + query)
+    }
+}
