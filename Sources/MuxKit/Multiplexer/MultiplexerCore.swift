@@ -55,7 +55,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let options = FlightEngine<Key, MuxEntry<Value>, State>.Options(
             name: "mux.fetch",
             linger: linger,
-            deadline: policy.fetchTimeout,
+            deadline: policy.fetchTimeout < .longest ? policy.fetchTimeout : nil,
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
             wouldDeadlock: MuxError.wouldDeadlock
         )

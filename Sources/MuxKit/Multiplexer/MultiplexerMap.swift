@@ -217,6 +217,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 
+    /// The fresh value of `key` in memory, which counts as requested; `nil` if there is none.
+    package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
+
     /// How many callers wait that want other than what the policy says: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
@@ -245,6 +248,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         self.core.repository.retain(self, self.core)
         return self
     }
+
+    /// Lets the map take part in sign-outs as long as it lives; the repository does not keep it alive.
+    package nonisolated func attach() { self.core.repository.attach(self.core) }
 
     /// Undoes ``register()``.
     public nonisolated func unregister() {

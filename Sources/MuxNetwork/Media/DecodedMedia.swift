@@ -11,36 +11,52 @@ import MuxKit
 /// let image = try await images.request(url: photo)
 /// ```
 ///
-/// Generic over what decodes, so it knows no format and no view framework.
+/// A `MultiplexerMap` whose fetch decodes. Generic over what decodes, so it knows no format and no view framework.
 ///
-/// **Concurrent calls.** For one URL at most one decoding runs, whoever asks, on a thread that may be busy.
+/// **Concurrent calls.** For one URL at most one decoding runs, on a thread that may block.
 ///
-/// **Cancellation.** A cancelled caller leaves at once. A decoding that nobody waits for any more is finished, and kept.
+/// **Cancellation.** A cancelled caller leaves at once. A decoding without callers is finished, and its value kept.
 ///
 /// **After a failure.** A file that cannot be decoded is removed and fetched once more; if that one cannot be decoded either,
 /// the caller gets the decoder's error.
 ///
-/// **On disk.** Nothing of its own; the files are those of its ``AsyncMedia``, and a sign-out forgets what is in memory, too.
+/// **On disk.** Nothing of its own; the files are those of its ``AsyncMedia``. A sign-out clears the memory, too.
 public final actor DecodedMedia<Value: Sendable> {
-    /// Decodes a file and says what the value costs in memory, in a unit of your choice.
+    /// Decodes a file and returns the value with its cost in memory, in a unit of your choice.
     public typealias Decoder = @Sendable (URL) throws -> (Value, cost: Int)
 
-    private nonisolated let core: DecodedCore<Value>
+    private struct Decoded: Sendable {
+        let value: Value
+        let cost: Int
+    }
+
+    private nonisolated let map: MultiplexerMap<DecodedMediaKey, Decoded>
 
     /// Makes a cache of decoded files.
     ///
     /// - Parameters:
     ///   - media: Fetches the files.
-    ///   - maximumCount: How many values there may be; `nil` for any number.
-    ///   - maximumCost: What they may cost together; `nil` for any cost.
-    ///   - decode: Decodes a file; called on a thread that may be busy.
+    ///   - maximumCount: The largest number of values; `nil` for any number.
+    ///   - maximumCost: The largest sum of their costs; `nil` for any cost.
+    ///   - decode: Decodes a file; called on a thread that may block.
     public init(
         media: AsyncMedia = .shared,
         maximumCount: Int? = 500,
         maximumCost: Int? = nil,
         decode: @escaping Decoder
     ) {
-        self.core = DecodedCore(media, { MemoryCache(maximumCount: maximumCount, maximumCost: maximumCost) }, decode)
+        let policy = MuxPolicy(
+            timeToLive: .longest,
+            whenAbandoned: .cancel(linger: .zero),
+            fetchTimeout: .longest,
+            maximumCount: maximumCount,
+            maximumCost: maximumCost.map { MuxCostLimit($0) { (decoded: Decoded) in decoded.cost } }
+        )
+        self.map = MultiplexerMap(policy: policy, repository: media.core.repository) { key -> Decoded in
+            let (value, cost) = try await Self.decoded(key.url, of: media, decode)
+            return Decoded(value: value, cost: cost)
+        }
+        self.map.attach()
     }
 
     /// The value in memory, if it is there; reads, decodes and fetches nothing.
@@ -48,24 +64,24 @@ public final actor DecodedMedia<Value: Sendable> {
     /// - Parameter url: Where the file is.
     /// - Returns: The value.
     /// - Complexity: O(1).
-    public nonisolated func cachedValue(url: URL) -> Value? { self.core.cached(url) }
+    public nonisolated func cachedValue(url: URL) -> Value? { self.map.hit(key: DecodedMediaKey(url: url))?.value }
 
-    /// What can be shown of `url` right now: the value if it is in memory, else that it is loading.
+    /// The present state of `url`: the value if it is in memory, else that it is loading.
     ///
     /// - Parameter url: Where the file is.
     /// - Returns: ``MediaPhase/loaded(_:)`` or ``MediaPhase/loading``.
     /// - Complexity: O(1).
     public nonisolated func phase(of url: URL) -> MediaPhase<Value> {
-        self.core.cached(url).map { .loaded($0) } ?? .loading
+        self.cachedValue(url: url).map { .loaded($0) } ?? .loading
     }
 
-    /// What can be shown of `url` in the end: the value, or why there is none.
+    /// The final state of `url`: the value, or why there is none.
     ///
     /// - Parameter url: Where the file is.
     /// - Returns: ``MediaPhase/loaded(_:)`` or ``MediaPhase/failed(_:)``; ``MediaPhase/loading`` if the task is cancelled.
     public nonisolated(nonsending) func load(_ url: URL) async -> MediaPhase<Value> {
         do {
-            return .loaded(try await self.core.request(url))
+            return .loaded(try await self.request(url: url))
         } catch is CancellationError {
             return .loading
         } catch {
@@ -78,101 +94,40 @@ public final actor DecodedMedia<Value: Sendable> {
     /// - Parameter url: Where the file is.
     /// - Returns: The value.
     /// - Throws: What ``AsyncMedia/request(url:sha256:)`` or the decoder threw, or `CancellationError`.
-    public nonisolated(nonsending) func request(url: URL) async throws -> Value { try await self.core.request(url) }
-
-    /// Forgets all values; the files stay.
-    public nonisolated func clearMemory() { self.core.clearMemory() }
-}
-
-/// What can be shown of something that is being loaded.
-@nonexhaustive
-public enum MediaPhase<Value: Sendable>: Sendable {
-    /// It is not there yet.
-    case loading
-    /// It is there.
-    case loaded(Value)
-    /// It will not come.
-    case failed(any Error)
-}
-
-/// What ``DecodedMedia`` consists of: flights that decode, and the values in memory.
-final class DecodedCore<Value: Sendable>: Sendable {
-    private typealias Cache = MemoryCache<URL, Value>
-    /// The cache of the present session is the state: a decoding puts its value into the one that it began with, which
-    /// nobody looks into any more once the session has ended.
-    private typealias Engine = FlightEngine<URL, Value, Cache>
-
-    private let media: AsyncMedia
-    private let engine: Engine
-    private let makeCache: @Sendable () -> MemoryCache<URL, Value>
-    private let decode: DecodedMedia<Value>.Decoder
-
-    init(
-        _ media: AsyncMedia,
-        _ makeCache: @escaping @Sendable () -> MemoryCache<URL, Value>,
-        _ decode: @escaping DecodedMedia<Value>.Decoder
-    ) {
-        let repository = media.core.repository
-        self.media = media
-        self.makeCache = makeCache
-        self.decode = decode
-        let options = Engine.Options(name: "mux.decode", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
-        self.engine = Engine(makeCache(), options, time: repository.time, spawn: repository.spawn)
-        self.engine.flies { [weak self] url, flight in await self?.fly(url, flight) }
-        repository.attach(self)
+    public nonisolated(nonsending) func request(url: URL) async throws -> Value {
+        try await self.map.request(key: DecodedMediaKey(url: url)).value
     }
 
-    private var cache: Cache { self.engine.withState { $0 } }
+    /// Removes all values from memory; the files stay.
+    public nonisolated func clearMemory() { self.map.clearMemory() }
 
-    func cached(_ url: URL) -> Value? { self.cache.value(for: url) }
-
-    nonisolated(nonsending) func request(_ url: URL) async throws -> Value {
-        if let value = self.cached(url) { return value }
-        let landing = try await self.engine.enter(
-            url,
-            decide: { _ in .fly },
-            joined: { _, _ in }
-        )
-        guard case .output(let value) = landing else { throw CancellationError() }
-        return value
-    }
-
-    private func fly(_ url: URL, _ flight: FlightID) async {
-        let cache = self.cache
-        do {
-            let (value, cost) = try await self.decoded(url)
-            cache.insert(value, for: url, cost: cost)
-            self.engine.land(flight, of: url, failed: false) { _, isKept in
-                isKept ? .success(value) : .failure(MuxError.sessionEnded)
-            }
-        } catch {
-            self.engine.land(flight, of: url, failed: true) { _, _ in .failure(error) }
-        }
-    }
-
-    /// The decoded file; one that is damaged is fetched once more.
-    private func decoded(_ url: URL) async throws -> (Value, cost: Int) {
-        do {
-            return try await self.decodedFile(url)
-        } catch let damage as Undecodable {
-            guard !url.isFileURL else { throw damage.cause }
-            try await self.media.remove(url: url)
-            do {
-                return try await self.decodedFile(url)
-            } catch let damage as Undecodable {
-                throw damage.cause
-            }
-        }
-    }
+    // MARK: - Decoding
 
     private struct Undecodable: Error {
         let cause: any Error
     }
 
-    private func decodedFile(_ url: URL) async throws -> (Value, cost: Int) {
-        try await self.media.withFile(url: url) { file in
-            let decode = self.decode
-            return try await BlockingWork.run {
+    /// The decoded file; a damaged one is fetched once more.
+    private static func decoded(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
+        Value, cost: Int
+    ) {
+        do {
+            do {
+                return try await self.decodedFile(url, of: media, decode)
+            } catch is Undecodable where !url.isFileURL {
+                try await media.remove(url: url)
+                return try await self.decodedFile(url, of: media, decode)
+            }
+        } catch let damage as Undecodable {
+            throw damage.cause
+        }
+    }
+
+    private static func decodedFile(_ url: URL, of media: AsyncMedia, _ decode: @escaping Decoder) async throws -> (
+        Value, cost: Int
+    ) {
+        try await media.withFile(url: url) { file in
+            try await BlockingWork.run {
                 Result { () throws -> (Value, cost: Int) in
                     do { return try decode(file) } catch { throw Undecodable(cause: error) }
                 }
@@ -181,17 +136,20 @@ final class DecodedCore<Value: Sendable>: Sendable {
     }
 }
 
-extension DecodedCore: SessionParticipant {
-    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
-        let next = self.makeCache()
-        let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
-            let former = state
-            state = next
-            return (.failure(MuxError.sessionEnded), former)
-        }
-        withExtendedLifetime(former) {}
-        return answerWaiters
-    }
+/// The URL of a file, of which events name host and path: a query may hold credentials.
+private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
+    let url: URL
 
-    func clearMemory() { self.cache.removeAll() }
+    var description: String { "\(self.url.host() ?? "")\(self.url.path())" }
+}
+
+/// The state of a value that is being loaded.
+@nonexhaustive
+public enum MediaPhase<Value: Sendable>: Sendable {
+    /// It is not there yet.
+    case loading
+    /// It is in memory.
+    case loaded(Value)
+    /// It cannot be loaded.
+    case failed(any Error)
 }

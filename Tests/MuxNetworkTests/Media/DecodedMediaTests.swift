@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import MuxKit
 import MuxNetwork
@@ -38,6 +39,42 @@ struct DecodedMediaTests {
             #expect(images.cachedValue(url: world.url) == nil)
             #expect(try await images.request(url: world.url) == "picture")
             #expect(count.withLock { $0 } == 2 && world.server.requestCount == 1)
+        }
+    }
+
+    @Test func `AM-14 a decoding without callers is finished and kept`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("picture") })
+        try await world.run { (world) async throws in
+            let count = Locked(0)
+            let (decodings, begun) = AsyncStream.makeStream(of: Void.self)
+            let mayEnd = DispatchSemaphore(value: 0)
+            let images = DecodedMedia(media: world.media()) { file in
+                count.withLock { $0 += 1 }
+                begun.yield()
+                mayEnd.wait()
+                return (try String(contentsOf: file, encoding: .utf8), cost: 1)
+            }
+            let caller = Task { try await images.request(url: world.url) }
+            for await _ in decodings { break }
+
+            caller.cancel()
+            await #expect(throws: CancellationError.self) { try await caller.value }
+            mayEnd.signal()
+
+            #expect(try await images.request(url: world.url) == "picture")
+            #expect(images.cachedValue(url: world.url) == "picture")
+            #expect(count.withLock { $0 } == 1)
+        }
+    }
+
+    @Test func `AM-14 events name no query`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("picture") })
+        try await world.run { (world) async throws in
+            let url = world.url.appending(queryItems: [URLQueryItem(name: "signature", value: "SECRET")])
+            #expect(try await self.decoded(world, Locked(0)).request(url: url) == "picture")
+
+            let keys = world.events.events.compactMap(\.key)
+            #expect(keys.contains { $0.hasSuffix("/picture.jpg") } && !keys.contains { $0.contains("SECRET") })
         }
     }
 
