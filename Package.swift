@@ -24,6 +24,11 @@ let privacyManifest: [Resource] = []
 let unread = ["PrivacyInfo.xcprivacy"]
 #endif
 
+/// Where the library is optimised, its tests need not be (`.ci/run`): optimising them takes longer than everything else.
+let testSettings: [SwiftSetting] =
+    Context.environment["MUX_UNOPTIMISED_TESTS"] == nil
+    ? settings : settings + [.unsafeFlags(["-Onone", "-no-whole-module-optimization"], .when(configuration: .release))]
+
 let package = Package(
     name: "MuxKit",
     platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
@@ -77,22 +82,22 @@ let package = Package(
             name: "MuxKitTests",
             dependencies: ["MuxKit", "MuxTesting", "MuxTestSupport"],
             resources: [.copy("Corpus")],
-            swiftSettings: settings
+            swiftSettings: testSettings
         ),
         .testTarget(
             name: "MuxNetworkTests",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: settings
+            swiftSettings: testSettings
         ),
         .testTarget(
             name: "MuxTestingTests",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: settings
+            swiftSettings: testSettings
         ),
         .testTarget(
             name: "DocumentationTests",
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: settings
+            swiftSettings: testSettings
         ),
     ],
     swiftLanguageModes: [.v6]

@@ -34,7 +34,7 @@ struct ConsumerTests {
             ".defaultIsolation(MainActor.self)", "NonisolatedNonsendingByDefault", "InferIsolatedConformances",
             "MemberImportVisibility", "InferSendableFromCaptures", "GlobalActorIsolatedTypesUsability",
         ] { #expect(manifests.contains { $0.contains(setting) }, "\(setting)") }
-        #expect(try Repository.text(".ci/run").contains("\n\(Self.folder)/run\n"))
+        #expect(try Repository.text(".ci/run").contains("\n    \(Self.folder)/run\n"))
     }
 
     @Test func `CO-02 consumers compile every sample of the README and the articles`() throws {

@@ -55,7 +55,7 @@ struct ProductTests {
         }
         #expect(commands.contains("swift run demo") && commands.contains("swift test"))
         for command in commands where command != "swift run demo serve" {
-            #expect("\n\(ci)\n".contains("\n\(command)\n"), "\(command)")
+            #expect("\n\(ci)\n".contains("\n    \(command)\n"), "\(command)")
         }
     }
 

@@ -2,109 +2,57 @@
 // (6.3.1, `determineClosureIsolation`) in every module that does not use `NonisolatedNonsendingByDefault`. A flight runs on
 // the global executor anyway, so the closure is called without a hop.
 //
-// The forms for a plain value are `@_disfavoredOverload`: a closure that only throws, `{ throw Offline() }`, and one that
-// returns a `Fetched`, fit several forms, and the compiler calls that ambiguous unless one of them is its last choice.
+// The forms for a plain value are `@_disfavoredOverload`: a closure that only throws, `{ throw Offline() }`, fits several
+// forms, and the compiler calls that ambiguous unless one of them is its last choice.
 
 extension Multiplexer {
-    /// Makes a multiplexer that keeps its value in memory.
+    /// The name of a value on disk: any text, the same in every launch, and no other multiplexer's.
     ///
-    /// - Parameters:
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer registers.
-    ///   - onFetch: Fetches the value.
-    @_disfavoredOverload
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent () async throws -> Value
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { _ in Fetched(try await onFetch()) }
+    /// A string literal is one, with or without interpolations, if the value is `Codable`; for other texts there is
+    /// ``init(_:)``.
+    public struct CacheKey: Sendable {
+        package var persistence: Persistence<SoleKey, Value>
+
+        /// The name `text`.
+        public init(_ text: String) where Value: Codable {
+            self.persistence = Persistence(domain: text) { _ in nil }
+        }
     }
 
-    /// Makes a multiplexer that keeps its value in memory, where the fetch says how long the value is good.
+    /// Makes a multiplexer.
     ///
     /// - Parameters:
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer registers.
-    ///   - onFetch: Fetches the value.
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent () async throws -> Fetched<Value>
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { _ in try await onFetch() }
-    }
-
-    /// Makes a multiplexer that keeps its value in memory, where the fetch can ask whether the value is still the same.
-    ///
-    /// - Parameters:
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer registers.
-    ///   - onFetch: Fetches the value. It receives what is cached, fresh or not, and returns
-    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
-    }
-}
-
-extension Multiplexer where Value: Codable {
-    /// Makes a multiplexer that can keep its value on disk.
-    ///
-    /// - Parameters:
-    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value.
     @_disfavoredOverload
     public init(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent () async throws -> Value
     ) {
-        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
-        self.init(policy: policy, repository: repository, persistence: persistence) { _ in
+        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { _ in
             Fetched(try await onFetch())
         }
     }
 
-    /// Makes a multiplexer that can keep its value on disk, where the fetch says how long the value is good.
+    /// Makes a multiplexer whose fetch says how long the value is good, and can ask whether it is still the same.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
-    ///   - policy: How long the value stays good, and what happens around a fetch.
-    ///   - repository: Where the multiplexer takes part in saves and sign-outs.
-    ///   - onFetch: Fetches the value.
-    public init(
-        cacheKey: String,
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent () async throws -> Fetched<Value>
-    ) {
-        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
-        self.init(policy: policy, repository: repository, persistence: persistence) { _ in try await onFetch() }
-    }
-
-    /// Makes a multiplexer that can keep its value on disk, where the fetch can ask whether the value is still the same.
-    ///
-    /// - Parameters:
-    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value. It receives what is cached, fresh or not, and returns
     ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
     public init(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
-        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
-        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence, fetch: onFetch)
     }
 
     /// Makes a multiplexer whose fetch needs a dependency, such as an access token: both single-flight, both cached.
@@ -113,7 +61,7 @@ extension Multiplexer where Value: Codable {
     /// new one.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
     ///   - dependency: Hands out the dependency, and renews it when it is refused.
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for that of `dependency`,
@@ -121,21 +69,32 @@ extension Multiplexer where Value: Codable {
     ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
     ///   - onFetch: Fetches the value.
     public init<Runner: DependencyRunner>(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         dependency: Runner,
         policy: MuxPolicy = .init(),
         repository: MuxRepository? = nil,
         onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = Persistence<SoleKey, Value>(domain: cacheKey) { _ in nil }
+        let persistence = cacheKey?.persistence
         self.init(
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence
         ) { _ in
-            try choice.check(cacheKey)
+            try choice.check(persistence?.domain)
             return Fetched(try await dependency.run { .output(try await onFetch($0)) })
         }
     }
 }
+
+extension Multiplexer.CacheKey: ExpressibleByUnicodeScalarLiteral where Value: Codable {}
+
+extension Multiplexer.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Value: Codable {}
+
+extension Multiplexer.CacheKey: ExpressibleByStringLiteral where Value: Codable {
+    /// The name that a literal says.
+    public init(stringLiteral value: String) { self.init(value) }
+}
+
+extension Multiplexer.CacheKey: ExpressibleByStringInterpolation where Value: Codable {}

@@ -1,23 +1,25 @@
 extension MultiplexerMap {
-    /// Makes a map that fetches many keys at a time and keeps its values in memory.
+    /// Makes a map that fetches many keys at a time.
     ///
     /// Keys that are asked for within ``MuxBatching/window``, by one request or by many, go in one fetch.
     ///
     /// - Parameters:
+    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - batching: How keys are gathered.
-    ///   - repository: Where the map registers.
+    ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
     ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
     @_disfavoredOverload
     public init(
+        cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
         batching: MuxBatching = .init(),
         repository: MuxRepository = .shared,
         onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
-        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
+        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { key, _ in
             Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
@@ -97,33 +99,5 @@ extension MultiplexerMap {
 
     private nonisolated func hit(_ key: ExactKey<Key>, _ options: RequestOptions) -> Value? {
         options == .init() ? self.core.hit(key) : self.core.hit(key, options)?.value
-    }
-}
-
-extension MultiplexerMap where Key: MuxKey, Value: Codable {
-    /// Makes a map that fetches many keys at a time and can keep its values on disk.
-    ///
-    /// Keys that are asked for within ``MuxBatching/window``, by one request or by many, go in one fetch.
-    ///
-    /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - batching: How keys are gathered.
-    ///   - repository: Where the map takes part in saves and sign-outs.
-    ///   - onFetchMany: Fetches the values of some keys. A key that is not in the result fails alone, with
-    ///     ``MuxError/notFound``; a thrown error fails the keys of the batch.
-    @_disfavoredOverload
-    public init(
-        cacheKey: String,
-        policy: MuxPolicy = .init(),
-        batching: MuxBatching = .init(),
-        repository: MuxRepository = .shared,
-        onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
-    ) {
-        let batcher = Self.batcher(batching, repository, onFetchMany)
-        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
-            Fetched(try await batcher.value(of: ExactKey(key)))
-        }
     }
 }

@@ -1,107 +1,51 @@
 extension MultiplexerMap {
-    /// Makes a map that keeps its values in memory.
+    /// The name of a map's values on disk: any text, the same in every launch, and no other multiplexer's.
     ///
-    /// - Parameters:
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map registers.
-    ///   - onFetch: Fetches the value of a key.
-    @_disfavoredOverload
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in
-            Fetched(try await onFetch(key))
+    /// A string literal is one, with or without interpolations, if the keys are ``MuxKey`` and the values `Codable`; for
+    /// other texts there is ``init(_:)``.
+    public struct CacheKey: Sendable {
+        package var persistence: Persistence<ExactKey<Key>, Value>
+
+        /// The name `text`.
+        public init(_ text: String) where Key: MuxKey, Value: Codable {
+            self.persistence = Persistence(domain: text) { $0.key.keyText }
         }
     }
 
-    /// Makes a map that keeps its values in memory, where the fetch says how long a value is good.
+    /// Makes a map.
     ///
     /// - Parameters:
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map registers.
-    ///   - onFetch: Fetches the value of a key.
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Fetched<Value>
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil) { key, _ in try await onFetch(key) }
-    }
-
-    /// Makes a map that keeps its values in memory, where the fetch can ask whether a value is still the same.
-    ///
-    /// - Parameters:
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map registers.
-    ///   - onFetch: Fetches the value of a key. It receives what is cached of it, fresh or not, and returns
-    ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
-    public init(
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
-    ) {
-        self.init(policy: policy, repository: repository, persistence: nil, fetch: onFetch)
-    }
-}
-
-extension MultiplexerMap where Key: MuxKey, Value: Codable {
-    /// Makes a map that can keep its values on disk.
-    ///
-    /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
     @_disfavoredOverload
     public init(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
     ) {
-        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
+        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { key, _ in
             Fetched(try await onFetch(key))
         }
     }
 
-    /// Makes a map that can keep its values on disk, where the fetch says how long a value is good.
+    /// Makes a map whose fetch says how long a value is good, and can ask whether it is still the same.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
-    ///   - policy: How long a value stays good, and what happens around a fetch.
-    ///   - repository: Where the map takes part in saves and sign-outs.
-    ///   - onFetch: Fetches the value of a key.
-    public init(
-        cacheKey: String,
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository = .shared,
-        onFetch: @escaping @Sendable @concurrent (Key) async throws -> Fetched<Value>
-    ) {
-        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence) { key, _ in
-            try await onFetch(key)
-        }
-    }
-
-    /// Makes a map that can keep its values on disk, where the fetch can ask whether a value is still the same.
-    ///
-    /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value of a key. It receives what is cached of it, fresh or not, and returns
     ///     ``FetchedBefore/notModified(timeToLive:staleWhileRevalidate:staleIfError:validator:)`` where that still holds.
     public init(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
-        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
-        self.init(policy: policy, repository: repository, persistence: persistence, fetch: onFetch)
+        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence, fetch: onFetch)
     }
 
     /// Makes a map whose fetch needs a dependency, such as an access token: both single-flight, both cached.
@@ -110,7 +54,7 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     /// new one.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
     ///   - dependency: Hands out the dependency, and renews it when it is refused.
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for that of `dependency`, or the
@@ -118,21 +62,32 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
     ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
     ///   - onFetch: Fetches the value of a key.
     public init<Runner: DependencyRunner>(
-        cacheKey: String,
+        cacheKey: CacheKey? = nil,
         dependency: Runner,
         policy: MuxPolicy = .init(),
         repository: MuxRepository? = nil,
         onFetch: @escaping @Sendable @concurrent (Key, Runner.Dependency) async throws -> Value
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = Persistence<ExactKey<Key>, Value>(domain: cacheKey) { $0.key.keyText }
+        let persistence = cacheKey?.persistence
         self.init(
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence
         ) { key, _ in
-            try choice.check(cacheKey)
+            try choice.check(persistence?.domain)
             return Fetched(try await dependency.run { .output(try await onFetch(key, $0)) })
         }
     }
 }
+
+extension MultiplexerMap.CacheKey: ExpressibleByUnicodeScalarLiteral where Key: MuxKey, Value: Codable {}
+
+extension MultiplexerMap.CacheKey: ExpressibleByExtendedGraphemeClusterLiteral where Key: MuxKey, Value: Codable {}
+
+extension MultiplexerMap.CacheKey: ExpressibleByStringLiteral where Key: MuxKey, Value: Codable {
+    /// The name that a literal says.
+    public init(stringLiteral value: String) { self.init(value) }
+}
+
+extension MultiplexerMap.CacheKey: ExpressibleByStringInterpolation where Key: MuxKey, Value: Codable {}

@@ -22,7 +22,7 @@
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
-    init(
+    package init(
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,

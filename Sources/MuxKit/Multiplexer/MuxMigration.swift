@@ -51,13 +51,13 @@ public struct MuxMigration: Sendable {
 @usableFromInline
 package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// The multiplexer's `cacheKey`.
-    let domain: String
+    package var domain: String
     /// The entry's own key as text; `nil` for a ``Multiplexer``.
     let text: @Sendable (Key) -> String?
     let encode: @Sendable (Value) throws -> Data
     let decode: @Sendable (Data) throws -> Value
     /// When something outside changed what the entry says, if that is known: one that was fetched before is stale.
-    var changedAt: (@Sendable (Key) -> Moment?)?
+    package var changedAt: (@Sendable (Key) -> Moment?)?
 
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
 

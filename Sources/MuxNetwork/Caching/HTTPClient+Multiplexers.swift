@@ -18,7 +18,7 @@ extension HTTPClient {
     /// - The ``HTTPConfiguration/viewer`` and the session are part of the key: nobody gets what another one may see.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the value on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
     ///   - policy: What the server does not say, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for the repository of the
     ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
@@ -26,42 +26,19 @@ extension HTTPClient {
     ///   - request: What to ask; made anew for each fetch.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
-        cacheKey: String,
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository? = nil,
-        _ request: @escaping @autoclosure @Sendable () -> Request
-    ) -> Multiplexer<Request.Output> where Request.Output: Codable {
-        let resource = CachedResources<Bool, Request>(self, policy, repository, cacheKey) { _ in request() }
-        let multiplexer = Multiplexer(
-            cacheKey: resource.domain,
-            policy: resource.policy,
-            repository: resource.repository,
-            changedAt: { resource.changedAt(true) },
-            onFetch: { try await resource.fetch(true, $0) }
-        )
-        resource.attach(multiplexer)
-        return multiplexer
-    }
-
-    /// Makes a multiplexer that fetches one resource and keeps it in memory, by the server's own rules.
-    ///
-    /// What holds for ``multiplexer(cacheKey:policy:repository:_:)`` holds here, too, but nothing is encoded, and nothing is
-    /// on disk.
-    ///
-    /// - Parameters:
-    ///   - policy: What the server does not say, and what happens around a fetch.
-    ///   - repository: Where the multiplexer registers; `nil`, the default, for the repository of the authenticator.
-    ///   - request: What to ask; made anew for each fetch.
-    /// - Returns: The multiplexer.
-    public func multiplexer<Request: HTTPRequest>(
+        cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository? = nil,
         _ request: @escaping @autoclosure @Sendable () -> Request
     ) -> Multiplexer<Request.Output> {
-        let resource = CachedResources<Bool, Request>(self, policy, repository, nil) { _ in request() }
-        let multiplexer = Multiplexer(policy: resource.policy, repository: resource.repository) {
-            try await resource.fetch(true, $0)
-        }
+        let name = cacheKey?.persistence.domain
+        let resource = CachedResources<Bool, Request>(self, policy, repository, name) { _ in request() }
+        let multiplexer = Multiplexer(
+            policy: resource.policy,
+            repository: resource.repository,
+            persistence: resource.persistence(like: cacheKey?.persistence) { _ in true },
+            fetch: { try await resource.fetch(true, $0) }
+        )
         resource.attach(multiplexer)
         return multiplexer
     }
@@ -77,48 +54,26 @@ extension HTTPClient {
     /// the request depends on, such as a language.
     ///
     /// - Parameters:
-    ///   - cacheKey: Names the values on disk: any text, the same in every launch, and no other multiplexer's.
+    ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
     ///   - policy: What the server does not say, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for the repository of the
     ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
     ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     ///   - request: What to ask for a key.
     /// - Returns: The map.
-    public func multiplexerMap<Key: MuxKey, Request: HTTPRequest>(
-        cacheKey: String,
-        policy: MuxPolicy = .init(),
-        repository: MuxRepository? = nil,
-        _ request: @escaping @Sendable (Key) -> Request
-    ) -> MultiplexerMap<Key, Request.Output> where Request.Output: Codable {
-        let resources = CachedResources(self, policy, repository, cacheKey, request)
-        let map = MultiplexerMap(
-            cacheKey: resources.domain,
-            policy: resources.policy,
-            repository: resources.repository,
-            changedAt: resources.changedAt,
-            onFetch: resources.fetch
-        )
-        resources.attach(map)
-        return map
-    }
-
-    /// Makes a map of multiplexers that fetch resources and keep them in memory, by the server's own rules.
-    ///
-    /// What holds for ``multiplexerMap(cacheKey:policy:repository:_:)`` holds here, too, but nothing is encoded, and nothing is
-    /// on disk.
-    ///
-    /// - Parameters:
-    ///   - policy: What the server does not say, and what happens around a fetch.
-    ///   - repository: Where the map registers; `nil`, the default, for the repository of the authenticator.
-    ///   - request: What to ask for a key.
-    /// - Returns: The map.
     public func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
+        cacheKey: MultiplexerMap<Key, Request.Output>.CacheKey? = nil,
         policy: MuxPolicy = .init(),
         repository: MuxRepository? = nil,
         _ request: @escaping @Sendable (Key) -> Request
     ) -> MultiplexerMap<Key, Request.Output> {
-        let resources = CachedResources(self, policy, repository, nil, request)
-        let map = MultiplexerMap(policy: resources.policy, repository: resources.repository, onFetch: resources.fetch)
+        let resources = CachedResources(self, policy, repository, cacheKey?.persistence.domain, request)
+        let map = MultiplexerMap(
+            policy: resources.policy,
+            repository: resources.repository,
+            persistence: resources.persistence(like: cacheKey?.persistence) { $0.key },
+            fetch: resources.fetch
+        )
         resources.attach(map)
         return map
     }
@@ -126,10 +81,10 @@ extension HTTPClient {
 
 /// The parts of a multiplexer whose values are resources of a client: its fetch, and its rules for values that changed.
 private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: Sendable {
-    /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
-    let domain: String?
     let policy: MuxPolicy
     private let cacheKey: String?
+    /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
+    private let domain: String?
     private let choice: RepositoryChoice
     private let conditionalFetch: HTTPFetch
     private let index: HTTPResourceIndex<Key>
@@ -156,9 +111,20 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
 
     var repository: MuxRepository { self.choice.repository }
 
-    /// When the resource of `key` was last changed by this client; `nil` if no change is known.
-    @Sendable
-    func changedAt(_ key: Key) -> Moment? { self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) } }
+    /// `persistence` under the viewer's name, where an entry is stale that was fetched before its resource was last changed by
+    /// this client; `nil` to keep nothing on disk.
+    func persistence<EntryKey: Sendable>(
+        like persistence: Persistence<EntryKey, Request.Output>?,
+        key: @escaping @Sendable (EntryKey) -> Key
+    ) -> Persistence<EntryKey, Request.Output>? {
+        guard var persistence, let domain else { return nil }
+        persistence.domain = domain
+        persistence.changedAt = { entry in
+            let key = key(entry)
+            return self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) }
+        }
+        return persistence
+    }
 
     @Sendable @concurrent
     func fetch(_ key: Key, _ before: FetchedBefore<Request.Output>?) async throws -> Fetched<Request.Output> {

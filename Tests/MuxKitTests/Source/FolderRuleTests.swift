@@ -1,0 +1,66 @@
+import Foundation
+import Testing
+
+/// Folders depend downwards only: a reader of one has no need to know what is above it.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct FolderRuleTests {
+    /// The folders of each module, from the lowest up. A folder in another one, such as `Store/Journal`, is part of that one.
+    private static let order: [String: [String]] = [
+        "MuxKit": [
+            "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "Repository", "Retry", "Dependency",
+            "Multiplexer", "OAuth",
+        ],
+        "MuxNetwork": ["Messages", "Transport", "Client", "Caching", "OAuth", "Media"],
+        "MuxTesting": ["Support", "Scripts", "Schedules", "Loopback", "OAuth", "Conformance"],
+    ]
+
+    /// What a folder may mention of one above it, and why.
+    private static let exceptions: [(file: String, name: String, reason: String)] = []
+
+    private static func folder(_ file: String) -> (module: String, folder: String)? {
+        let parts = file.split(separator: "/").map(String.init)
+        return parts.count > 2 ? (parts[0], parts[1]) : nil
+    }
+
+    /// The types that are declared in exactly one folder of a module and can be seen outside of their file.
+    private static func declarations() -> [String: [String: String]] {
+        var found: [String: [String: Set<String>]] = [:]
+        for line in SourceLines.sources {
+            guard let (module, folder) = Self.folder(line.file), !line.code.hasPrefix("private "),
+                !line.code.hasPrefix("fileprivate "),
+                let name = line.code.firstMatch(
+                    of:
+                        /^(?:@[\w()]+ )*(?:(?:public|package|final|nonisolated|indirect) )*(?:struct|enum|class|actor|protocol|typealias) (\w+)/
+                )?.1
+            else { continue }
+            found[module, default: [:]][String(name), default: []].insert(folder)
+        }
+        return found.mapValues { names in names.compactMapValues { $0.count == 1 ? $0.first : nil } }
+    }
+
+    @Test func `P-05 a folder mentions nothing of a folder above it`() throws {
+        let declarations = Self.declarations()
+        var violations: Set<String> = []
+        var unused = Set(Self.exceptions.map { "\($0.file): \($0.name)" })
+        for line in SourceLines.sources {
+            guard let (module, folder) = Self.folder(line.file) else { continue }
+            let order = try #require(Self.order[module])
+            let level = try #require(order.firstIndex(of: folder), "\(module)/\(folder) has no place in the order")
+            for word in line.code.split(whereSeparator: { !$0.isLetter && !$0.isNumber && $0 != "_" })
+            where word.first?.isUppercase == true {
+                guard let home = declarations[module]?[String(word)], let height = order.firstIndex(of: home),
+                    height > level
+                else { continue }
+                let violation = "\(line.file): \(word)"
+                if unused.remove(violation) == nil,
+                    !Self.exceptions.contains(where: { "\($0.file): \($0.name)" == violation })
+                {
+                    violations.insert("\(violation), of \(home)")
+                }
+            }
+        }
+        #expect(declarations["MuxKit"]?.count ?? 0 > 100)
+        #expect(violations.sorted() == [], "move one of the two, or give a reason")
+        #expect(unused.sorted() == [], "an exception that is none")
+    }
+}
