@@ -1,7 +1,7 @@
 /// A fetched value with facts about it that the server knows better than the policy.
 ///
 /// ```swift
-/// let rates = Multiplexer<Rates>(cacheKey: "Rates") {
+/// let rates = Multiplexer<Rates>(cacheKey: "Rates") { _ in
 ///     let reply = try await Backend.rates()
 ///     return Fetched(reply.rates, timeToLive: .seconds(reply.maxAge))
 /// }

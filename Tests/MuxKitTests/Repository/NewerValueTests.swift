@@ -52,7 +52,7 @@ struct NewerValueTests {
     /// What a process that starts now finds on disk.
     private func onDisk(_ key: String = "Text") async -> String? {
         let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
-        return await Multiplexer<String>(cacheKey: key, repository: fresh) { "fetched" }.loadCachedValue()
+        return await Multiplexer<String>(cacheKey: .init(key), repository: fresh) { "fetched" }.loadCachedValue()
     }
 
     private func text(_ repository: MuxRepository, _ value: String = "fetched") -> Multiplexer<String> {

@@ -229,7 +229,7 @@ struct SavedMeansSavedTests {
         _ = await repository.saveAll()
 
         #expect(await repository.saveAll().isComplete)
-        let unusable = Multiplexer<Int>(cacheKey: long, repository: repository) { 1 }
+        let unusable = Multiplexer<Int>(cacheKey: .init(long), repository: repository) { 1 }
         await unusable.clear()
         _ = await repository.saveAll()
         #expect(await repository.saveAll().isComplete)

@@ -58,7 +58,7 @@ struct SignOutExplorerTests {
                 return value
             }
             let multiplexer =
-                name.map { Multiplexer(cacheKey: $0, repository: self.repository, onFetch: fetch) }
+                name.map { Multiplexer(cacheKey: .init($0), repository: self.repository, onFetch: fetch) }
                 ?? Multiplexer(repository: self.repository, onFetch: fetch).register()
             self.made.withLock { $0.append(multiplexer) }
             return multiplexer
@@ -176,7 +176,7 @@ struct SignOutExplorerTests {
                     var globals: [Multiplexer<Int>] = []
                     for number in 0..<2 {
                         let name = "\(round) \(thread) \(number)"
-                        let global = Multiplexer<Int>(cacheKey: name, repository: repository) { round }
+                        let global = Multiplexer<Int>(cacheKey: .init(name), repository: repository) { round }
                         globals.append(global)
                         _ = try? await global.request()
                     }

@@ -68,7 +68,7 @@ struct CachedRequestTests {
             let server = NumberServer()
             server.state.withLock { $0.headers["Cache-Control"] = header }
             let number = self.world.client(server.transport)
-                .multiplexer(cacheKey: header, repository: self.world.repository, GetNumber())
+                .multiplexer(cacheKey: .init(header), repository: self.world.repository, GetNumber())
             _ = try await number.request()
             self.world.clock.advance(by: .seconds(1))
             for status in [500, 502, 503, 504] {

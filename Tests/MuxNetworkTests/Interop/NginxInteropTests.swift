@@ -30,7 +30,7 @@ struct NginxInteropTests {
     func `N02 nginx answers 304 to what it said before`(path: String) async throws {
         let transport = Watching()
         let number = HTTPClient(transport: transport).multiplexer(
-            cacheKey: path,
+            cacheKey: .init(path),
             repository: MuxRepository(store: MemoryStore()),
             GetFrom<Number>(base: self.base, path: path)
         )
