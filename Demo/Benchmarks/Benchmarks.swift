@@ -1,16 +1,16 @@
 import Foundation
 
-/// What things cost, beside the cheapest code that could do them and what a user would write instead.
+/// Costs, compared with the cheapest possible code and with what a user would write instead.
 ///
 /// ```
 /// swift run -c release benchmarks [group …] [--json | --markdown] [--check] [--long]
 /// ```
 ///
-/// Contestants take turns in one process; figures are medians, ratios the medians of the rounds' ratios, and the ratios are
-/// what counts. `--check` fails if a count is off: allocations, executor jobs, fetches; never a time.
+/// Contestants take turns in one process. Figures are medians; a ratio is the median of the ratios of all rounds, and is more
+/// reliable than a figure. `--check` fails if a count is wrong (allocations, executor jobs, fetches), never for a time.
 @main
 struct Benchmarks {
-    /// The groups in the order of the table; one file each.
+    /// The groups in the order of the table.
     static let groups = [
         BenchmarkGroup("hit", "A fresh value of a Multiplexer", HitGroup.rows),
         BenchmarkGroup("map", "A fresh value of a MultiplexerMap of 1,000 keys, bounded and counted", MapHitGroup.rows),
@@ -49,7 +49,7 @@ struct Benchmarks {
         try await self.run(names, options)
     }
 
-    /// Runs on the pool, where most callers are; what is measured on the main actor says so.
+    /// Runs on the pool, like most callers; measurements on the main actor are named so.
     @concurrent private static func run(_ names: [String], _ options: Set<String>) async throws {
         let format: Report.Format =
             options.contains("--json") ? .json : options.contains("--markdown") ? .markdown : .text
@@ -72,7 +72,7 @@ struct Benchmarks {
     }
 }
 
-/// Rows of the table that belong together, and are made together.
+/// A group of rows that are measured together.
 struct BenchmarkGroup: Sendable {
     let name: String
     let title: String
@@ -87,10 +87,10 @@ struct BenchmarkGroup: Sendable {
     func rows(_ effort: Effort) async throws -> [Row] { try await self.make(self.name, effort) }
 }
 
-/// How much trouble is taken.
+/// The extent of the measurements.
 struct Effort: Sendable {
     let isLong: Bool
 
-    /// So many rounds, or four times as many.
+    /// `count` rounds, or four times as many.
     func rounds(_ count: Int) -> Int { self.isLong ? count * 4 : count }
 }

@@ -1,4 +1,4 @@
-/// What one finds in a blog: an actor with a dictionary of values.
+/// The simplest cache: an actor with a dictionary of values.
 actor PlainCache<Key: Hashable & Sendable, Value: Sendable> {
     private var values: [Key: Value] = [:]
 
@@ -6,7 +6,7 @@ actor PlainCache<Key: Hashable & Sendable, Value: Sendable> {
     func value(_ key: Key) -> Value? { self.values[key] }
 }
 
-/// What one finds in a better blog: an actor with a dictionary of tasks, so that callers share a fetch.
+/// The simplest single-flight cache: an actor with a dictionary of tasks.
 actor TaskCache<Key: Hashable & Sendable, Value: Sendable> {
     private var tasks: [Key: Task<Value, any Error>] = [:]
     private let fetch: @Sendable (Key) async throws -> Value

@@ -1,7 +1,7 @@
 import MuxKit
 import Synchronization
 
-/// Opens when so many have arrived: the fetch of a storm waits here until all of its callers are parked.
+/// A latch that opens after a number of arrivals: the fetch of a storm waits here for all of its callers.
 final class Arrivals: MuxObserver {
     private struct State {
         var missing: Int
@@ -12,7 +12,7 @@ final class Arrivals: MuxObserver {
 
     init(_ count: Int) { self.state = Mutex(State(missing: count)) }
 
-    /// One has arrived.
+    /// Counts one arrival.
     func add() {
         let waiting = self.state.withLock { state -> CheckedContinuation<Void, Never>? in
             state.missing -= 1
@@ -23,7 +23,7 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
-    /// Opens without those who are missing.
+    /// Opens before all have arrived.
     func giveUp() {
         let waiting = self.state.withLock { state in
             state.missing = 0
@@ -32,7 +32,7 @@ final class Arrivals: MuxObserver {
         waiting?.resume()
     }
 
-    /// Counts the callers of a multiplexer or a runner, the one that starts the flight included.
+    /// Counts the callers of a multiplexer or a runner, including the one that starts the flight.
     func observe(_ event: MuxEvent) {
         switch event.kind {
         case .joined, .missed, .dependencyAwaited: self.add()

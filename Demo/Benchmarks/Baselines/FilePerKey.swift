@@ -1,6 +1,6 @@
 import Foundation
 
-/// One JSON file for each key, which is what one writes first.
+/// The simplest disk cache: one JSON file for each key.
 struct FilePerKey: Sendable {
     let folder: URL
 
@@ -18,7 +18,7 @@ struct FilePerKey: Sendable {
     func data(_ key: Int) throws -> Data { try Data(contentsOf: self.url(key)) }
 }
 
-/// Makes a folder for `body`, and removes it.
+/// Runs `body` with a temporary folder.
 func withFolder<Result>(_ body: (URL) async throws -> Result) async throws -> Result {
     let folder = FileManager.default.temporaryDirectory.appending(component: "MuxBenchmarks-\(UUID().uuidString)")
     defer { try? FileManager.default.removeItem(at: folder) }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The limit for one value: a lock, a copy, and the cheapest clock there is to tell its age by.
+/// The lower bound for one value: a lock, a copy, and the cheapest clock.
 final class LockedValue<Value: Sendable>: Sendable {
     private let state: Mutex<(value: Value, until: Int64)>
 
@@ -13,7 +13,7 @@ final class LockedValue<Value: Sendable>: Sendable {
     }
 }
 
-/// The limit for many: a lock around a dictionary, and the same clock.
+/// The lower bound for many values: a lock around a dictionary, and the cheapest clock.
 final class LockedDictionary<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private let entries = Mutex<[Key: (value: Value, until: Int64)]>([:])
 
@@ -29,9 +29,9 @@ final class LockedDictionary<Key: Hashable & Sendable, Value: Sendable>: Sendabl
     }
 }
 
-/// The limit for a storm: continuations in an array behind a lock, resumed in order.
+/// The lower bound for a storm: continuations in an array behind a lock, resumed in order.
 ///
-/// Nobody can leave.
+/// It does not support cancellation.
 final class BareParking: Sendable {
     private struct State {
         var parked: [CheckedContinuation<Profile, any Error>] = []

@@ -1,4 +1,4 @@
-/// S3-FIFO as its paper describes it, with nothing saved on space or time: what the map's own order is held against.
+/// S3-FIFO as published, without optimizations: the reference of the map's eviction order.
 ///
 /// Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 struct SimpleS3FIFO {
@@ -28,12 +28,12 @@ struct SimpleS3FIFO {
     private var main = Queue()
     private var ghosts = Queue()
     private var isGhost: Set<Int> = []
-    /// How often a key that is there was asked for since it came or was looked at, three at most.
+    /// Hits of a present key since its insertion or its last reprieve, at most three.
     private var uses: [Int: Int] = [:]
 
     init(capacity: Int) { self.capacity = capacity }
 
-    /// Asks for `key`, which is let in if it is not there; returns whether it was.
+    /// Looks `key` up and inserts it if it is missing; returns whether it was found.
     mutating func request(_ key: Int) -> Bool {
         if let uses = self.uses[key] {
             self.uses[key] = min(uses + 1, 3)

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A small value, as an app keeps many of.
+/// A small value.
 struct Profile: Codable, Sendable {
     var id: Int
     var name: String
@@ -8,7 +8,7 @@ struct Profile: Codable, Sendable {
     static let sample = Profile(id: 1, name: "Somebody with a long name")
 }
 
-/// A value that is JSON of about a kilobyte for each section.
+/// A value of about a kilobyte of JSON for each section.
 struct Article: Codable, Sendable {
     struct Section: Codable, Sendable {
         var title: String

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A key that is new, a fetch that returns at once, one request after another.
+/// Sequential requests for new keys with a fetch that returns at once.
 enum ColdRequestGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         var contest = Contest(rounds: effort.rounds(11))

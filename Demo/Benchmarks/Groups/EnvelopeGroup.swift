@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The two lines of a record, beside the JSON coders alone.
+/// Encoding and decoding of a record, compared with the JSON coders alone.
 enum EnvelopeGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         try await self.rows(group, effort, kilobytes: 1, repetitions: 100, limit: 1.1)

@@ -1,17 +1,17 @@
 import MuxKit
 import Synchronization
 
-/// What it costs that events can be observed, where they are not and where they are.
+/// The cost of events, with and without an observer.
 ///
-/// A library without events cannot be compiled beside this one. Where nobody observes, an event is one test for `nil`; so
-/// the hit is put beside a hit with one more such test.
+/// There is no build without events to compare with. Without an observer an event is one test for `nil`, so the hit is compared
+/// with a hit that has one more such test.
 enum EventsGroup {
     private final class Tally: MuxObserver {
         private let count = Atomic(0)
         func observe(_ event: MuxEvent) { self.count.add(1, ordering: .relaxed) }
     }
 
-    /// Holds an observer where the optimizer cannot see that there is none.
+    /// Hides from the optimizer that there is no observer.
     private final class Holder: Sendable {
         let observer: (any MuxObserver)?
         init(_ observer: (any MuxObserver)?) { self.observer = observer }

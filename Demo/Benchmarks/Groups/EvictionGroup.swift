@@ -1,7 +1,7 @@
 import MuxKit
 import MuxTesting
 
-/// How often what is asked for is there, on a trace that stays and on one that drifts.
+/// Hit ratios on a stationary trace and on drifting ones.
 enum EvictionGroup {
     private static let keys = 1_000_000
     private static let capacity = 10_000
@@ -20,7 +20,7 @@ enum EvictionGroup {
         ]
     }
 
-    /// A trace's hit ratio; the first fifth, while the caches fill, is not counted.
+    /// The hit ratio of a trace without its first fifth, in which the caches fill.
     private static func row(
         _ group: String,
         _ name: String,
@@ -48,7 +48,7 @@ enum EvictionGroup {
             figure: ratios[0],
             limit: Row.Reference(name: "S3-FIFO as published", value: ratios[1], ratio: ratios[0] / ratios[1]),
             instead: Row.Reference(name: "least recently used", value: ratios[2], ratio: ratios[2] / ratios[0]),
-            // The order in which ghosts are forgotten differs: a twentieth of a point either way.
+            // The order in which ghosts are forgotten differs, by up to a twentieth of a point.
             goals: [.atLeast(ratios[1] - 0.05)]
         )
     }

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// Whether a hundred times as many cost a hundred times as much, and no more.
+/// Whether cost grows linearly with the number of entries.
 enum GrowthGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let rounds = effort.isLong ? 7 : 1
@@ -30,7 +30,7 @@ enum GrowthGroup {
         return rows + self.memory(group)
     }
 
-    /// The cost of one at each scale, beside that at the first.
+    /// The cost per entry at each scale, compared with the first scale.
     private static func scaled(
         _ group: String,
         _ name: String,
@@ -80,11 +80,11 @@ enum GrowthGroup {
         }
     }
 
-    /// Bytes of an entry at each scale, beside those at the first.
+    /// The bytes per entry at each scale, compared with the first scale.
     private static func memory(_ group: String) -> [Row] {
         let counts = [3_000, 30_000, 300_000]
         let bytes = counts.map { count in
-            // Many of the small ones, for what is occupied comes in whole pages.
+            // Several of the small ones, because memory is occupied in whole pages.
             let maps = (0..<300_000 / count).map { _ in MemoryGroup.map(count) }
             let growth = MemoryGroup.growth {
                 for map in maps { for key in 0..<count { map.store(key, key: key) } }

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// One value: from the pool, from the main actor, and by ten tasks.
+/// Hits on one value: from the pool, from the main actor, and by ten tasks.
 enum HitGroup {
     private static let key = 0
 
@@ -28,7 +28,7 @@ enum HitGroup {
 
     private static let options = RequestOptions.maxAge(.seconds(3_600))
 
-    /// A request that says how old a value may be.
+    /// A request with a maximum age.
     private static func withOptions(
         _ group: String,
         _ locked: LockedValue<Profile>,
@@ -56,7 +56,7 @@ enum HitGroup {
         )
     }
 
-    /// The same with closures that say themselves where they run: those that inherit it do not (Swift 6.3.1, optimized).
+    /// The same with closures that state their isolation: inherited isolation is lost (Swift 6.3.1, optimized).
     private static func playOnMainActor(
         _ group: String,
         _ name: String,
@@ -146,7 +146,7 @@ enum HitGroup {
     }
 }
 
-/// Runs `body` in so many tasks at once, each with its number and its share of `count`.
+/// Runs `body` in several tasks at once, each with its number and its share of `count`.
 func inTasks(
     _ tasks: Int,
     sharing count: Int,

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The first hit of a large repository, and all of a map.
+/// The first hit of a large repository, and a load of a whole map.
 enum LoadGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         [try await self.first(group, effort), try await self.all(group, effort)]
@@ -28,7 +28,7 @@ enum LoadGroup {
         }
     }
 
-    /// Writes so many small entries.
+    /// Writes `count` small entries.
     static func fill(_ folder: URL, _ count: Int) async throws {
         let map = self.map(folder)
         for key in 0..<count { map.store(Profile(id: key, name: "Somebody of number \(key)"), key: key) }
@@ -36,7 +36,7 @@ enum LoadGroup {
         guard report.saved == count else { throw BenchmarkError.wrongResult("saved \(report.saved)") }
     }
 
-    /// How long it takes a repository that knows nothing yet to answer one request from disk.
+    /// The time in which a new repository answers one request from disk.
     static func firstHit(_ folder: URL, _ count: Int) async throws -> Double {
         try await Contest.nanoseconds {
             let value = try await self.map(folder).request(key: count / 2)
@@ -44,7 +44,7 @@ enum LoadGroup {
         }
     }
 
-    /// A map that has nothing in memory; a fetch brings something that is not on disk.
+    /// A map with nothing in memory; a fetch returns a value that is not on disk.
     private static func map(_ folder: URL) -> MultiplexerMap<Int, Profile> {
         MultiplexerMap<Int, Profile>(
             cacheKey: "Profiles",

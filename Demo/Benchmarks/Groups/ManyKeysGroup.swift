@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Many cold keys at once, each asked for by a task of its own.
+/// Concurrent requests for many cold keys, one task each.
 enum ManyKeysGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         var rows: [Row] = []
@@ -48,7 +48,7 @@ enum ManyKeysGroup {
         return try await self.all(keys) { consume(try await cache.value($0)) }
     }
 
-    /// The nanoseconds per key until all are there.
+    /// The nanoseconds per key until all requests have returned.
     private static func all(_ keys: Int, _ call: @escaping @Sendable (Int) async throws -> Void) async throws -> Double
     {
         try await Contest.nanoseconds {

@@ -1,8 +1,8 @@
 import MuxKit
 
-/// A thousand keys of two types, by one task, by two and by ten.
+/// Hits on a thousand keys of two types, by one task, two and ten.
 ///
-/// The map is bounded and counts, as it does by default.
+/// The map is bounded and counts statistics, which is the default.
 enum MapHitGroup {
     private static let count = 1_000
 

@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 import Synchronization
 
-/// A large file over loopback: from nginx where there is one, from the library's own server otherwise.
+/// A large file over loopback, from nginx if it is installed, else from the library's own server.
 enum MediaGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let size = effort.isLong ? 1_000_000_000 : 200_000_000
@@ -26,7 +26,7 @@ enum MediaGroup {
         )
     }
 
-    /// Beside `curl -o`, which does not wait for the disk either.
+    /// Compared with `curl -o`, which does not wait for the disk either.
     private static func throughput(
         _ group: String,
         _ size: Int,
@@ -57,7 +57,7 @@ enum MediaGroup {
         )
     }
 
-    /// The most that is resident while the file comes, beside what was before.
+    /// The peak of resident memory during the download, minus the value before it.
     private static func residentGrowth(
         _ group: String,
         _ size: Int,
@@ -85,7 +85,7 @@ enum MediaGroup {
         )
     }
 
-    /// The most that was resident at any look.
+    /// The maximum of the samples of resident memory.
     private final class Peak: Sendable {
         private let most: Mutex<Int?>
 
@@ -99,7 +99,7 @@ enum MediaGroup {
         }
     }
 
-    /// Lets `body` have the address of a file of so many bytes, and the name of what serves it.
+    /// Calls `body` with the URL of a file of `size` bytes and the name of its server.
     private static func withServer<Result>(
         of size: Int,
         in folder: URL,

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// Resident memory, all told; not known where there is no `/proc`.
+/// Resident memory; unknown without `/proc`.
 enum MemoryGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let count = 1_000_000
@@ -31,7 +31,7 @@ enum MemoryGroup {
         ]
     }
 
-    /// What a bounded map grows by when very many keys go through it.
+    /// The growth of a bounded map when very many keys pass through it.
     private static func churn(_ group: String, _ keys: Int) -> Row {
         let map = self.map(10_000)
         for key in 0..<100_000 { map.store(key, key: key) }
@@ -50,7 +50,7 @@ enum MemoryGroup {
         return MultiplexerMap<Int, Int>(policy: policy, repository: MuxRepository(store: MemoryStore())) { $0 }
     }
 
-    /// How much more memory is occupied after `body`.
+    /// The growth of resident memory during `body`.
     static func growth(_ body: () -> Void) -> Int? {
         Allocations.trim()
         let before = Allocations.residentBytes

@@ -1,10 +1,10 @@
 import Foundation
 import MuxKit
 
-/// What is done to a map of a million, and how long a hit beside it has to wait: which is how long its lock is held.
+/// Operations on a map of a million entries, and the longest wait of a concurrent hit: how long the lock is held.
 enum MillionGroup {
     private static let count = 1_000_000
-    /// How long the lock may be held.
+    /// The goal for the time under the lock.
     private static let goal = Goal.atMost(100_000)
 
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
@@ -13,7 +13,7 @@ enum MillionGroup {
             policy: MuxPolicy(timeToLive: .seconds(1_000_000), maximumCount: self.count),
             repository: MuxRepository(store: ForgetfulStore())
         ) { $0 }
-        // A part at a time, so that not all are about to be written at once.
+        // In parts, so that not all entries are due for a save at once.
         for start in stride(from: 0, to: self.count, by: 50_000) {
             for key in start..<start + 50_000 { map.store(key, key: key) }
             guard await map.save().saved == 50_000 else { throw BenchmarkError.wrongResult("not saved") }
@@ -39,9 +39,9 @@ enum MillionGroup {
         ]
     }
 
-    /// Does something again and again beside a task that looks at an entry all the time.
+    /// Repeats an operation beside a task that looks up an entry continuously.
     ///
-    /// - Returns: How long each took, and how long the longest look took meanwhile.
+    /// - Returns: The time of each operation, and the longest lookup during it.
     private static func beside(
         _ map: MultiplexerMap<Int, Int>,
         _ rounds: Int,
@@ -71,7 +71,7 @@ enum MillionGroup {
     }
 }
 
-/// Keeps nothing.
+/// A store that keeps nothing.
 private struct ForgetfulStore: MuxStore {
     func sessionEpoch() -> UInt64 { 0 }
     func raiseSessionEpoch(to epoch: UInt64) {}

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A call whose dependency is there and good, and whose work is nothing.
+/// A call with a valid dependency and no work.
 enum RunnerGroup {
     private static let token = "a token, such as servers hand out by the million"
 
@@ -51,7 +51,7 @@ enum RunnerGroup {
             + .counted(group, "calls", counts) + .counted(group, "calls, OAuth", oauthCounts)
     }
 
-    /// From the main actor, as most calls of an app; a call of another actor is two trips through queues there.
+    /// From the main actor, like most calls of an app; a call of another actor hops through two queues there.
     private static func onMainActor(
         _ group: String,
         _ locked: LockedValue<String>,

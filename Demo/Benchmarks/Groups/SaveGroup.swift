@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// Everything dirty, and a hundredth dirty.
+/// Saves with all entries changed, and with a hundredth changed.
 enum SaveGroup {
     private static let count = 10_000
 
@@ -21,7 +21,7 @@ enum SaveGroup {
             var every = Contest(rounds: effort.rounds(2))
             every.add { try await self.save(articles.prefix(100), map) * 100 }
             every.add {
-                // A hundred stand for all: it would take longer than all the rest.
+                // Extrapolated from a hundred: all of them would take longer than all other groups.
                 try await Contest.nanoseconds { for article in articles.prefix(100) { try files.save(article) } } * 100
             }
             return [
@@ -55,7 +55,7 @@ enum SaveGroup {
         }
     }
 
-    /// Encoding alone, a map's save, and a file for each; nanoseconds per entry.
+    /// Encoding alone, a map's save, and one file for each entry; nanoseconds per entry.
     private static func contest(
         _ rounds: Int,
         _ articles: [Article],
@@ -74,7 +74,7 @@ enum SaveGroup {
         return try await contest.play()
     }
 
-    /// The nanoseconds per entry of a save of `articles`, which are stored anew before.
+    /// The nanoseconds per entry of a save of `articles`, which are stored again before it.
     static func save(_ articles: ArraySlice<Article>, _ map: MultiplexerMap<Int, Article>) async throws -> Double {
         for article in articles { map.store(article, key: article.id) }
         let time = try await Contest.nanoseconds {
@@ -85,7 +85,7 @@ enum SaveGroup {
     }
 }
 
-/// A benchmark whose subject did not do what it was asked for.
+/// The measured operation did not succeed.
 enum BenchmarkError: Error {
     case wrongResult(String)
 }

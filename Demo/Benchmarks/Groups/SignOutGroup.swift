@@ -1,14 +1,14 @@
 import Foundation
 import MuxKit
 
-/// The end of a session with much on disk.
+/// Sign-out with many entries on disk.
 enum SignOutGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         var contest = Contest(rounds: effort.rounds(2))
         contest.add { try await self.renameAndSync() }
         contest.add { try await self.signOut(50_000) }
         let outcome = try await contest.play()
-        // Making 50,000 files takes longer than all the rest; some of them stand for them.
+        // Making 50,000 files would take longer than all other groups; the result is extrapolated from fewer.
         let files = effort.isLong ? 50_000 : 200
         let removal = try await self.removeFiles(files) * 50_000 / Double(files)
         let figure = outcome.median(1)
@@ -29,7 +29,7 @@ enum SignOutGroup {
         ]
     }
 
-    /// What the goal says it may take: a rename, and the new epoch safe on the disk.
+    /// The cost according to the goal: one rename, and a durable write of the new epoch.
     private static func renameAndSync() async throws -> Double {
         try await withFolder { folder in
             let system = POSIXFileSystem()

@@ -1,7 +1,7 @@
 import MuxKit
 import Synchronization
 
-/// Many callers of one key that nobody has yet.
+/// Many concurrent callers of one missing key.
 enum StormGroup {
     static let callers = 10_000
 
@@ -62,7 +62,7 @@ enum StormGroup {
 
     // MARK: - The whole
 
-    /// The nanoseconds per caller of a storm, whose fetch takes a millisecond.
+    /// The nanoseconds per caller of a storm whose fetch takes a millisecond.
     static func storm(_ callers: Int, fetched: @escaping @Sendable () -> Void = {}) async throws -> Double {
         let map = MultiplexerMap<Int, Profile>(repository: MuxRepository(store: MemoryStore())) { _ in
             fetched()
@@ -88,10 +88,10 @@ enum StormGroup {
         return try await self.all(callers) { consume(try await cache.value(1)) }
     }
 
-    /// The nanoseconds per caller until all have what they asked for.
+    /// The nanoseconds per caller until all have their values.
     ///
-    /// In no task group: that lets go of a child by walking past all older ones that still run (Swift 6.3.1), and would be
-    /// most of what is measured.
+    /// Not in a task group, which removes a child by walking past all older ones that still run (Swift 6.3.1); that would be most
+    /// of the measurement.
     static func all(_ callers: Int, _ call: @escaping @Sendable () async throws -> Void) async throws -> Double {
         let departures = Arrivals(callers)
         let failure = Locked<(any Error)?>(nil)
@@ -115,18 +115,18 @@ enum StormGroup {
 
     // MARK: - Waking up
 
-    /// What was measured of callers that wait, once all of them did.
+    /// Measurements of callers that all wait before the fetch returns.
     struct Wait {
-        /// The nanoseconds per caller from the landing until all have been resumed, in their order, and are about to run.
+        /// The nanoseconds per caller from the return of the fetch until all callers have been resumed.
         var resumed: Double
-        /// The nanoseconds per caller from the landing to the last departure.
+        /// The nanoseconds per caller from the return of the fetch until the last caller has returned.
         var nanoseconds: Double
-        /// The nanoseconds per caller from the first arrival to the last departure.
+        /// The nanoseconds per caller from the first request until the last caller has returned.
         var whole: Double
         var bytes: Double?
     }
 
-    /// The moment at which the fetch is about to return, and what is allocated then.
+    /// The time and the allocated bytes just before the fetch returns.
     final class Landing: MuxObserver {
         private struct State {
             var comes: ContinuousClock.Instant?

@@ -1,7 +1,7 @@
 import MuxKit
 import Synchronization
 
-/// Many callers who find out at once that their token is no good any more.
+/// Many callers whose token is refused at the same time.
 enum TokenGroup {
     private static let old = "a token that has expired, as tokens do"
     private static let new = "a token that the server has just made"
@@ -73,7 +73,7 @@ enum TokenGroup {
         ]
     }
 
-    /// The nanoseconds per caller of a storm, whose update takes a millisecond.
+    /// The nanoseconds per caller of a storm whose update takes a millisecond.
     static func storm(_ callers: Int, updated: @escaping @Sendable () -> Void = {}) async throws -> Double {
         let runner = DependentRunner<String>(self.old) { _ in
             updated()
@@ -83,7 +83,7 @@ enum TokenGroup {
         return try await self.all(callers, runner)
     }
 
-    /// The nanoseconds per caller of a storm, whose update takes until all have met the old token.
+    /// The nanoseconds per caller of a storm whose update ends when all callers have met the old token.
     private static func united(_ callers: Int) async throws -> Double {
         let refusals = Arrivals(callers)
         let runner = DependentRunner<String>(self.old) { _ in
@@ -101,7 +101,7 @@ enum TokenGroup {
             landing.comes()
             return .updatedDependency(self.new)
         }
-        // A caller that comes late would take the new token at once, and never arrive: none does, for the update waits for all.
+        // A late caller would take the new token at once and never arrive; there is none, because the update waits for all.
         let whole = try await self.all(callers, runner)
         return landing.wait(callers, whole: whole)
     }

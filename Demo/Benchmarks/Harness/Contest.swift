@@ -1,30 +1,30 @@
 import Foundation
 
-/// Contestants that take turns, round by round, so that a machine whose speed drifts is fair to all.
+/// Contestants that take turns, round by round, so that a drift of the machine's speed affects all alike.
 struct Contest {
     private let rounds: Int
     private var contestants: [(repeats: Bool, measure: (Int) async throws -> Double)] = []
 
-    /// How long a try of a contestant takes that may repeat itself, in nanoseconds: far less than a time slice.
+    /// The duration of one try of a repeatable contestant, in nanoseconds: far less than a time slice.
     private static let tryTime = 5e5
-    /// How often such a contestant tries in a round.
+    /// The number of tries of such a contestant in a round.
     ///
-    /// The best counts: others on the machine interrupt some.
+    /// The fastest counts, because other processes interrupt some.
     private static let tries = 3
 
     init(rounds: Int) { self.rounds = rounds }
 
-    /// Adds a contestant that measures itself and returns what it measured.
+    /// Adds a contestant that returns its own measurement.
     mutating func add(_ measure: @escaping () async throws -> Double) {
         self.contestants.append((false, { _ in try await measure() }))
     }
 
-    /// Adds a contestant whose nanoseconds for each of `count` times are measured; `body` does all of them.
+    /// Adds a contestant that is measured in nanoseconds for each of `count` operations; `body` performs all of them.
     mutating func add(times count: Int, _ body: @escaping (Int) async throws -> Void) {
         self.add { try await Self.nanoseconds { try await body(count) } / Double(count) }
     }
 
-    /// Adds a contestant that is repeated as often as a round has room for, at least so many times.
+    /// Adds a contestant that is repeated as often as a round has time for, at least a given number of times.
     mutating func add(repeating least: Int, _ body: @escaping (Int) async throws -> Void) {
         var count = least
         let measure = { (round: Int) async throws -> Double in
@@ -32,7 +32,7 @@ struct Contest {
             for _ in 0..<Self.tries {
                 best = min(best, try await Self.nanoseconds { try await body(count) } / Double(count))
             }
-            // The warm-up tells how often.
+            // The warm-up determines the number.
             if round < Self.warmUps { count = least * max(1, Int(Self.tryTime / best) / least) }
             return best
         }
@@ -41,7 +41,7 @@ struct Contest {
 
     private static let warmUps = 2
 
-    /// Plays all rounds, and some before them to warm up.
+    /// Runs some rounds to warm up, then all rounds.
     func play() async throws -> Outcome {
         var figures = [[Double]](repeating: [], count: self.contestants.count)
         for round in 0..<(self.rounds + Self.warmUps) {
@@ -54,7 +54,7 @@ struct Contest {
         return Outcome(figures: figures)
     }
 
-    /// How long `body` takes.
+    /// The duration of `body`.
     static func nanoseconds(_ body: () async throws -> Void) async rethrows -> Double {
         let clock = ContinuousClock()
         let start = clock.now
@@ -63,14 +63,14 @@ struct Contest {
     }
 }
 
-/// What the rounds brought, by contestant.
+/// The measurements of all rounds, by contestant.
 struct Outcome: Sendable {
     let figures: [[Double]]
 
     /// The median of a contestant's rounds.
     func median(_ contestant: Int) -> Double { Self.median(self.figures[contestant]) }
 
-    /// The median of how many times as much one contestant took as another, each time in the same round.
+    /// The median of the ratio of two contestants in the same round.
     func ratio(of contestant: Int, to other: Int) -> Double {
         Self.median(zip(self.figures[contestant], self.figures[other]).map { $0 / $1 })
     }
@@ -87,5 +87,5 @@ extension Duration {
     }
 }
 
-/// Uses `value`, so that the optimizer cannot leave out what made it.
+/// Consumes `value`, so that the optimizer cannot remove its computation.
 @inline(never) func consume<Value>(_ value: Value) { withExtendedLifetime(value) {} }

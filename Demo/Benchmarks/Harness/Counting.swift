@@ -2,7 +2,7 @@ import Dispatch
 import MuxKit
 import Synchronization
 
-/// What a loop did that can be counted.
+/// The counts of a loop.
 struct Counts: Sendable {
     /// `nil` where allocations cannot be counted.
     var allocations: Int?
@@ -15,9 +15,9 @@ actor CountedActor {
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { self.executor.asUnownedSerialExecutor() }
 
-    /// What `body` did while it ran on the actor: the least of some tries, for others may allocate at the same time.
+    /// The counts of `body` on the actor: the minimum of some tries, because other threads may allocate.
     ///
-    /// It says itself that it runs here: one that inherits its isolation does not (Swift 6.3.1).
+    /// `body` states its isolation, because inherited isolation is lost (Swift 6.3.1).
     func counts(_ body: @Sendable (isolated CountedActor) async throws -> Void) async rethrows -> Counts {
         try await body(self)
         var best: Counts?
@@ -51,7 +51,7 @@ private final class CountingExecutor: SerialExecutor {
     func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
 }
 
-/// Shows that what is counted as nothing would be counted if it were something.
+/// Verifies that the counters count.
 enum SelfCheck {
     private static let kept = Mutex<Box?>(nil)
 
@@ -70,7 +70,7 @@ enum SelfCheck {
         let counted = CountedActor()
         let other = Other()
         let boxes = await counted.counts { _ in
-            // Kept for a while, so that the optimizer cannot put them on the stack.
+            // Kept for a while, so that the optimizer cannot allocate them on the stack.
             for number in 0..<1_000 { self.kept.withLock { $0 = Box(number) } }
         }
         let aligned = await counted.counts { _ in
@@ -87,7 +87,7 @@ enum SelfCheck {
     }
 }
 
-/// The two rows that say that hits do nothing that is to be counted.
+/// The two rows with the counts of hits, which are all zero.
 extension [Row] {
     static func counted(_ group: String, _ name: String, _ counts: Counts) -> [Row] {
         [

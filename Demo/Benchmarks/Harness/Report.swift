@@ -1,6 +1,6 @@
 import Foundation
 
-/// Prints rows, as a table for people, as one for a document, or as JSON.
+/// Prints rows as a table of text, a table of Markdown, or JSON.
 struct Report: Sendable {
     enum Format: Sendable {
         case text
@@ -66,7 +66,7 @@ struct Report: Sendable {
     }
 }
 
-/// Numbers as a table shows them.
+/// Formats the numbers of the table.
 enum Text {
     static func left(_ text: String, _ width: Int) -> String {
         text + String(repeating: " ", count: max(0, width - text.count))
@@ -76,7 +76,7 @@ enum Text {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
-    /// About three digits.
+    /// About three significant digits.
     static func number(_ number: Double) -> String {
         let text = String(format: abs(number) < 10 ? "%.2f" : abs(number) < 100 ? "%.1f" : "%.0f", number)
         guard text.contains(".") else { return text }

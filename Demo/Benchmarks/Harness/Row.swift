@@ -1,10 +1,10 @@
-/// One line of the table.
+/// One row of the table.
 struct Row: Codable, Sendable {
-    /// What a figure is compared with.
+    /// A figure to compare with.
     struct Reference: Codable, Sendable {
         let name: String
         let value: Double
-        /// For a limit how many times as much the figure is, for what a user would write how many times as much that is.
+        /// The figure divided by the limit; for what a user would write, that divided by the figure.
         let ratio: Double
     }
 
@@ -26,18 +26,18 @@ struct Row: Codable, Sendable {
     let group: String
     let name: String
     let unit: Unit
-    /// `nil` if it could not be measured here.
+    /// `nil` if it could not be measured on this system.
     let figure: Double?
-    /// The cheapest code that could do it.
+    /// The cheapest possible code.
     let limit: Reference?
     /// What a user would write.
     let instead: Reference?
     let goal: String
     let verdict: Verdict
-    /// Whether it is the same in every run, so that it may fail a check.
+    /// Whether the figure is the same in every run, so that a check may fail.
     let isCount: Bool
 
-    /// A row of a contest: `figure`, `limit` and `instead` are the numbers of contestants.
+    /// A row of a contest: `figure`, `limit` and `instead` are contestants.
     init(
         _ group: String,
         _ name: String,
@@ -89,7 +89,7 @@ struct Row: Codable, Sendable {
         self.verdict = goals.isEmpty ? .none : isMet ? .met : .missed
     }
 
-    /// A number that has to be `expected`, exactly; `nil` if it cannot be counted here.
+    /// A number that has to equal `expected`; `nil` if it cannot be counted on this system.
     static func count(_ group: String, _ name: String, _ figure: Int?, expected: Int, instead: Reference? = nil) -> Row
     {
         Row(
@@ -106,11 +106,11 @@ struct Row: Codable, Sendable {
     var isWrongCount: Bool { self.isCount && self.verdict == .missed }
 }
 
-/// What a figure should be.
+/// The goal of a figure.
 enum Goal: Sendable {
-    /// At most so many times the limit.
+    /// At most this multiple of the limit.
     case timesLimit(Double)
-    /// At least so many times as fast, or as small, as what a user would write.
+    /// At least this many times as fast, or as small, as what a user would write.
     case timesBetter(Double)
     case atMost(Double)
     case atLeast(Double)

@@ -4,31 +4,31 @@ import Synchronization
 import Glibc
 #endif
 
-/// Counts allocations, exactly, of the whole process; on Linux with glibc.
+/// Counts all allocations of the process; on Linux with glibc.
 ///
-/// There is no hook for that, and a symbol named `malloc` may not be defined in Swift. So every loaded library's table of
-/// addresses is changed: where it has the allocator's functions, it gets ours, which count and call the allocator.
+/// glibc has no hook for that, and Swift cannot define a symbol named `malloc`. So the address tables of all loaded libraries
+/// are changed to functions that count and then call the allocator.
 enum Allocations {
-    /// Starts counting; `nil` where it cannot be done.
+    /// Starts counting; `nil` if that is not possible.
     static func begin() -> Int? {
         guard Self.isInstalled else { return nil }
         isCounting.store(true, ordering: .relaxed)
         return count.load(ordering: .relaxed)
     }
 
-    /// Stops counting; returns how many there were.
+    /// Stops counting; returns the number of allocations.
     static func end(since start: Int?) -> Int? {
         isCounting.store(false, ordering: .relaxed)
         return start.map { count.load(ordering: .relaxed) - $0 }
     }
 
-    /// How many bytes are allocated, from where it was when counting began; what was not counted is missing.
+    /// The change of allocated bytes since counting began, of counted allocations only.
     static var bytes: Int { byteCount.load(ordering: .relaxed) }
 
-    /// Whether it counts now.
+    /// Whether allocations are counted now.
     static var isOn: Bool { isCounting.load(ordering: .relaxed) }
 
-    /// How much memory the process occupies; `nil` where there is no `/proc`.
+    /// The resident memory of the process; `nil` without `/proc`.
     static var residentBytes: Int? {
         #if canImport(Glibc)
         guard let file = fopen("/proc/self/statm", "r") else { return nil }
@@ -42,7 +42,7 @@ enum Allocations {
         #endif
     }
 
-    /// Gives memory that is not in use back to the system, so that what is occupied is what is used.
+    /// Returns free memory to the system, so that resident memory is used memory.
     static func trim() {
         #if canImport(Glibc)
         _ = libcTrim(0)
@@ -68,7 +68,7 @@ private let count = Atomic(0)
 private let byteCount = Atomic(0)
 
 #if canImport(Glibc)
-// Integers and pointers are passed in Swift as in C.
+// Swift's calling convention passes integers and pointers as C's does.
 @_silgen_name("__libc_malloc") private func libcMalloc(_ size: Int) -> UnsafeMutableRawPointer?
 @_silgen_name("__libc_calloc") private func libcCalloc(_ count: Int, _ size: Int) -> UnsafeMutableRawPointer?
 @_silgen_name("__libc_realloc")

@@ -6,9 +6,9 @@ import Musl
 import Glibc
 #endif
 
-/// The cheapest monotonic clock of the system: right to some milliseconds.
+/// The cheapest monotonic clock of the system, with a resolution of some milliseconds.
 enum CoarseClock {
-    /// Nanoseconds since some moment.
+    /// Nanoseconds since an arbitrary point.
     static var now: Int64 {
         #if canImport(Darwin)
         Int64(clock_gettime_nsec_np(CLOCK_MONOTONIC_RAW_APPROX))

@@ -1,10 +1,10 @@
 import Foundation
 
-/// A program of the system's.
+/// An installed program.
 struct ExternalProgram {
     let path: String
 
-    /// `nil` if there is none of that name in the folders of `PATH`.
+    /// `nil` if no folder of `PATH` has it.
     init?(_ name: String) {
         let folders = ProcessInfo.processInfo.environment["PATH", default: ""].split(separator: ":")
         let paths = folders.map { "\($0)/\(name)" }
@@ -12,7 +12,7 @@ struct ExternalProgram {
         self.path = path
     }
 
-    /// Starts the program; what it says is of no interest.
+    /// Starts the program and discards its output.
     func start(_ arguments: [String]) throws -> Process {
         let process = Process()
         process.executableURL = URL(filePath: self.path)
@@ -23,7 +23,7 @@ struct ExternalProgram {
         return process
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it exits.
     func run(_ arguments: [String]) throws {
         let process = try self.start(arguments)
         process.waitUntilExit()
@@ -33,7 +33,7 @@ struct ExternalProgram {
     }
 }
 
-/// An nginx that serves a folder over loopback.
+/// An nginx that serves a folder on loopback.
 struct Nginx {
     private let process: Process
     private let folder: URL
@@ -69,7 +69,7 @@ struct Nginx {
         self.process = process
     }
 
-    /// Adds a file of so many bytes.
+    /// Adds a file of `size` bytes.
     func add(_ name: String, _ size: Int) throws -> URL {
         let path = self.folder.appending(path: "files/" + name)
         try Data().write(to: path)
@@ -87,7 +87,7 @@ struct Nginx {
         return url
     }
 
-    /// Whether it serves by now, or within some seconds.
+    /// Whether it responds within some seconds.
     func isUp() async throws -> Bool {
         for _ in 0..<100 {
             if let pid = try? Data(contentsOf: self.folder.appending(path: "pid")), !pid.isEmpty { return true }

@@ -1,17 +1,17 @@
 #if canImport(Glibc)
 import Glibc
 
-/// The libraries that the process has loaded, as the dynamic linker lists them (`link.h`, `elf.h`; 64 bits).
+/// The loaded libraries of the process, from the dynamic linker (`link.h`, `elf.h`; 64 bits).
 enum LinkedLibraries {
-    /// What is to be known of one from its dynamic section.
+    /// The relevant contents of a dynamic section.
     private struct Dynamic {
         var strings: UInt = 0
         var symbols: UInt = 0
-        /// Tables of relocations, and their sizes.
+        /// Relocation tables with their sizes.
         var tables: [UInt: UInt] = [:]
     }
 
-    /// Relocations that are the address of a function: R_X86_64_GLOB_DAT and JUMP_SLOT, or those of AArch64.
+    /// Relocations that hold a function's address: R_X86_64_GLOB_DAT and JUMP_SLOT, or those of AArch64.
     #if arch(x86_64)
     private static let types: Set<UInt32> = [6, 7]
     #elseif arch(arm64)
@@ -20,9 +20,9 @@ enum LinkedLibraries {
     private static let types: Set<UInt32> = []
     #endif
 
-    /// Lets all libraries call other functions in place of those of these names.
+    /// Replaces functions with these names in all libraries.
     ///
-    /// - Returns: Whether there was something to replace.
+    /// - Returns: Whether a function was replaced.
     static func replace(_ functions: [String: UInt]) -> Bool {
         guard let debug = dlsym(UnsafeMutableRawPointer(bitPattern: 0), "_r_debug") else { return false }
         var replaced = 0
@@ -65,7 +65,7 @@ enum LinkedLibraries {
         var place = address
         while let entry = UnsafeRawPointer(bitPattern: place) {
             let value = entry.load(fromByteOffset: 8, as: UInt.self)
-            // The linker has made most of these addresses, but not those of what the kernel maps.
+            // The linker has relocated most of these addresses, but not those of the kernel's vDSO.
             let pointer = value < base ? value + base : value
             switch entry.load(as: Int.self) {
             case 0:
@@ -85,7 +85,7 @@ enum LinkedLibraries {
         return dynamic
     }
 
-    /// Writes an address into a table that the linker may have made read-only.
+    /// Writes an address into a table that may be read-only after relocation.
     private static func write(_ function: UInt, at place: UInt) -> Bool {
         let page = UInt(getpagesize())
         guard let start = UnsafeMutableRawPointer(bitPattern: place & ~(page - 1)),
