@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What the conformance suites see in stores and leases that are nearly right.
+/// The conformance suites find each fault of stores and leases with one fault.
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ConformanceTests {
     @Test func `CO-41 a store without a fault keeps every rule`() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// A lease as users write one, kept in memory, with one thing wrong.
+/// A lease in memory with one fault.
 struct FaultyLease: MuxLease {
     enum Fault: String, CaseIterable, Sendable {
         case doorsOfTheirOwn, givesToAnybody, foldsOwners, trimsOwners
@@ -19,7 +19,7 @@ struct FaultyLease: MuxLease {
     private let book: Book
     private let fault: Fault?
 
-    /// One lease, seen by two parties.
+    /// One lease as two processes see it.
     static func pair(_ fault: Fault?, _ clock: VirtualClock) -> (FaultyLease, FaultyLease) {
         let books = [Book(fault, clock), Book(fault, clock)]
         return (
@@ -96,7 +96,7 @@ struct FaultyLease: MuxLease {
                 if self.fault == .hangsWhenHeld { try await self.gate.pass(ignoringCancellation: true) }
             }
             var remaining = self.deadline - now
-            // Answers what is, and then has it last longer, as a cache does with what is looked at.
+            // Extends the term after the answer, as a cache extends what is read.
             if self.fault == .askingProlongs, self.owner != owner { self.deadline = now + duration }
             if self.fault == .remainingIsWhatWasAsked { remaining = duration }
             if self.fault == .remainingInMilliseconds { remaining = remaining / 1_000 }

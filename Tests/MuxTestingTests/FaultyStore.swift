@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// A store as users write one, with one thing wrong.
+/// A store with one fault.
 actor FaultyStore: MuxStore {
     enum Fault: String, CaseIterable, Sendable {
         case foldsCase, normalisesUnicode, joinsNamesWithSlash, joinsNamesWithNothing, mixesNoKeyWithEmpty,
@@ -27,12 +27,12 @@ actor FaultyStore: MuxStore {
     private var misses: Set<MuxStoreKey> = []
     private var loads: [MuxStoreKey: MuxStoredEntry] = [:]
     private var epoch: UInt64 = 0
-    /// Entries of sessions before this one are not shown.
+    /// Entries of earlier sessions do not exist.
     private var floor: UInt64 = 0
 
     init(_ fault: Fault?) { self.fault = fault }
 
-    /// The name under which an entry is kept.
+    /// The name of the entry in the dictionary.
     private func slot(_ name: MuxStoreKey) -> MuxStoreKey {
         switch self.fault {
         case .foldsCase: MuxStoreKey(domain: name.domain.lowercased(), key: name.key?.lowercased())
@@ -66,7 +66,7 @@ actor FaultyStore: MuxStore {
 
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         let slot = self.slot(name)
-        // What was saved is written when there is time: with the next call.
+        // Saved entries are written with the next call.
         defer {
             for entry in self.pending { self.entries[self.slot(entry.name)] = entry }
             self.pending = []

@@ -4,12 +4,12 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// What any client may expect of a server.
+/// Behaviour that every HTTP client may expect.
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct LoopbackMannersTests {
     private struct Place: Codable, Identifiable, Sendable { var id: String }
 
-    /// Runs `body` with a server that answers as `handler` says, and stops it.
+    /// Runs `body` with a server, and stops it.
     private func serving(
         port: UInt16? = nil,
         _ handler: @escaping LoopbackServer.Handler = { .text("Hello from \($0.path)") },
@@ -179,7 +179,7 @@ struct LoopbackMannersTests {
         let handler: LoopbackServer.Handler = { request in
             if request.path == "/block" {
                 began.add()
-                // A handler that blocks its thread, which is rude, and what people write.
+                // A handler that blocks its thread.
                 Self.wait(for: block)
             }
             return .text("free")
@@ -223,12 +223,12 @@ struct LoopbackMannersTests {
                 for _ in 0..<8 {
                     group.addTask {
                         await server.stop()
-                        // Whoever returns from stopping finds everything closed, and can start again.
+                        // After `stop` all sockets are closed, and the server can start again.
                         #expect(server.openConnectionCount == 0)
                         #expect(throws: RawClient.Refused.self) { try RawClient(url).close() }
                     }
                 }
-                // Nor does one return early because it was cancelled.
+                // Cancellation does not shorten the wait.
                 group.addTask {
                     withUnsafeCurrentTask { $0?.cancel() }
                     await server.stop()

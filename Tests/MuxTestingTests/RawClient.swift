@@ -33,7 +33,7 @@ struct RawClient: Sendable {
     /// All that the server sends until it ends the connection or is silent for two seconds; closes the connection then.
     func answer() async -> Answer {
         await withCheckedContinuation { continuation in
-            // It blocks.
+            // `recv` blocks.
             Thread.detachNewThread {
                 var bytes: [UInt8] = []
                 var isEnded = false

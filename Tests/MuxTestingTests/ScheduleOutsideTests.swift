@@ -6,14 +6,14 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Schedules of code that depends on what no schedule decides about.
+/// Schedules of code that depends on work outside of them.
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct ScheduleOutsideTests {
     @MainActor private final class Screen {
         func name() -> String { "new" }
     }
 
-    /// An actor with an executor of its own.
+    /// An actor with its own executor.
     private actor Database {
         private final class Queue: SerialExecutor {
             let queue = DispatchQueue(label: "ScheduleOutsideTests.Database")

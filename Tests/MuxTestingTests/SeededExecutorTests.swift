@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(60)), .takesTurns)
 struct SeededExecutorTests {
-    /// Writes down who was there, in order.
+    /// Records names in order.
     private final class Visitors: Sendable {
         let names = Locked<[Int]>([])
 
@@ -41,7 +41,7 @@ struct SeededExecutorTests {
         #expect(orders.count > 90)
     }
 
-    /// Counts, and forgets that others may come while it waits.
+    /// A counter with a lost-update bug across an `await`.
     private actor CarelessCounter {
         private(set) var count = 0
 

@@ -97,14 +97,7 @@ struct VirtualClockTests {
         await waiter.value
     }
 
-    /// Runs each job at once, on the thread that enqueues it.
-    private final class InlineExecutor: TaskExecutor {
-        func enqueue(_ job: consuming ExecutorJob) {
-            UnownedJob(job).runSynchronously(on: self.asUnownedTaskExecutor())
-        }
-    }
-
-    /// How long the processor has worked for this thread: other tests take nothing from it.
+    /// The processor time of this thread, which other tests do not affect.
     private static var processorTime: Duration {
         var time = timespec()
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
@@ -117,13 +110,13 @@ struct VirtualClockTests {
         case cancelled
     }
 
-    /// How long the processor works for so many sleepers, from the first to the last.
+    /// The processor time of `count` sleepers.
     private func time(of count: Int, _ crowd: Crowd) async -> Duration {
         let clock = VirtualClock()
         let executor = InlineExecutor()
         let awake = Locked(0)
 
-        // All on one thread: each task sleeps by the time that its creator goes on.
+        // All on one thread: each task sleeps before its creator continues.
         let time = await Task(executorPreference: executor) {
             let start = Self.processorTime
             let tasks = (0..<count).map { number in

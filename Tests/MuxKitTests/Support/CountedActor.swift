@@ -1,13 +1,13 @@
 import Dispatch
 import MuxKit
 
-/// An actor that counts the jobs it is given.
+/// An actor that counts its jobs.
 actor CountedActor {
     private let executor = CountingExecutor()
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { self.executor.asUnownedSerialExecutor() }
 
-    /// How many jobs were enqueued while `body` ran on the actor.
+    /// The number of jobs that were enqueued while `body` ran on the actor.
     func jobs(_ body: () async throws -> Void) async rethrows -> Int {
         let before = self.executor.count
         try await body()

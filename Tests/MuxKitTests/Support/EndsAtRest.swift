@@ -1,16 +1,15 @@
 import MuxKit
 import Testing
 
-/// Every test ends with the invariants of all that it made: multiplexers, maps, runners, stores.
+/// Checks the invariants of all multiplexers, maps, runners and stores of a test.
 ///
-/// What goes during the test is checked as it goes, the rest when the test has ended: no caller waits, no idle key is kept,
-/// tables and machines agree with their own rules. Of a ``Scratch`` folder: the index is what a rescan gives, and no temporary
-/// file is left.
+/// Each is checked when it is released or when the test has ended: no caller waits, no idle key is kept, tables and state
+/// machines are consistent. For a ``Scratch`` folder: the index equals the result of a rescan, and no temporary file is left.
 struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
-    /// It is about each test of a suite.
+    /// Applies to each test of a suite.
     var isRecursive: Bool { true }
 
-    /// What a test made.
+    /// The objects of a test.
     private final class Book: Inspector {
         private struct Thing: Sendable {
             weak let object: (any Inspectable)?
@@ -55,6 +54,6 @@ struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == EndsAtRest {
-    /// Checks the invariants of all that a test made when it has ended.
+    /// Checks the invariants of all objects of a test.
     static var endsAtRest: EndsAtRest { EndsAtRest() }
 }

@@ -1,7 +1,7 @@
 import MuxKit
 import Testing
 
-/// A reference that a closure needs before there is anything to refer to; it keeps nothing alive.
+/// A weak reference that a closure captures before its object exists.
 struct Later<Object: AnyObject & Sendable>: Sendable {
     private struct Reference: Sendable {
         weak let object: Object?
@@ -9,9 +9,9 @@ struct Later<Object: AnyObject & Sendable>: Sendable {
 
     private let reference = Locked(Reference(object: nil))
 
-    /// Has it refer to `object` from now on.
+    /// Sets the object.
     func set(_ object: Object) { self.reference.withLock { $0 = Reference(object: object) } }
 
-    /// What it refers to.
+    /// The object.
     func callAsFunction() throws -> Object { try #require(self.reference.withLock { $0.object }) }
 }

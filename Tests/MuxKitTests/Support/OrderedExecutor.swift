@@ -4,11 +4,11 @@ import MuxTesting
 
 /// Runs the jobs of tasks one after another, in the order in which they were enqueued.
 ///
-/// An actor would not do: a task that is resumed comes back to it by way of the pool (Swift 6.3.1), where two jobs may pass
+/// An actor does not guarantee that order: a resumed task returns to it through the pool (Swift 6.3.1), where jobs may overtake
 /// each other.
 final class OrderedExecutor: TaskExecutor {
     private struct State: Sendable {
-        /// How many jobs have been enqueued and have not ended.
+        /// The number of jobs that have been enqueued and have not ended.
         var pending = 0
         var holdsNext = false
     }
@@ -34,26 +34,23 @@ final class OrderedExecutor: TaskExecutor {
         self.released.wait()
     }
 
-    /// Blocks until every task on the executor has ended, or waits for something that is not on the executor.
-    ///
-    /// A task that is resumed before this is called counts as one that goes on. Work on Dispatch's threads does not.
+    /// Blocks until no job is enqueued or runs; does not wait for work on Dispatch's threads.
     func settle() {
         repeat { self.queue.sync {} } while self.state.withLock { $0.pending } > 0
     }
 
-    /// Lets no job begin until ``resume()``.
+    /// Starts no job until ``resume()``.
     func pause() { self.queue.suspend() }
 
-    /// Goes on after ``pause()``.
+    /// Continues after ``pause()``.
     func resume() { self.queue.resume() }
 
-    /// Holds up whoever enqueues the next job, although the job runs, until ``release()``; that must not be a thread of the
-    /// pool.
+    /// Blocks the thread that enqueues the next job until ``release()``, although the job runs; not for a thread of the pool.
     func holdNext() { self.state.withLock { $0.holdsNext = true } }
 
-    /// Suspends until somebody is held up.
+    /// Suspends until a thread is blocked.
     func waitForHeld() async { await self.held.reached(1) }
 
-    /// Lets whoever is held up go on.
+    /// Unblocks the thread.
     func release() { self.released.signal() }
 }

@@ -1,21 +1,21 @@
 import Foundation
 import MuxKit
 
-/// Calls a test back before and after each call of the stores of a repository, so that something can happen at every await.
+/// Calls an action of the test before and after each call of the stores of a repository.
 final class StepHook: Sendable {
     private let action = Locked<@Sendable (Int) async -> Void>({ _ in })
     private let steps = Locked(0)
 
-    /// How many steps there were since ``arm(_:)``.
+    /// The number of steps since ``arm(_:)``.
     var count: Int { self.steps.withLock { $0 } }
 
-    /// Calls `action` with the number of each step from now on, the first of which is 1.
+    /// Calls `action` with the number of each later step, counted from 1.
     func arm(_ action: @escaping @Sendable (Int) async -> Void) {
         self.steps.withLock { $0 = 0 }
         self.action.withLock { $0 = action }
     }
 
-    /// Calls nothing any more.
+    /// Removes the action.
     func disarm() { self.action.withLock { $0 = { _ in } } }
 
     /// Runs `body` between two steps.

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A folder of a test's own, not made yet.
+/// The location of a temporary folder, which is not created.
 struct TemporaryFolder: Sendable {
     let url = FileManager.default.temporaryDirectory.appending(component: "MuxKitTests-\(UUID().uuidString)")
 

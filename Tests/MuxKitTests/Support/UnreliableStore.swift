@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A store in memory that fails where a test says, and holds loads and saves where a test says.
+/// A store in memory with injected failures and delays.
 struct UnreliableStore: MuxStore {
     struct Failure: Error {}
 
@@ -8,7 +8,7 @@ struct UnreliableStore: MuxStore {
     let failsSaves = Locked(false)
     let failsLoads = Locked(false)
     let failsEpochs = Locked(false)
-    /// Whether it stops, as most asynchronous code does, when its task is cancelled.
+    /// Whether calls of a cancelled task throw.
     let heedsCancellation = Locked(false)
     let beforeSave = Locked<@Sendable () async -> Void>({})
     let beforeRemoval = Locked<@Sendable () async -> Void>({})

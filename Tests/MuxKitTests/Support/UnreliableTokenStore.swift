@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// A token store in memory that fails where a test says, and holds loads and saves where a test says.
+/// A token store in memory with injected failures and delays.
 struct UnreliableTokenStore: TokenStore {
     struct Failure: Error {}
 

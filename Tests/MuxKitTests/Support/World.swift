@@ -3,13 +3,13 @@ import MuxKit
 import MuxTesting
 import Testing
 
-/// What a test of multiplexers needs: virtual time of both kinds, a store in memory, counted events, a repository.
+/// The environment of a test of multiplexers: virtual clock and wall time, a store in memory, counted events, a repository.
 struct World: Sendable {
     let clock: VirtualClock
     let events = EventTally()
     let store: any MuxStore
     let repository: MuxRepository
-    /// By how much the wall clock is ahead of the virtual clock.
+    /// The lead of the wall clock over the virtual clock.
     let wallShift: Locked<Duration>
 
     static let start = Date(timeIntervalSinceReferenceDate: 800_000_000)
@@ -39,7 +39,7 @@ struct World: Sendable {
         )
     }
 
-    /// The same store, met by a process that starts after `downtime`.
+    /// A new repository on the same store, as in a process that starts after `downtime`.
     func relaunched(after downtime: Duration = .zero, spawn: TaskLauncher = TaskLauncher()) -> World {
         let next = World(store: self.store, spawn: spawn)
         next.wallShift.withLock { $0 = self.wallShift.withLock { $0 } + self.clock.now.offset + downtime }
@@ -47,16 +47,16 @@ struct World: Sendable {
     }
 }
 
-/// An error of a fetch; not silenceable.
+/// An error of a fetch that is not silenceable.
 struct FetchFailed: Error, Equatable {
     var call = 0
 }
 
-/// What a fetch fails with when there is no network.
+/// The error of a fetch without a network.
 let offline = SilenceableError(FetchFailed())
 
 extension Multiplexer {
-    /// Checks what has to hold when nothing is under way.
+    /// Checks that no work is left.
     nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
         let occupancy = self.occupancy
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
@@ -67,7 +67,7 @@ extension Multiplexer {
 }
 
 extension MultiplexerMap {
-    /// Checks what has to hold when nothing is under way.
+    /// Checks that no work is left.
     nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
         let occupancy = self.occupancy
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
@@ -77,8 +77,18 @@ extension MultiplexerMap {
     }
 }
 
+extension DependentRunner {
+    /// Checks that no work is left.
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
+        let occupancy = self.occupancy
+        #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
+        #expect(occupancy.tasks == 0, "updates still run", sourceLocation: location)
+        #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+    }
+}
+
 extension Locked<Int> {
-    /// Counts one more; returns the new count.
+    /// Increments the count and returns it.
     func next() -> Int {
         self.withLock { count in
             count += 1
