@@ -187,13 +187,13 @@ extension MultiplexerCore {
 
     @usableFromInline
     func fetched(_ key: Key, _ before: FetchedBefore<Value>?, _ policy: RetryPolicy) async throws -> Fetched<Value> {
-        let course = RetryLoop(
+        let loop = RetryLoop(
             policy,
             time: self.repository.time,
             random: self.repository.random,
             spawn: self.repository.spawn
         )
-        return try await course.runPlainly { attempt in
+        return try await loop.runPlainly { attempt in
             if attempt.index > 0 {
                 self.engine.withState { $0.statistics.retries += 1 }
                 self.tell(.fetchRetried, key)

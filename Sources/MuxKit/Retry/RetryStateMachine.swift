@@ -34,8 +34,6 @@ package struct RetryStateMachine: Sendable {
         let limit: Moment?
         /// Before this no signal ends it.
         let floor: Moment
-        /// Whether the wake-up has come, and only chance holds the attempt back.
-        package let isSettling: Bool
 
         /// When it ends by itself, with an attempt or without one; `nil` for never.
         package var end: Moment? { self.deadline ?? self.limit }
@@ -173,7 +171,7 @@ package struct RetryStateMachine: Sendable {
     /// Begins a wait; `nil` if the next attempt would begin too late.
     private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
-        return self.enter(until: deadline, floor: floor, isSettling: false)
+        return self.enter(until: deadline, floor: floor)
     }
 
     /// No attempt begins later than this.
@@ -182,9 +180,9 @@ package struct RetryStateMachine: Sendable {
     /// How long it is until ``latestStart``; negative after it.
     private func timeLeft(at now: Moment) -> Duration? { self.latestStart.map { $0.duration(since: now) } }
 
-    private mutating func enter(until deadline: Moment?, floor: Moment, isSettling: Bool) -> Wait {
+    private mutating func enter(until deadline: Moment?, floor: Moment) -> Wait {
         let limit = deadline == nil ? self.latestStart : nil
-        let wait = Wait(id: self.nextID, deadline: deadline, limit: limit, floor: floor, isSettling: isSettling)
+        let wait = Wait(id: self.nextID, deadline: deadline, limit: limit, floor: floor)
         self.nextID += 1
         self.state = .waiting(wait)
         return wait
@@ -214,7 +212,7 @@ package struct RetryStateMachine: Sendable {
                 return .stop(.timeExhausted)
             }
             guard next <= now else {
-                return .settle(self.enter(until: next, floor: wait.floor, isSettling: true))
+                return .settle(self.enter(until: next, floor: wait.floor))
             }
             self.index += 1
             self.state = .running

@@ -64,19 +64,19 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         failure: @escaping @Sendable (Inner) -> (any Error)?,
         another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
     ) {
-        let course = RetryLoop(
+        let loop = RetryLoop(
             policy,
             wakeUps: wakeUps,
             providers: providers,
             log: log,
             time: TimeSource(clock)
         )
-        self.init(original, course, in: queue, failure: failure, another: another)
+        self.init(original, loop, in: queue, failure: failure, another: another)
     }
 
     package init(
         _ original: Inner,
-        _ course: RetryLoop,
+        _ loop: RetryLoop,
         in queue: OperationQueue,
         failure: @escaping @Sendable (Inner) -> (any Error)?,
         another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
@@ -84,7 +84,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         let instance = Locked(original)
         self.original = original
         self.instance = instance
-        super.init(course) { run in
+        super.init(loop) { run in
             let inner: Inner
             if run.attempt.index == 0 {
                 inner = original
@@ -93,7 +93,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
                     let failed = instance.withLock { $0 }
                     inner = try another(failed, run.attempt)
                 } catch {
-                    return run.giveUp(.noOperation, error)
+                    return run.endAsImpossible(error)
                 }
             }
             instance.withLock { $0 = inner }
@@ -113,7 +113,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         guard !inner.isCancelled else { return run.end(throwing: CancellationError()) }
         // A queue traps when it is given an operation that has run.
         guard !inner.isExecuting, !inner.isFinished else {
-            return run.giveUp(.noOperation, RetryOperationError.alreadyUsed)
+            return run.endAsImpossible(RetryOperationError.alreadyUsed)
         }
         let end = BlockOperation {
             if inner.isCancelled {

@@ -30,37 +30,45 @@ public import Foundation
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
 
-    struct State: Sendable {
-        var machine: RetryStateMachine
-        var history = RetryHistory()
-        /// The attempt that is being made.
-        var open: Open?
-        /// What the operation waits in.
-        var race: RetryRace?
+    private struct State: Sendable {
         var hasStarted = false
         var isExecuting = false
-        /// Whether somebody is about to set the result.
+        /// Set before ``result`` is, so that one call sets it.
         var isEnding = false
         var result: Result<Output, any Error>?
+        /// Runs the loop of attempts.
+        var task: Task<Void, Never>?
+        /// The attempt whose ``Run`` has not been ended.
+        var open: Open?
     }
 
-    /// An attempt that has not said how it ended.
-    struct Open: Sendable {
+    private struct Open: Sendable {
         let index: Int
-        let began: Duration
-        let pass: RetryHost.Pass?
+        let result = FirstAnswer<RetryResult<Output>>()
         var onCancel: (@Sendable () -> Void)?
     }
 
-    let course: RetryLoop
-    let base: @Sendable (Run) -> Void
-    let state: Locked<State>
-    private let queue = DispatchQueue(label: "mux.retry.operation")
+    private let loop: RetryLoop
+    private let control: RetryControl
+    private let work: @Sendable @concurrent (RetryingOperation, RetryAttempt) async throws -> RetryResult<Output>
+    private let state = Locked(State())
 
-    package init(_ course: RetryLoop, base: @escaping @Sendable (Run) -> Void) {
-        self.course = course
-        self.base = base
-        self.state = Locked(State(machine: RetryStateMachine(course.policy)))
+    package init(_ loop: RetryLoop, base: @escaping @Sendable (Run) -> Void) {
+        let queue = DispatchQueue(label: "mux.retry.operation")
+        self.loop = loop
+        self.control = RetryControl(loop)
+        self.work = { operation, attempt in
+            let result = operation.open(attempt)
+            queue.async { base(Run(attempt: attempt, operation: operation)) }
+            return await result.wait()
+        }
+        super.init()
+    }
+
+    package init(_ loop: RetryLoop, work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output) {
+        self.loop = loop
+        self.control = RetryControl(loop)
+        self.work = { _, attempt in .output(try await work(attempt)) }
         super.init()
     }
 
@@ -83,7 +91,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         clock: any Clock<Duration> = ContinuousClock(),
         base: @escaping @Sendable (Run) -> Void
     ) {
-        let course = RetryLoop(
+        let loop = RetryLoop(
             policy,
             host: host,
             wakeUps: wakeUps,
@@ -91,7 +99,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
             log: log,
             time: TimeSource(clock)
         )
-        self.init(course, base: base)
+        self.init(loop, base: base)
     }
 
     /// Makes an operation of asynchronous work.
@@ -114,35 +122,18 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         clock: any Clock<Duration> = ContinuousClock(),
         work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output
     ) -> RetryingOperation {
-        RetryingOperation(
+        let loop = RetryLoop(
             policy,
-            on: host,
-            wakingOn: wakeUps,
+            host: host,
+            wakeUps: wakeUps,
             providers: providers,
             log: log,
-            clock: clock,
-            base: Self.base(of: work)
+            time: TimeSource(clock)
         )
+        return RetryingOperation(loop, work: work)
     }
 
-    /// What begins an attempt of asynchronous work.
-    package static func base(
-        of work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output,
-        _ spawn: TaskLauncher = TaskLauncher()
-    ) -> @Sendable (Run) -> Void {
-        { run in
-            let task = spawn(name: "mux.retry.operation") {
-                do {
-                    run.end(returning: try await work(run.attempt))
-                } catch {
-                    run.end(throwing: error)
-                }
-            }
-            run.onCancel { task.cancel() }
-        }
-    }
-
-    // MARK: - What it knows
+    // MARK: - State
 
     /// How it ended; `nil` until then.
     ///
@@ -150,11 +141,11 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     public var result: Result<Output, any Error>? { self.state.withLock { $0.result } }
 
     /// What the attempts met so far; of more than 100, the last 100.
-    public var attempts: [RetryError.Attempt] { self.state.withLock { $0.history.attempts } }
+    public var attempts: [RetryError.Attempt] { self.control.history.attempts }
 
     /// How many attempts followed the first; `nil` before it begins and after it ended.
     public var numberOfRetries: Int? {
-        self.state.withLock { state in state.isExecuting ? state.machine.index : nil }
+        self.isExecuting ? self.control.index : nil
     }
 
     /// Always `true`: no thread is held while it waits.
@@ -178,41 +169,40 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.willChangeValue(forKey: "isExecuting")
         self.state.withLock { $0.isExecuting = true }
         self.didChangeValue(forKey: "isExecuting")
-        let now = self.course.time.now
-        let begins = !self.isCancelled && self.state.withLock { $0.machine.started(at: now) }
-        guard begins else { return self.finish(.failure(CancellationError())) }
-        self.makeAttempt(0)
+        guard !self.isCancelled else {
+            self.loop.log(.cancelled(attempts: 0))
+            return self.finish(.failure(CancellationError()))
+        }
+        let task = self.loop.spawn(name: "mux.retry.operation") { await self.run() }
+        self.state.withLock { $0.task = task }
+        if self.isCancelled { task.cancel() }
     }
 
-    /// Ends the operation, or has the present attempt end it.
+    private func run() async {
+        do {
+            let output = try await self.loop.run(self.control) { try await self.work(self, $0) }
+            self.finish(.success(output))
+        } catch {
+            self.finish(.failure(error))
+        }
+    }
+
+    /// Ends the operation: at once if it waits, otherwise when the present attempt ends.
     public override func cancel() {
         super.cancel()
-        let (onCancel, race, isWaiting) = self.state.withLock { state -> ((@Sendable () -> Void)?, RetryRace?, Bool) in
-            switch state.machine.ended() {
-            case .ignore, .nothing: return (nil, nil, false)
-            case .stopAttempt:
-                defer { state.open?.onCancel = nil }
-                return (state.open?.onCancel, nil, false)
-            case .stopWaiting:
-                defer { state.race = nil }
-                return (nil, state.race, true)
-            }
-        }
-        onCancel?()
-        race?.callOff()
-        if isWaiting { self.finish(.failure(CancellationError())) }
+        let wasWaiting = self.control.cancel()
+        self.state.withLock { $0.task }?.cancel()
+        self.callOnCancel()
+        if wasWaiting { self.finish(.failure(CancellationError())) }
     }
 
     /// Ends the operation, unless it has ended.
-    func finish(_ result: Result<Output, any Error>) {
-        let attempts = self.state.withLock { state -> Int? in
-            guard !state.isEnding else { return nil }
-            state.isEnding = true
-            _ = state.machine.ended()
-            return state.history.attempts.last.map { $0.index + 1 } ?? 0
+    private func finish(_ result: Result<Output, any Error>) {
+        let isFirst = self.state.withLock { state -> Bool in
+            defer { state.isEnding = true }
+            return !state.isEnding
         }
-        guard let attempts else { return }
-        self.tellEnd(result, attempts)
+        guard isFirst else { return }
         self.willChangeValue(forKey: "isExecuting")
         self.willChangeValue(forKey: "isFinished")
         self.state.withLock { state in
@@ -223,15 +213,72 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.didChangeValue(forKey: "isFinished")
     }
 
-    private func tellEnd(_ result: Result<Output, any Error>, _ attempts: Int) {
-        switch result {
-        case .success: self.course.log(.succeeded(attempts: attempts + 1))
-        case .failure(let error as RetryError): self.course.log(.gaveUp(error.reason, attempts: attempts))
-        case .failure: self.course.log(.cancelled(attempts: attempts))
-        }
+    // MARK: - Attempts
+
+    private func open(_ attempt: RetryAttempt) -> FirstAnswer<RetryResult<Output>> {
+        let open = Open(index: attempt.index)
+        self.state.withLock { $0.open = open }
+        return open.result
     }
 
-    func onQueue(_ work: @escaping @Sendable () -> Void) { self.queue.async(execute: work) }
+    /// Stores the handler of a run that has not been ended.
+    fileprivate func onCancel(of index: Int, _ handler: @escaping @Sendable () -> Void) {
+        let former = self.state.withLock { state -> (@Sendable () -> Void)? in
+            guard state.open?.index == index else { return nil }
+            defer { state.open?.onCancel = handler }
+            return state.open?.onCancel
+        }
+        withExtendedLifetime(former) {}
+        if self.isCancelled { self.callOnCancel() }
+    }
+
+    private func callOnCancel() {
+        let handler = self.state.withLock { state in
+            defer { state.open?.onCancel = nil }
+            return state.open?.onCancel
+        }
+        handler?()
+    }
+
+    /// Ends a run, unless it has been ended.
+    fileprivate func ended(_ index: Int, _ result: RetryResult<Output>) {
+        let open = self.state.withLock { state -> Open? in
+            guard let open = state.open, open.index == index else { return nil }
+            state.open = nil
+            return open
+        }
+        guard let open else { return }
+        if self.isCancelled {
+            // If the handler of the cancellation ends the run, the operation finishes before `cancel()` returns, too.
+            if case .output(let output) = result {
+                self.finish(.success(output))
+            } else {
+                self.finish(.failure(CancellationError()))
+            }
+        }
+        open.result.give(result)
+    }
+
+    // MARK: - Demands
+
+    /// Makes the next attempt now, if one is waited for; otherwise it does nothing, and the log says so.
+    ///
+    /// After the policy's ``RetryPolicy/maximumDuration`` it ends the operation instead.
+    public func retryNow() { self.control.retryNow() }
+
+    /// Has the next attempt wait for this long from now, and for nothing else; does nothing where none is waited for.
+    ///
+    /// If the policy's ``RetryPolicy/maximumDuration`` is over by then, the operation ends now, with
+    /// ``RetryError/Reason/timeExhausted``.
+    public func retry(in delay: Duration) { self.control.reschedule(delay, []) }
+
+    /// Has the next attempt wait for the first of these, and for nothing else; does nothing where none is waited for.
+    ///
+    /// The operation ends with ``RetryError/Reason/timeExhausted`` if none of them has come when the policy's
+    /// ``RetryPolicy/maximumDuration`` is over.
+    ///
+    /// - Parameter wakeUps: What may end the wait; if there are none, the operation is parked until it is told.
+    public func retry(wakingOn wakeUps: [RetryWakeUp]) { self.control.reschedule(nil, wakeUps) }
 }
 
 extension RetryingOperation {
@@ -256,7 +303,7 @@ extension RetryingOperation {
 
         /// The work is done.
         public func end(returning output: Output) {
-            self.operation.ended(self.attempt.index, .success(output), .pass)
+            self.operation.ended(self.attempt.index, .output(output))
         }
 
         /// The work failed.
@@ -265,12 +312,12 @@ extension RetryingOperation {
         ///   - error: What it met.
         ///   - plan: What is to follow; by default what the providers, the error and the policy say.
         public func end(throwing error: any Error, _ plan: RetryPlan = .pass) {
-            self.operation.ended(self.attempt.index, .failure(error), plan)
+            self.operation.ended(self.attempt.index, .failure(error, plan))
         }
 
-        /// The work could not even begin, and another attempt would not help.
-        func giveUp(_ reason: RetryError.Reason, _ error: any Error) {
-            self.operation.ended(self.attempt.index, .failure(error), .never, reason: reason)
+        /// The attempt could not be made, and no other is.
+        func endAsImpossible(_ error: any Error) {
+            self.operation.ended(self.attempt.index, .impossible(error))
         }
     }
 }

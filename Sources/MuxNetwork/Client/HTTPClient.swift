@@ -136,8 +136,8 @@ public struct HTTPClient: Sendable {
     /// Sends a request with a token; a failure to get one is retried as the configuration says, for nothing was sent.
     private func send(_ call: ValidatedCall, with authenticator: any HTTPAuthenticator) async throws -> HTTPResponse {
         guard let policy = self.configuration.retry else { return try await self.attempt(call, authenticator).get() }
-        let course = RetryLoop(policy, time: self.time)
-        return try await course.runPlainly { _ in try await self.attempt(call, authenticator) }.get()
+        let loop = RetryLoop(policy, time: self.time)
+        return try await loop.runPlainly { _ in try await self.attempt(call, authenticator) }.get()
     }
 
     /// Sends a request with a token, and once more with a new one after a 401.

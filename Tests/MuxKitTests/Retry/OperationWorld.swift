@@ -31,17 +31,17 @@ struct OperationWorld: Sendable {
         wakingOn wakeUps: [RetryWakeUp] = [],
         steps: [Step]
     ) -> RetryingOperation<Int> {
-        var course = self.retry.course(policy)
-        course.wakeUps = wakeUps
+        var loop = self.retry.loop(policy)
+        loop.wakeUps = wakeUps
         let next = { @Sendable (attempt: RetryAttempt) in
             self.runs.add()
             return attempt.index < steps.count ? steps[attempt.index] : .value(-1)
         }
         switch manner {
         case .synchronous:
-            return RetryingOperation(course) { run in Self.end(run, next(run.attempt)) }
+            return RetryingOperation(loop) { run in Self.end(run, next(run.attempt)) }
         case .asynchronous:
-            return RetryingOperation(course) { run in
+            return RetryingOperation(loop) { run in
                 let step = next(run.attempt)
                 DispatchQueue.global().async { Self.end(run, step) }
             }
@@ -51,15 +51,15 @@ struct OperationWorld: Sendable {
                 guard case .failure(let plan) = steps[failure.attempt] else { return .pass }
                 return plan
             }
-            course.providers = [provider]
+            loop.providers = [provider]
             return RetryingOperation(
-                course,
-                base: RetryingOperation<Int>.base(of: { attempt in
+                loop,
+                work: { attempt in
                     switch next(attempt) {
                     case .value(let value): return value
                     case .failure: throw Flaky(call: attempt.index)
                     }
-                })
+                }
             )
         }
     }

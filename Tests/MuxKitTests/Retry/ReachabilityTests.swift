@@ -51,12 +51,12 @@ struct ReachabilityTests {
     private let world = RetryWorld()
 
     private func call(_ monitor: InjectedMonitor) -> Task<Duration, any Error> {
-        let course = self.world.course(
+        let loop = self.world.loop(
             .fixed(.seconds(600), jitter: .none),
             wakingOn: .reachable("example.com", monitor: monitor)
         )
         return Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Flaky() }
                 return .output(attempt.elapsed)
             }

@@ -13,18 +13,18 @@ struct RetryBudgetTests {
         return RetryBudget(options, clock: self.world.clock)
     }
 
-    private func course(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 8) -> RetryLoop {
-        self.world.course(.immediate(maxAttempts: attempts), on: RetryHost(name, budget: budget))
+    private func loop(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 8) -> RetryLoop {
+        self.world.loop(.immediate(maxAttempts: attempts), on: RetryHost(name, budget: budget))
     }
 
     /// One call of which every attempt fails.
     private func failingCall(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 1) async -> RetryError? {
-        let course = self.course(budget, name, attempts: attempts)
-        return await retryError { let _: Int = try await course.run { _ in throw Flaky() } }
+        let loop = self.loop(budget, name, attempts: attempts)
+        return await retryError { let _: Int = try await loop.run { _ in throw Flaky() } }
     }
 
     private func succeedingCall(_ budget: RetryBudget, _ name: String = "dead") async throws {
-        try await self.course(budget, name).run { _ in .output(()) }
+        try await self.loop(budget, name).run { _ in .output(()) }
     }
 
     /// How many requests `count` callers make of a dead host, whose first requests all run at the same time.
@@ -33,12 +33,12 @@ struct RetryBudgetTests {
     ) {
         let requests = Locked(0)
         let arrived = Gate<Void>()
-        let course = self.course(budget)
+        let loop = self.loop(budget)
         let reasons = await withTaskGroup(of: RetryError.Reason?.self) { group in
             for _ in 0..<count {
                 group.addTask {
                     await retryError {
-                        let _: Int = try await course.run { attempt in
+                        let _: Int = try await loop.run { attempt in
                             _ = requests.next()
                             if attempt.index == 0 { try await arrived.pass() }
                             throw Flaky()
@@ -129,9 +129,9 @@ struct RetryBudgetTests {
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
         let requests = Gate<Int>()
-        let course = self.course(budget)
+        let loop = self.loop(budget)
 
-        let callers = (0..<1_000).map { _ in Task { try await course.run { _ in .output(try await requests.pass()) } } }
+        let callers = (0..<1_000).map { _ in Task { try await loop.run { _ in .output(try await requests.pass()) } } }
         await self.world.tally.reached(self.world.tally.value + 1)
         await requests.waitForCall(1)
         // All but one end, and that one is held at the gate.
@@ -152,7 +152,7 @@ struct RetryBudgetTests {
         requests.openForGood(returning: 7)
         for task in watch { await task.value }
         #expect(refused.withLock { $0 } == 999)
-        #expect(try await course.run { _ in .output(try await requests.pass()) } == 7, "the host is asked again")
+        #expect(try await loop.run { _ in .output(try await requests.pass()) } == 7, "the host is asked again")
     }
 
     @Test func `E16 a probe that fails leaves the host alone for twice as long, up to a limit`() async {
@@ -172,8 +172,8 @@ struct RetryBudgetTests {
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
         let gate = Gate<Void>()
-        let course = self.course(budget)
-        let probe = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        let loop = self.loop(budget)
+        let probe = Task { try await loop.run { _ in .output(try await gate.pass()) } }
         await gate.waitForCall(1)
         #expect(await self.failingCall(budget)?.reason == .hostDown)
 
@@ -186,10 +186,10 @@ struct RetryBudgetTests {
 
     @Test func `E16 only trouble that may pass counts against a host`() async {
         let budget = self.budget { $0.failuresToOpen = 2 }
-        let course = self.course(budget)
+        let loop = self.loop(budget)
         for error in [Advised.status(404) as any Error, BadDependency(), Advised(.permanent)] {
             _ = await self.failingCall(budget)
-            _ = await retryError { let _: Int = try await course.run { _ in throw error } }
+            _ = await retryError { let _: Int = try await loop.run { _ in throw error } }
         }
 
         #expect(
@@ -257,9 +257,9 @@ struct RetryBudgetTests {
         func parked(on host: RetryHost) -> (Task<Duration, any Error>, CountingHelper) {
             let last = CountingHelper()
             let plan = RetryPlan.wakingOn([.success(on: host), .helper(last)])
-            let course = self.world.course(.web, on: host, providers: [RetryProvider { _ in plan }])
+            let loop = self.world.loop(.web, on: host, providers: [RetryProvider { _ in plan }])
             let caller = Task {
-                try await course.run { attempt in
+                try await loop.run { attempt in
                     if attempt.index == 0 { throw Flaky() }
                     return .output(attempt.elapsed)
                 }
@@ -287,14 +287,14 @@ struct RetryBudgetTests {
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
         let gate = Gate<Int>()
-        let course = self.course(budget)
-        let hanging = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        let loop = self.loop(budget)
+        let hanging = Task { try await loop.run { _ in .output(try await gate.pass()) } }
         await gate.waitForCall(1)
         self.world.clock.advance(by: .seconds(7) - .nanoseconds(1))
         #expect(await self.failingCall(budget)?.reason == .hostDown)
 
         self.world.clock.advance(by: .nanoseconds(1))
-        let second = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        let second = Task { try await loop.run { _ in .output(try await gate.pass()) } }
         await gate.waitForCall(2)
         #expect(await self.failingCall(budget)?.reason == .hostDown, "one probe at a time")
         self.world.clock.advance(by: .seconds(7))
@@ -311,11 +311,11 @@ struct RetryBudgetTests {
         await self.open(budget)
         self.world.clock.advance(by: .seconds(5))
         let gate = Gate<Void>()
-        let course = self.course(budget, attempts: 1)
-        let hanging = Task { await retryError { try await course.run { _ in .output(try await gate.pass()) } } }
+        let loop = self.loop(budget, attempts: 1)
+        let hanging = Task { await retryError { try await loop.run { _ in .output(try await gate.pass()) } } }
         await gate.waitForCall(1)
         self.world.clock.advance(by: .seconds(30))
-        let next = Task { try await course.run { _ in .output(try await gate.pass()) } }
+        let next = Task { try await loop.run { _ in .output(try await gate.pass()) } }
         await gate.waitForCall(2)
 
         gate.fail(with: Flaky())

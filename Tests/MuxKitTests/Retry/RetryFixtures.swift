@@ -77,7 +77,7 @@ struct RetryWorld: Sendable {
         }
     }
 
-    func course(
+    func loop(
         _ policy: RetryPolicy,
         on host: RetryHost? = nil,
         wakingOn wakeUps: RetryWakeUp...,

@@ -142,7 +142,6 @@ struct RetryStateMachineTests {
                 case .ignore: break
                 case .stop: isOver = true
                 case .settle(let next):
-                    #expect(next.isSettling)
                     #expect(next.deadline.map { $0 > now && $0 <= max(floor, now.advanced(by: .seconds(3))) } == true)
                     wait = next
                 case .attempt(let index):

@@ -50,11 +50,11 @@ struct RetryTests {
 
     @Test func `E02 the delays lie between the attempts`() async {
         let policy = RetryPolicy.exponential(base: .seconds(10), maxAttempts: 7, jitter: .none)
-        let course = self.world.course(policy)
+        let loop = self.world.loop(policy)
         let starts = Locked<[Duration]>([])
         let caller = Task {
             await retryError {
-                let _: Int = try await course.run { attempt in
+                let _: Int = try await loop.run { attempt in
                     starts.withLock { $0.append(attempt.elapsed) }
                     throw Flaky()
                 }
@@ -72,8 +72,8 @@ struct RetryTests {
     @Test func `E04 chance shortens each delay`() async {
         var world = self.world
         world.random = { 0.25 }
-        let course = world.course(.fixed(.seconds(8), maxAttempts: 3))
-        let caller = Task { await retryError { let _: Int = try await course.run { _ in throw Flaky() } } }
+        let loop = world.loop(.fixed(.seconds(8), maxAttempts: 3))
+        let caller = Task { await retryError { let _: Int = try await loop.run { _ in throw Flaky() } } }
 
         #expect(await world.passWaits(2) == [.seconds(2), .seconds(2)])
         #expect(await caller.value?.reason == .attemptsExhausted)
@@ -166,10 +166,10 @@ struct RetryTests {
     }
 
     @Test func `E07 the work is told its index, the time and what went before`() async throws {
-        let course = self.world.course(.fixed(.seconds(10), maxAttempts: 3, jitter: .none))
+        let loop = self.world.loop(.fixed(.seconds(10), maxAttempts: 3, jitter: .none))
         let told = Locked<[RetryAttempt]>([])
         let caller = Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 told.withLock { $0.append(attempt) }
                 self.world.clock.advance(by: .seconds(1))
                 if attempt.index < 2 { throw Flaky(call: attempt.index) }
@@ -186,10 +186,10 @@ struct RetryTests {
     }
 
     @Test func `E08 cancellation during a wait ends at once with CancellationError`() async {
-        let course = self.world.course(.fixed(.seconds(3_600)))
+        let loop = self.world.loop(.fixed(.seconds(3_600)))
         let runs = Locked(0)
         let caller = Task {
-            let _: Int = try await course.run { _ in
+            let _: Int = try await loop.run { _ in
                 _ = runs.next()
                 throw Flaky()
             }
@@ -304,10 +304,10 @@ struct RetryTests {
     }
 
     @Test func `E12 a retry waits for as long as the server asks`() async {
-        let course = self.world.course(.fixed(.seconds(1), maxAttempts: 2))
+        let loop = self.world.loop(.fixed(.seconds(1), maxAttempts: 2))
         let caller = Task {
             await retryError {
-                let _: Int = try await course.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
+                let _: Int = try await loop.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
             }
         }
 
@@ -316,10 +316,10 @@ struct RetryTests {
     }
 
     @Test func `E12 a delay that is longer than the server asks stays`() async {
-        let course = self.world.course(.fixed(.seconds(9), maxAttempts: 2, jitter: .none))
+        let loop = self.world.loop(.fixed(.seconds(9), maxAttempts: 2, jitter: .none))
         let caller = Task {
             await retryError {
-                let _: Int = try await course.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
+                let _: Int = try await loop.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
             }
         }
 
@@ -329,10 +329,10 @@ struct RetryTests {
 
     @Test func `E12 no signal shortens the pause that a server asks for`() async {
         let helper = CountingHelper()
-        let course = self.world.course(.fixed(.seconds(1), maxAttempts: 2), wakingOn: .helper(helper))
+        let loop = self.world.loop(.fixed(.seconds(1), maxAttempts: 2), wakingOn: .helper(helper))
         let caller = Task {
             await retryError {
-                let _: Int = try await course.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
+                let _: Int = try await loop.run { _ in throw Advised.status(503, retryAfter: .seconds(7)) }
             }
         }
         await helper.waitForSetUp()
@@ -419,9 +419,9 @@ struct RetryTests {
     @Test func `E14 a provider names the helpers to wait for in place of the usual ones`() async throws {
         let (usual, special) = (CountingHelper(), CountingHelper())
         let plan = RetryPlan.wakingOn([.helper(special)])
-        let course = self.world.course(.web, wakingOn: .helper(usual), providers: [RetryProvider { _ in plan }])
+        let loop = self.world.loop(.web, wakingOn: .helper(usual), providers: [RetryProvider { _ in plan }])
         let caller = Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Flaky() }
                 return .output(attempt.elapsed)
             }
@@ -437,8 +437,8 @@ struct RetryTests {
     }
 
     @Test func `E14 a time that a provider names is kept to`() async {
-        let course = self.world.course(.web, providers: [RetryProvider { _ in .after(.seconds(40)) }])
-        let caller = Task { await retryError { let _: Int = try await course.run { _ in throw Flaky() } } }
+        let loop = self.world.loop(.web, providers: [RetryProvider { _ in .after(.seconds(40)) }])
+        let caller = Task { await retryError { let _: Int = try await loop.run { _ in throw Flaky() } } }
 
         #expect(await self.world.passWaits(2) == [.seconds(40), .seconds(40)])
         #expect(await caller.value?.reason == .attemptsExhausted)
@@ -469,8 +469,8 @@ struct RetryTests {
     @Test func `E01 no attempt begins after the time in all is over`() async {
         var policy = RetryPolicy.fixed(.seconds(10), maxAttempts: 100, jitter: .none)
         policy.maximumDuration = .seconds(25)
-        let course = self.world.course(policy)
-        let caller = Task { await retryError { let _: Int = try await course.run { _ in throw Flaky() } } }
+        let loop = self.world.loop(policy)
+        let caller = Task { await retryError { let _: Int = try await loop.run { _ in throw Flaky() } } }
 
         #expect(await self.world.passWaits(2) == [.seconds(10), .seconds(10)])
 

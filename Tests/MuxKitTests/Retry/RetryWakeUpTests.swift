@@ -10,10 +10,10 @@ struct RetryWakeUpTests {
 
     /// A call that fails once and tells when its second attempt began.
     private func call(_ policy: RetryPolicy, wakingOn wakeUps: RetryWakeUp...) -> Task<Duration, any Error> {
-        var course = self.world.course(policy)
-        course.wakeUps = wakeUps
-        return Task { [course] in
-            try await course.run { attempt in
+        var loop = self.world.loop(policy)
+        loop.wakeUps = wakeUps
+        return Task { [loop] in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Flaky() }
                 return .output(attempt.elapsed)
             }
@@ -63,7 +63,7 @@ struct RetryWakeUpTests {
         let (hasty, next) = (CountingHelper(isHasty: true), CountingHelper())
         let ends = Locked<[String?]>([])
 
-        race.start([.helper(hasty), .helper(next)], self.world.course(.web).context) { winner in
+        race.start([.helper(hasty), .helper(next)], self.world.loop(.web).context) { winner in
             ends.withLock { $0.append(winner?.name) }
         }
         race.callOff()
@@ -79,7 +79,7 @@ struct RetryWakeUpTests {
         let ends = Locked(0)
         race.callOff()
 
-        race.start([.helper(helper)], self.world.course(.web).context) { winner in
+        race.start([.helper(helper)], self.world.loop(.web).context) { winner in
             #expect(winner == nil)
             _ = ends.next()
         }
@@ -93,7 +93,7 @@ struct RetryWakeUpTests {
         let race = RetryRace()
         let helpers = (0..<8).map { _ in CountingHelper() }
         let ends = Locked(0)
-        let context = self.world.course(.web).context
+        let context = self.world.loop(.web).context
 
         await withTaskGroup(of: Void.self) { group in
             for helper in helpers {
@@ -129,7 +129,7 @@ struct RetryWakeUpTests {
         let center = NotificationCenter()
         let name = Notification.Name("Test")
         let last = CountingHelper()
-        let waiting = self.world.course(self.anHour, wakingOn: .notification(name, in: center), .helper(last))
+        let waiting = self.world.loop(self.anHour, wakingOn: .notification(name, in: center), .helper(last))
         let runs = Locked(0)
         let caller = Task {
             await retryError {
@@ -181,10 +181,10 @@ struct RetryWakeUpTests {
     @Test func `F09 retryNow ends the wait with no delay, even one that a server asked for`() async throws {
         let button = RetrySignal()
         let last = CountingHelper()
-        let course = self.world.course(self.anHour, wakingOn: .signal(button), .helper(last))
+        let loop = self.world.loop(self.anHour, wakingOn: .signal(button), .helper(last))
         #expect(button.retryNow() == 0, "nobody waits")
         let caller = Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Advised.status(503, retryAfter: .seconds(200)) }
                 return .output(attempt.elapsed)
             }
@@ -204,9 +204,9 @@ struct RetryWakeUpTests {
         let helper = CountingHelper()
         var world = self.world
         world.random = { random }
-        let course = world.course(self.anHour, wakingOn: .helper(helper))
+        let loop = world.loop(self.anHour, wakingOn: .helper(helper))
         let caller = Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Flaky() }
                 return .output(attempt.elapsed)
             }
@@ -242,8 +242,8 @@ struct RetryWakeUpTests {
         var policy = RetryPolicy.web
         policy.maximumDuration = .seconds(30)
         let helper = CountingHelper()
-        let course = self.world.course(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
-        let caller = Task { await retryError { let _: Int = try await course.run { _ in throw Flaky() } } }
+        let loop = self.world.loop(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
+        let caller = Task { await retryError { let _: Int = try await loop.run { _ in throw Flaky() } } }
         await helper.waitForSetUp()
 
         #expect(await self.world.passWaits(1) == [.seconds(30)])
@@ -261,9 +261,9 @@ struct RetryWakeUpTests {
         var policy = RetryPolicy.web
         policy.maximumDuration = .seconds(30)
         let helper = CountingHelper()
-        let course = world.course(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
+        let loop = world.loop(policy, providers: [RetryProvider { _ in .wakingOn([.helper(helper)]) }])
         let caller = Task {
-            try await course.run { attempt in
+            try await loop.run { attempt in
                 if attempt.index == 0 { throw Flaky() }
                 return .output(attempt.elapsed)
             }

@@ -38,7 +38,7 @@ struct RetryableOperationWrapperTests {
         let made = self.made
         return RetryableOperationWrapper(
             original,
-            self.world.retry.course(.immediate(maxAttempts: retries + 1)),
+            self.world.retry.loop(.immediate(maxAttempts: retries + 1)),
             in: OperationQueue(),
             failure: { $0.error },
             another: { failed, attempt in

@@ -267,9 +267,9 @@ struct RetryingOperationTests {
                 // While the attempt is being made: on the thread that makes it, before the work begins.
                 if case .attempt = event, let operation = try? later() { demand(operation) }
             }
-            var course = world.retry.course(.web)
-            course.log = log
-            let operation = RetryingOperation(course) { run in
+            var loop = world.retry.loop(.web)
+            loop.log = log
+            let operation = RetryingOperation(loop) { run in
                 world.runs.add()
                 switch manner {
                 case .synchronous: run.end(returning: 7)
@@ -316,18 +316,13 @@ struct RetryingOperationTests {
         let helper = CountingHelper()
         let gate = Gate<Int>()
         let plan = RetryPlan.wakingOn([.helper(helper)])
-        let course = self.world.retry.course(.web, providers: [RetryProvider { _ in plan }])
+        let loop = self.world.retry.loop(.web, providers: [RetryProvider { _ in plan }])
         let operation: RetryingOperation<Int> =
             switch manner {
             case .task:
-                RetryingOperation(
-                    course,
-                    base: RetryingOperation<Int>.base(of: { _ in
-                        do { return try await gate.pass() } catch { throw Flaky() }
-                    })
-                )
+                RetryingOperation(loop, work: { _ in do { return try await gate.pass() } catch { throw Flaky() } })
             default:
-                RetryingOperation(course) { run in
+                RetryingOperation(loop) { run in
                     run.onCancel { run.end(throwing: Flaky(), plan) }
                     Task { try await gate.pass() }
                 }
@@ -516,8 +511,8 @@ struct RetryingOperationTests {
         var options = RetryBudget.Options()
         options.failuresToOpen = 3
         let host = RetryHost("dead", budget: RetryBudget(options, clock: self.clock))
-        let course = self.world.retry.course(.immediate(maxAttempts: 5), on: host)
-        let operation = RetryingOperation<Int>(course) { run in run.end(throwing: Flaky()) }
+        let loop = self.world.retry.loop(.immediate(maxAttempts: 5), on: host)
+        let operation = RetryingOperation<Int>(loop) { run in run.end(throwing: Flaky()) }
 
         await self.world.run(operation)
 

@@ -1,0 +1,268 @@
+/// The state of one run of a ``RetryLoop``: read and changed by the loop, and by other code at any time.
+///
+/// The waits are synchronous code, so a demand or a cancellation has its effect before the call returns.
+package final class RetryControl: Sendable {
+    /// How a wait ended.
+    enum WaitEnd: Sendable {
+        /// The next attempt is due.
+        case attempt
+        /// There is no other attempt.
+        case stop(RetryError.Reason)
+        /// The retry was cancelled, which has been logged.
+        case cancelled
+    }
+
+    private struct State: Sendable {
+        var machine: RetryStateMachine
+        var history = RetryHistory()
+        /// The race of the present wait.
+        var race: RetryRace?
+        /// Receives the end of the present wait.
+        var waitEnd = FirstAnswer<WaitEnd>()
+    }
+
+    private let loop: RetryLoop
+    private let state: Locked<State>
+
+    package init(_ loop: RetryLoop) {
+        self.loop = loop
+        self.state = Locked(State(machine: RetryStateMachine(loop.policy)))
+    }
+
+    /// The errors of the attempts made so far.
+    var history: RetryHistory { self.state.withLock { $0.history } }
+
+    /// The index of the present attempt, or of the last one.
+    var index: Int { self.state.withLock { $0.machine.index } }
+
+    /// The attempt that begins now.
+    var attempt: RetryAttempt {
+        let now = self.loop.time.now
+        return self.state.withLock { state in
+            RetryAttempt(
+                index: state.machine.index,
+                elapsed: state.machine.elapsed(at: now),
+                previousError: state.history.attempts.last?.error
+            )
+        }
+    }
+
+    // MARK: - Events of the loop
+
+    /// Begins the first attempt.
+    ///
+    /// - Returns: `false` if the retry was cancelled before.
+    func start() -> Bool {
+        let now = self.loop.time.now
+        return self.state.withLock { $0.machine.started(at: now) }
+    }
+
+    /// Adds an attempt that failed to the history.
+    func failed(_ attempt: RetryAttempt, _ error: (any Error)?) -> RetryFailure {
+        let now = self.loop.time.now
+        let elapsed = self.state.withLock { $0.machine.elapsed(at: now) }
+        let failure = RetryFailure(error: error, attempt: attempt.index, elapsed: elapsed)
+        var history = self.history
+        history.add(failure, began: attempt.elapsed)
+        // Errors of the former one are released outside the lock.
+        let former = self.state.withLock { [history] state in
+            defer { state.history = history }
+            return state.history
+        }
+        withExtendedLifetime(former) {}
+        return failure
+    }
+
+    /// Ends the present attempt, and begins the wait for the next one if there is to be one.
+    func beginWait(_ verdict: RetryStateMachine.Verdict) -> RetryStateMachine.FailureAction {
+        let now = self.loop.time.now
+        let random = self.loop.random()
+        return self.state.withLock { state in
+            state.waitEnd = FirstAnswer()
+            return state.machine.failed(verdict, at: now, random: random)
+        }
+    }
+
+    /// Suspends until `wait`, or a wait that replaced it, has ended.
+    nonisolated(nonsending) func wait(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetryWakeUp]) async -> WaitEnd {
+        let waitEnd = self.state.withLock { $0.waitEnd }
+        return await withTaskCancellationHandler {
+            self.race(wait, wakeUps)
+            return await waitEnd.wait()
+        } onCancel: {
+            _ = self.cancel()
+        }
+    }
+
+    func end() { self.state.withLock { _ = $0.machine.ended() } }
+
+    // MARK: - Waiting
+
+    private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetryWakeUp]) {
+        let race = RetryRace()
+        let isCurrent = self.state.withLock { state in
+            guard state.machine.isWaiting(wait) else { return false }
+            state.race = race
+            return true
+        }
+        guard isCurrent else { return }
+        let now = self.loop.time.now
+        self.loop.log(.waiting(wait.deadline.map { max($0.duration(since: now), .zero) }))
+        let left = wait.end.map { $0.duration(since: now) }
+        if let left, left <= .zero { return self.woken(wait, by: .time) }
+        // Time is the first one, so that it wins where several are due.
+        let racers = (left.map { [.after($0)] } ?? []) + wakeUps
+        race.start(racers, self.loop.context) { winner in
+            guard let winner else { return }
+            self.loop.log(.woken(by: winner.name))
+            self.woken(wait, by: winner.wake)
+        }
+    }
+
+    private func woken(_ wait: RetryStateMachine.Wait, by wake: RetryStateMachine.Wake) {
+        let now = self.loop.time.now
+        let random = self.loop.random()
+        let (action, waitEnd) = self.state.withLock { state in
+            (state.machine.woken(wait.id, by: wake, at: now, random: random), state.waitEnd)
+        }
+        switch action {
+        case .ignore: break
+        case .attempt: waitEnd.give(.attempt)
+        case .settle(let next): self.race(next, [])
+        case .stop(let reason): waitEnd.give(.stop(reason))
+        }
+    }
+
+    // MARK: - Events from outside
+
+    /// Ends the present wait with an attempt, or logs that there is none.
+    func retryNow() {
+        let now = self.loop.time.now
+        self.follow([]) { $0.demanded(at: now) }
+    }
+
+    /// Replaces the present wait, or logs that there is none.
+    ///
+    /// - Parameters:
+    ///   - delay: The length of the new wait; `nil` if only a wake-up ends it.
+    ///   - wakeUps: The wake-ups that can end it.
+    func reschedule(_ delay: Duration?, _ wakeUps: [RetryWakeUp]) {
+        let now = self.loop.time.now
+        self.follow(wakeUps) { $0.rescheduled(delay, at: now) }
+    }
+
+    private func follow(
+        _ wakeUps: [RetryWakeUp],
+        _ demand: (inout RetryStateMachine) -> RetryStateMachine.DemandAction
+    ) {
+        let (action, former, waitEnd) = self.state.withLock { state in
+            let action = demand(&state.machine)
+            if case .ignore = action { return (action, nil as RetryRace?, state.waitEnd) }
+            defer { state.race = nil }
+            return (action, state.race, state.waitEnd)
+        }
+        former?.callOff()
+        switch action {
+        case .ignore(let phase): self.loop.log(.ignoredDemand(while: phase.rawValue))
+        case .attempt: waitEnd.give(.attempt)
+        case .wait(let wait): self.race(wait, wakeUps)
+        case .stop(let reason): waitEnd.give(.stop(reason))
+        }
+    }
+
+    /// Ends the present wait, and permits no other attempt.
+    ///
+    /// - Returns: Whether there was a wait.
+    func cancel() -> Bool {
+        let (action, race, waitEnd, attempts) = self.state.withLock { state in
+            defer { state.race = nil }
+            return (state.machine.ended(), state.race, state.waitEnd, state.machine.index + 1)
+        }
+        guard action == .stopWaiting else { return false }
+        race?.callOff()
+        self.loop.log(.cancelled(attempts: attempts))
+        waitEnd.give(.cancelled)
+        return true
+    }
+}
+
+/// A race of wake-ups, of which the first ends it. It runs once.
+///
+/// Each wake-up that was set up is torn down exactly once, before the end of the race is reported.
+package final class RetryRace: Sendable {
+    private enum State: Sendable {
+        /// It has not begun.
+        case ready
+        /// It runs; these tear down what has been set up so far.
+        case running(ended: @Sendable (RetryWakeUp?) -> Void, tearDowns: [@Sendable () -> Void])
+        /// A wake-up has won, or the race was called off.
+        case over
+    }
+
+    private let state = Locked(State.ready)
+
+    package init() {}
+
+    /// Sets up the wake-ups in order.
+    ///
+    /// - Parameter ended: Called once, with the wake-up that was first; with `nil` if the race was called off.
+    package func start(
+        _ wakeUps: [RetryWakeUp],
+        _ context: RetryWakeUp.Context,
+        ended: @escaping @Sendable (RetryWakeUp?) -> Void
+    ) {
+        let begins = self.state.withLock { state -> Bool in
+            guard case .ready = state else { return false }
+            state = .running(ended: ended, tearDowns: [])
+            return true
+        }
+        guard begins else { return ended(nil) }
+        for wakeUp in wakeUps {
+            guard self.isRunning else { return }
+            let tearDown = wakeUp.setUp(context) { self.end(wakeUp) }
+            let isLate = self.state.withLock { state -> Bool in
+                guard case .running(let ended, let tearDowns) = state else { return true }
+                state = .running(ended: ended, tearDowns: tearDowns + [tearDown])
+                return false
+            }
+            if isLate { tearDown() }
+        }
+    }
+
+    /// Ends the race, or prevents its beginning.
+    package func callOff() { self.end(nil) }
+
+    private var isRunning: Bool {
+        self.state.withLock { state in if case .running = state { true } else { false } }
+    }
+
+    private func end(_ winner: RetryWakeUp?) {
+        let former = self.state.withLock { state -> State in
+            defer { state = .over }
+            return state
+        }
+        guard case .running(let ended, let tearDowns) = former else { return }
+        for tearDown in tearDowns { tearDown() }
+        ended(winner)
+    }
+}
+
+/// The failures of one retry, of which the last 100 are kept.
+struct RetryHistory: Sendable {
+    static let limit = 100
+
+    private(set) var attempts: [RetryError.Attempt] = []
+    private(set) var lastError: (any Error)?
+
+    mutating func add(_ failure: RetryFailure, began: Duration) {
+        if self.attempts.count == Self.limit { self.attempts.removeFirst() }
+        self.attempts.append(
+            RetryError.Attempt(index: failure.attempt, began: began, ended: failure.elapsed, error: failure.error)
+        )
+        self.lastError = failure.error ?? self.lastError
+    }
+
+    func error(_ reason: RetryError.Reason) -> RetryError {
+        RetryError(reason, attempts: self.attempts, lastError: self.lastError)
+    }
+}
