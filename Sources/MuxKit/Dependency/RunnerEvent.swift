@@ -21,8 +21,7 @@
 /// Tells those who watch a runner what happened, in the order in which it happened.
 final class RunnerEvents: Sendable {
     private struct State: Sendable {
-        var listeners: [UInt64: AsyncStream<RunnerEvent>.Continuation] = [:]
-        var lastID: UInt64 = 0
+        var listeners = Subscribers<AsyncStream<RunnerEvent>.Continuation>()
         /// The number of the event that is to be told next.
         var next: UInt64 = 1
         /// Events that wait for those before them.
@@ -33,7 +32,7 @@ final class RunnerEvents: Sendable {
     private let state = Locked(State())
 
     deinit {
-        for listener in self.state.withLock({ Array($0.listeners.values) }) { listener.finish() }
+        for listener in self.state.withLock({ $0.listeners.inOrder }) { listener.finish() }
     }
 
     /// What happens from now on; it ends with the runner.
@@ -42,13 +41,9 @@ final class RunnerEvents: Sendable {
             of: RunnerEvent.self,
             bufferingPolicy: .bufferingNewest(256)
         )
-        let id = self.state.withLock { state in
-            state.lastID &+= 1
-            state.listeners[state.lastID] = continuation
-            return state.lastID
-        }
+        let id = self.state.withLock { $0.listeners.add(continuation) }
         continuation.onTermination = { [weak self] _ in
-            let removed = self?.state.withLock { $0.listeners.removeValue(forKey: id) }
+            let removed = self?.state.withLock { $0.listeners.remove(id) }
             withExtendedLifetime(removed) {}
         }
         return stream
@@ -69,7 +64,7 @@ final class RunnerEvents: Sendable {
                     return nil
                 }
                 state.next &+= 1
-                return (event, Array(state.listeners.values))
+                return (event, state.listeners.inOrder)
             }
             guard let (event, listeners) = step else { return }
             for listener in listeners { listener.yield(event) }

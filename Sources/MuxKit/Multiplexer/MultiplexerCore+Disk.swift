@@ -130,7 +130,7 @@ extension MultiplexerCore {
             return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
         if isAdopted {
-            self.watchers.changed(key)
+            self.watchers.send((), to: key)
             self.letGoOfEvicted()
         }
         return entry
@@ -169,7 +169,7 @@ extension MultiplexerCore {
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
-        self.watchers.changed(key)
+        self.watchers.send((), to: key)
         self.letGoOfEvicted()
     }
 
@@ -198,7 +198,7 @@ extension MultiplexerCore {
         let error = endsRequests ? MuxError.cleared : nil
         guard self.persistence != nil else {
             _ = self.engine.fenceAll(answering: error) { $0.slots.removeAll() }
-            self.watchers.changedAll()
+            self.watchers.sendToAll(())
             return MuxClearReport()
         }
         return await self.repository.clearing {
@@ -210,7 +210,7 @@ extension MultiplexerCore {
                 state.clears &+= 1
                 return state.slots.removeAll()
             }
-            self.watchers.changedAll()
+            self.watchers.sendToAll(())
         } onDisk: {
             await self.removeDomain()
         }

@@ -79,7 +79,7 @@ extension MultiplexerCore {
             if servesStale { state.statistics.staleServed += 1 }
             return early
         }
-        self.watchers.changed(key)
+        self.watchers.send((), to: key)
         self.letGoOfEvicted()
         if servesStale { self.tell(.servedStale, key) }
         return (isOver, loaded)

@@ -22,7 +22,7 @@ extension MultiplexerCore: SessionParticipant {
         withExtendedLifetime(former) {}
         return {
             answerWaiters()
-            self.watchers.changedAll()
+            self.watchers.sendToAll(())
             if isTold { self.tell(.sessionEnded) }
         }
     }
@@ -33,7 +33,7 @@ extension MultiplexerCore: SessionParticipant {
             return state.slots.removeAll()
         }
         withExtendedLifetime(former) {}
-        self.watchers.changedAll()
+        self.watchers.sendToAll(())
     }
 
     // MARK: - Others with the same name
@@ -45,7 +45,7 @@ extension MultiplexerCore: SessionParticipant {
                 state.clears &+= 1
                 return state.slots.removeAll()
             }
-            return self.watchers.changedAll()
+            return self.watchers.sendToAll(())
         }
         let gone = Set(keys)
         var concerned = Set(self.engine.keysInFlight.filter { gone.contains(persistence.text($0)) })
@@ -168,7 +168,7 @@ extension MultiplexerCore: SessionParticipant {
             return state.withSlot(of: key) { $0.superseded(entry) }
         }
         guard former != nil else { return false }
-        self.watchers.changed(key)
+        self.watchers.send((), to: key)
         self.letGoOfEvicted()
         return true
     }

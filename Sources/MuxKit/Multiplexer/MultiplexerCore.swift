@@ -14,7 +14,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let repository: MuxRepository
     @usableFromInline let persistence: Persistence<Key, Value>?
-    @usableFromInline let watchers = Watchers<Key>()
+    /// Sends the fact that an entry changed: a watcher reads the entry itself, so it skips to the newest one.
+    @usableFromInline let watchers = Broadcast<Key, Void>()
     @usableFromInline let fetch: Fetch
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
@@ -192,7 +193,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The entry of `key` over time.
     func values(_ key: Key) -> MuxValues<Value> {
-        MuxValues(current: { self.cachedEntry(key) }, changes: { self.watchers.changes(of: key) })
+        MuxValues(current: { self.cachedEntry(key) }, changes: { self.watchers.stream(of: key) })
     }
 
     /// What is in memory for `key`, however old.
@@ -257,7 +258,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// There is a new value: tells who watches, and has it saved if that is the policy.
     @inlinable
     func changed(_ key: Key) {
-        self.watchers.changed(key)
+        self.watchers.send((), to: key)
         if self.persistence != nil { self.repository.changed() }
     }
 

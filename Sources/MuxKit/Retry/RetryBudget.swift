@@ -43,14 +43,11 @@ public final class RetryBudget: Sendable {
     /// The budget of everybody who has no other.
     public static let shared = RetryBudget()
 
-    private struct Host: Sendable {
-        var machine: CircuitBreaker
-        let successes = RetryListeners()
-    }
-
     private let options: Options
     private let time: TimeSource
-    private let hosts = Locked<[String: Host]>([:])
+    private let hosts = Locked<[String: CircuitBreaker]>([:])
+    /// Sent by host when the host answers.
+    private let answers = Broadcast<String, Void>()
 
     /// A budget that nothing has been taken from.
     public init(_ options: Options = .init(), clock: any Clock<Duration> = ContinuousClock()) {
@@ -60,7 +57,7 @@ public final class RetryBudget: Sendable {
 
     func admit(_ name: String, isRetry: Bool) -> UInt64? {
         let now = self.time.now
-        let action = self.withHost(name, at: now) { $0.machine.wanted(isRetry: isRetry, at: now) }
+        let action = self.withHost(name, at: now) { $0.wanted(isRetry: isRetry, at: now) }
         switch action {
         case .ask(let ticket): return ticket
         case .refuse: return nil
@@ -69,47 +66,43 @@ public final class RetryBudget: Sendable {
 
     func permitsRetry(_ name: String) -> Bool {
         let now = self.time.now
-        return self.withHost(name, at: now) { $0.machine.retryWanted(at: now) }
+        return self.withHost(name, at: now) { $0.retryWanted(at: now) }
     }
 
     /// The host has answered somebody: it works, and who waits for that is woken.
     func answered(_ name: String) {
-        let successes = self.withHost(name, at: self.time.now) { host in
-            host.machine.answered()
-            return host.successes
-        }
-        successes.wakeAll()
+        self.withHost(name, at: self.time.now) { $0.answered() }
+        self.answers.send((), to: name)
     }
 
     func failed(_ name: String, _ ticket: UInt64) {
         let now = self.time.now
-        self.withHost(name, at: now) { $0.machine.failed(ticket, at: now) }
+        self.withHost(name, at: now) { $0.failed(ticket, at: now) }
     }
 
     func abandoned(_ name: String, _ ticket: UInt64) {
         let now = self.time.now
-        self.withHost(name, at: now) { $0.machine.abandoned(ticket, at: now) }
+        self.withHost(name, at: now) { $0.abandoned(ticket, at: now) }
     }
 
     func listen(_ name: String, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
-        self.withHost(name, at: self.time.now) { $0.successes }.add(wake)
+        self.answers.add(to: name, wake)
     }
 
-    private func withHost<R: Sendable>(_ name: String, at now: Moment, _ body: (inout Host) -> R) -> R {
+    private func withHost<R: Sendable>(_ name: String, at now: Moment, _ body: (inout CircuitBreaker) -> R) -> R {
         self.hosts.withLock { hosts in
-            var host = hosts[name] ?? Host(machine: CircuitBreaker(self.options, at: now))
+            var host = hosts[name] ?? CircuitBreaker(self.options, at: now)
             if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.options.maximumHosts, 1)) }
             defer { hosts[name] = host }
             return body(&host)
         }
     }
 
-    /// Forgets hosts that nobody listens to, healthy ones and those of long ago first.
-    private static func makeRoom(in hosts: inout [String: Host], limit: Int) {
+    /// Removes hosts: healthy ones first, and of these the least recently used.
+    private static func makeRoom(in hosts: inout [String: CircuitBreaker], limit: Int) {
         guard hosts.count >= limit else { return }
-        let idle = hosts.filter { $0.value.successes.isEmpty }
-        let order = idle.sorted { a, b in
-            let (a, b) = (a.value.machine, b.value.machine)
+        let order = hosts.sorted { a, b in
+            let (a, b) = (a.value, b.value)
             return a.isHealthy != b.isHealthy ? a.isHealthy : a.lastUsed < b.lastUsed
         }
         // A quarter at a time, so that many new hosts do not each cost a look at all.

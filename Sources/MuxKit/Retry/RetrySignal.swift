@@ -11,7 +11,7 @@ public import Foundation
 ///
 /// A signal is not kept: it ends the waits of this moment, and those that begin later know nothing of it.
 public final class RetrySignal: Sendable {
-    private let listeners = RetryListeners()
+    private let waits = Locked(Subscribers<@Sendable () -> Void>())
 
     /// A signal that nobody has given.
     public init() {}
@@ -20,45 +20,19 @@ public final class RetrySignal: Sendable {
     ///
     /// - Returns: How many waits were ended; 0 if nobody waits.
     @discardableResult
-    public func retryNow() -> Int { self.listeners.wakeAll() }
-
-    func listen(_ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void { self.listeners.add(wake) }
-}
-
-/// Closures that are called when something has happened, until they are taken back.
-final class RetryListeners: Sendable {
-    private struct State: Sendable {
-        var nextID: UInt64 = 0
-        var listeners: [UInt64: @Sendable () -> Void] = [:]
+    public func retryNow() -> Int {
+        let waits = self.waits.withLock { $0.inOrder }
+        for wake in waits { wake() }
+        return waits.count
     }
 
-    private let state = Locked(State())
-
-    /// Adds a closure.
-    ///
-    /// - Returns: What takes it back.
-    func add(_ listener: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
-        let id = self.state.withLock { state -> UInt64 in
-            state.nextID += 1
-            state.listeners[state.nextID] = listener
-            return state.nextID
+    func listen(_ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+        let id = self.waits.withLock { $0.add(wake) }
+        return {
+            let removed = self.waits.withLock { $0.remove(id) }
+            withExtendedLifetime(removed) {}
         }
-        return { [state] in state.withLock { _ = $0.listeners.removeValue(forKey: id) } }
     }
-
-    /// Calls the closures, in the order in which they were added.
-    ///
-    /// - Returns: How many there were.
-    @discardableResult
-    func wakeAll() -> Int {
-        let listeners = self.state.withLock { state in
-            state.listeners.sorted { $0.key < $1.key }.map(\.value)
-        }
-        for listener in listeners { listener() }
-        return listeners.count
-    }
-
-    var isEmpty: Bool { self.state.withLock { $0.listeners.isEmpty } }
 }
 
 /// What can end the wait between two attempts.

@@ -14,8 +14,7 @@ public final class SystemReachability: ReachabilityMonitor {
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
     private struct State: Sendable {
-        var nextID: UInt64 = 0
-        var watchers: [UInt64: @Sendable (Bool) -> Void] = [:]
+        var watchers = Subscribers<@Sendable (Bool) -> Void>()
         var last: Bool?
         /// Raised with each start; what an earlier one tells is old.
         var generation: UInt64 = 0
@@ -42,25 +41,28 @@ public final class SystemReachability: ReachabilityMonitor {
     /// Begins to watch; calls happen on a thread of the system.
     public func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, tells) = self.state.withLock { state -> (UInt64, Bool) in
-            state.nextID += 1
-            state.watchers[state.nextID] = changed
+            let id = state.watchers.add(changed)
             if state.stop == nil {
                 state.generation += 1
                 let generation = state.generation
                 state.stop = self.start { [weak self] in self?.changed(to: $0, generation) }
             }
-            if let last = state.last { state.news.append((state.nextID, last)) }
-            return (state.nextID, state.beginsTelling())
+            if let last = state.last { state.news.append((id, last)) }
+            return (id, state.beginsTelling())
         }
         if tells { self.tell() }
         // Holds the monitor: it lives as long as somebody watches.
         return {
-            self.state.withLock { state in
-                guard state.watchers.removeValue(forKey: id) != nil, state.watchers.isEmpty else { return }
-                state.stop?()
-                state.stop = nil
-                state.last = nil
+            let removed = self.state.withLock { state -> (@Sendable (Bool) -> Void)? in
+                guard let removed = state.watchers.remove(id) else { return nil }
+                if state.watchers.isEmpty {
+                    state.stop?()
+                    state.stop = nil
+                    state.last = nil
+                }
+                return removed
             }
+            withExtendedLifetime(removed) {}
         }
     }
 
@@ -68,7 +70,7 @@ public final class SystemReachability: ReachabilityMonitor {
         let tells = self.state.withLock { state -> Bool in
             guard generation == state.generation, state.stop != nil, state.last != isReachable else { return false }
             state.last = isReachable
-            state.news += state.watchers.keys.sorted().map { ($0, isReachable) }
+            state.news += state.watchers.ids.map { ($0, isReachable) }
             return state.beginsTelling()
         }
         if tells { self.tell() }
