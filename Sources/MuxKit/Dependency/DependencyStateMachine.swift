@@ -1,37 +1,28 @@
-/// Decides what a call gets: the dependency, an update, or an error.
+/// Decides what a call of a runner gets: the dependency, an update, or an error.
 ///
-/// Pure; flights are kept beside it.
+/// Pure. Who waits for an update, and whether one runs, is the business of the flight engine.
 @usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
-    /// What one call has met so far.
-    @usableFromInline
-    package struct Call: Sendable {
-        @usableFromInline package let session: UInt64
-        @usableFromInline package let startedAt: Moment
-        /// When the call gives up.
-        @usableFromInline package var deadline: Moment?
-        /// The epoch of the value that the task refused last, or that the call wants replaced.
-        @usableFromInline package var badEpoch: UInt64?
-        /// What the task threw when it refused.
-        @usableFromInline package var lastError: (any Error)?
-        /// Whether the call wants an update in any case.
-        @usableFromInline package var isForced = false
-        /// Whether the call asked for an update only because the value ends soon.
-        @usableFromInline package internal(set) var isEarly = false
-        /// How many updates the call has asked for after a refusal.
-        @usableFromInline package internal(set) var updates = 0
-        /// How many of them since a task accepted a value.
-        @usableFromInline package internal(set) var refusals = 0
-        /// The epoch of the value whose refusal was counted last.
-        @usableFromInline var countedEpoch: UInt64 = 0
-
-        package init(session: UInt64, startedAt: Moment) {
-            self.session = session
-            self.startedAt = startedAt
-        }
+    private enum State: Sendable {
+        /// There is no value. The failure is that of the last update, if it threw.
+        case absent(Failure?)
+        /// There is a value. The failure is that of the last attempt to replace it, if it threw.
+        case held(VersionedDependency, Failure?)
+        /// An update was refused. Every call fails until a value is set, the parent's value is replaced or the session ends.
+        case refused(RunnerError)
+        /// A critical error was raised. Every call fails, for as long as after a refusal.
+        case critical(RaisedCritical)
     }
 
-    @usableFromInline var held: VersionedDependency?
+    /// What an update threw; calls fail with it until the end of the cool-down.
+    private struct Failure: Sendable {
+        let error: any Error
+        let until: Moment
+    }
+
+    private var state = State.absent(nil)
+
+    // Independent of the state: epochs and counters, and the refusals, which are counted across values.
 
     /// Raised with every change of the value, also to none.
     @usableFromInline package private(set) var epoch: UInt64 = 0
@@ -42,134 +33,125 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Raised with every change of the value or of what is known about it.
     private var revision: UInt64 = 0
 
-    /// How the last session ended.
-    @usableFromInline var lastEnd = End.reset
-
-    /// Why every call fails until something changes.
-    @usableFromInline var refusal: RunnerError?
-
-    /// Why every call fails until the runner is reset or a value is set.
-    @usableFromInline var critical: RaisedCritical?
-
-    /// What the last update threw, and until when it is not tried again.
-    @usableFromInline var failure: (error: any Error, until: Moment)?
-
-    /// The value that a task refused last.
-    @usableFromInline var refusedEpoch: UInt64?
-
-    /// When refused values were replaced since a task accepted one: as many as a window may have.
-    @usableFromInline var replacements: [Moment] = []
-
-    /// Whether a value was refused, and no other has been accepted since: only then is an acceptance worth noting.
-    @usableFromInline package private(set) var isUnproven = false
-
-    /// The epoch of the value whose acceptance was noted last.
-    @usableFromInline package private(set) var acceptedEpoch: UInt64 = 0
-
-    /// Counts what is told to those who watch the runner.
+    /// Numbers the events of the runner.
     private var lastEvent: UInt64 = 0
 
-    package init(_ value: Dependency?, expiry: Expiry? = nil) {
+    /// How the last session ended.
+    private var lastEnd = End.reset
+
+    /// The epoch of the value that a task refused last; `nil` once a task has accepted a later one.
+    private var refusedEpoch: UInt64?
+
+    /// The epoch of the last value that was accepted after a refusal.
+    private var acceptedEpoch: UInt64 = 0
+
+    /// When refused values were replaced since the last acceptance; no more than the limit of a window.
+    private var replacements: [Moment] = []
+
+    package init(_ value: Dependency?, renewal: EarlyRenewal? = nil) {
         guard let value else { return }
-        _ = self.changed(to: value, parentEpoch: 0, expiry: expiry)
+        _ = self.changed(to: value, parentEpoch: 0, renewal: renewal)
     }
 
-    /// The number of the next thing that is told to those who watch.
-    package mutating func nextEvent() -> UInt64 {
-        self.lastEvent &+= 1
-        return self.lastEvent
-    }
+    // MARK: - Reading
 
-    /// A call begins.
+    /// Starts a call.
     package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
 
-    /// Why `call` fails whatever else may be wrong, the gravest first.
-    package func standing(_ call: Call) -> (any Error)? {
-        if let critical { return critical }
-        if call.session != self.session { return self.lastEnd.error }
-        return self.refusal
+    /// The error with which `call` fails even if there is a value, the gravest first.
+    package func standingError(for call: Call) -> (any Error)? {
+        if case .critical(let critical) = self.state { return critical }
+        guard call.session == self.session else { return self.lastEnd.error }
+        if case .refused(let error) = self.state { return error }
+        return nil
     }
 
-    /// The value, unless it was made with a parent's value that has been replaced.
-    @inlinable
+    private var held: VersionedDependency? {
+        switch self.state {
+        case .held(let held, _): held
+        case .absent, .refused, .critical: nil
+        }
+    }
+
+    private var failure: Failure? {
+        switch self.state {
+        case .absent(let failure), .held(_, let failure): failure
+        case .refused, .critical: nil
+        }
+    }
+
+    /// The value, unless it was made with a value of the parent that has been replaced.
     package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
-    /// The value that a call may use as things stand; `nil` if it has to ask with ``answer(to:parentEpoch:policy:at:)``.
-    @inlinable
-    package func usable(in call: Call, parentEpoch: UInt64, at now: Moment) -> VersionedDependency? {
-        guard call.session == self.session, let held = self.current(parentEpoch: parentEpoch),
-            held.epoch != call.badEpoch
+    /// The value, for a call whose early renewal failed or takes too long, as long as the value has not ended.
+    ///
+    /// It may have been made with a value of the parent that has been replaced.
+    @usableFromInline
+    package func fallback(for call: Call, at now: Moment) -> VersionedDependency? {
+        guard call.isEarly, self.standingError(for: call) == nil, let held, held.epoch != call.badEpoch,
+            held.renewal.map({ now < $0.end }) ?? true
         else { return nil }
-        if let expiry = held.expiry, now >= expiry.renewal { return nil }
         return held
     }
 
-    /// The present value, if it is good and `call` waited only because the one of then was to be renewed early.
-    ///
-    /// It may have been made with a parent's value that has been replaced.
-    package func early(for call: Call, at now: Moment) -> VersionedDependency? {
-        guard call.isEarly, self.standing(call) == nil, let held, held.epoch != call.badEpoch,
-            held.expiry.map({ now < $0.end }) ?? true
-        else { return nil }
-        return held
-    }
+    /// Whether a value was refused, and no later one accepted: only then does ``accepted(_:)`` change anything.
+    package var isUnproven: Bool { self.refusedEpoch != nil }
 
     /// Whether a task has refused this value.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
-    /// A call wants the dependency, and waits for an update if there is to be one.
-    @inlinable
-    package mutating func answer(
-        to call: inout Call,
+    /// Whether an update that began at `epoch` of `session` may still change the value though it took too long.
+    package func isUnchanged(since epoch: UInt64, of session: UInt64) -> Bool {
+        guard self.epoch == epoch, self.session == session else { return false }
+        switch self.state {
+        case .absent, .held: return true
+        case .refused, .critical: return false
+        }
+    }
+
+    // MARK: - Calls
+
+    /// What a call does next.
+    @usableFromInline
+    package enum RequestAction: Sendable {
+        /// Run the task with this value.
+        case use(VersionedDependency)
+        /// Fail with this error.
+        case fail(any Error)
+        /// Wait for an update.
+        case update
+    }
+
+    /// A call asked for the dependency.
+    @usableFromInline
+    package mutating func requested(
+        by call: inout Call,
         parentEpoch: UInt64,
         policy: RunnerPolicy,
         at now: Moment
-    ) -> Answer {
+    ) -> RequestAction {
         call.isEarly = false
-        if let critical { return .fail(critical) }
-        guard call.session == self.session else { return .fail(self.lastEnd.error) }
-        if let held = self.usable(in: call, parentEpoch: parentEpoch, at: now) { return .use(held) }
-        if let refusal { return .fail(refusal) }
+        if let error = self.standingError(for: call) { return .fail(error) }
         let current = self.current(parentEpoch: parentEpoch)
-        call.isEarly = current.map { $0.epoch != call.badEpoch } ?? false
+        if let current, current.epoch != call.badEpoch {
+            guard let renewal = current.renewal, renewal.isDue(at: now) else { return .use(current) }
+            call.isEarly = true
+        }
         if let failure, now < failure.until, !call.isForced { return .fail(failure.error) }
         guard let current, !call.isEarly, !call.isForced else { return .update }
         if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
         if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
-        self.notesRefusal(of: current.epoch, by: &call)
+        self.refusedEpoch = current.epoch
+        call.countRefusal(of: current.epoch)
         return .update
     }
 
-    /// A value was refused and is to be replaced.
-    @usableFromInline
-    mutating func notesRefusal(of epoch: UInt64, by call: inout Call) {
-        self.refusedEpoch = epoch
-        self.isUnproven = true
-        call.countedEpoch = epoch
-        call.refusals += 1
-        call.updates += 1
-    }
-
-    /// Whether ``accepted(_:)`` has something to note.
-    func notesAcceptance(of epoch: UInt64) -> Bool {
-        self.isUnproven && epoch == self.held?.epoch && epoch != self.refusedEpoch
-    }
-
-    /// A task accepted the value of `epoch`: refusals of earlier ones were not for nothing, and do not count any more.
-    package mutating func accepted(_ epoch: UInt64) {
-        guard self.notesAcceptance(of: epoch) else { return }
-        self.isUnproven = false
-        self.acceptedEpoch = epoch
-        self.replacements = []
-    }
-
-    /// Why there is to be no update for a call that has refused the value, if there were too many.
-    @usableFromInline
-    mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
-        // However many succeed in between: a task that refuses what all others accept must not keep on asking.
+    /// The error of a call that asked for too many updates; `nil` if it may have another one.
+    private mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
+        // The second limit holds whatever is accepted in between: it stops a task that refuses what all others accept.
         guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
             return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
@@ -184,45 +166,48 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         )
     }
 
-    // MARK: - What happened
+    /// A task accepted the value of `epoch`: refusals of earlier values do not count any more.
+    package mutating func accepted(_ epoch: UInt64) {
+        guard let refusedEpoch, epoch != refusedEpoch, epoch == self.held?.epoch else { return }
+        self.refusedEpoch = nil
+        self.acceptedEpoch = epoch
+        self.replacements = []
+    }
+
+    // MARK: - Values
 
     /// A value was set: the epoch grows, and earlier failures do not count any more.
     package mutating func changed(
         to value: Dependency,
         parentEpoch: UInt64,
-        expiry: Expiry?,
+        renewal: EarlyRenewal? = nil,
         isFound: Bool = false
     ) -> VersionedDependency {
         self.epoch &+= 1
-        self.forgetFailures()
-        return self.hold(value, parentEpoch: parentEpoch, expiry: expiry, isFound: isFound)
+        self.failuresCleared()
+        return self.hold(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
     /// An update brought a value.
     package mutating func updated(
         to value: Dependency,
         parentEpoch: UInt64,
-        expiry: Expiry?,
-        isFound: Bool = false,
+        renewal: EarlyRenewal?,
+        isFound: Bool,
         at now: Moment,
         policy: RunnerPolicy
     ) -> VersionedDependency {
-        if let held, held.epoch == self.refusedEpoch, let limit = policy.maximumUpdatesPerWindow {
+        if let held, self.wasRefused(held), let limit = policy.maximumUpdatesPerWindow {
             self.replacements = self.replacements.suffix(max(limit, 1) - 1) + [now]
         }
-        return self.changed(to: value, parentEpoch: parentEpoch, expiry: expiry, isFound: isFound)
-    }
-
-    /// Whether what an update brings that took too long may be kept: nothing has changed since it began.
-    package func isAsItWas(_ epoch: UInt64, in session: UInt64) -> Bool {
-        self.epoch == epoch && self.session == session && self.refusal == nil && self.critical == nil
+        return self.changed(to: value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
     private mutating func hold(
         _ value: Dependency,
         parentEpoch: UInt64,
-        expiry: Expiry?,
-        isFound: Bool = false
+        renewal: EarlyRenewal?,
+        isFound: Bool
     ) -> VersionedDependency {
         self.revision &+= 1
         let held = VersionedDependency(
@@ -231,119 +216,178 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             parentEpoch: parentEpoch,
             session: self.session,
             revision: self.revision,
-            expiry: expiry,
+            renewal: renewal,
             isFound: isFound
         )
-        self.held = held
+        self.state = .held(held, self.failure)
         return held
     }
 
-    /// The value of `held` was exchanged for one that continues it.
+    /// The value of `held` was exchanged for one that continues it, such as a rotated refresh token.
     ///
-    /// What was made with the value before is void if `raisesEpoch` says so.
-    ///
-    /// - Returns: The value with its epochs; `nil`, and nothing has changed, if `held` is not the present one any more.
+    /// - Parameters:
+    ///   - held: The value that was exchanged.
+    ///   - value: The value that continues it.
+    ///   - raisesEpoch: Whether what was made with the former value is void.
+    /// - Returns: The new value; `nil`, with no change, if `held` had been replaced.
     package mutating func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
-        guard let present = self.held, present.epoch == held.epoch, self.session == held.session else { return nil }
+        guard self.held?.epoch == held.epoch, self.session == held.session else { return nil }
         if raisesEpoch { self.epoch &+= 1 }
-        return self.hold(value, parentEpoch: held.parentEpoch, expiry: nil)
+        return self.hold(value, parentEpoch: held.parentEpoch, renewal: nil, isFound: false)
     }
 
-    /// Something became known about the value of `held`.
+    /// The value of `held` is the same, and more is known about it.
     ///
-    /// - Returns: The value with its epochs; `nil`, and nothing has changed, if more has become known meanwhile.
+    /// - Returns: The value; `nil`, with no change, if `held` is not of the present revision.
     package mutating func noted(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
-        return self.hold(value, parentEpoch: held.parentEpoch, expiry: held.expiry, isFound: held.isFound)
+        return self.hold(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// The parent's value was exchanged for one that continues it; a value that was set meanwhile stays good.
+    /// The parent's value was exchanged for one that continues it: a value made with it, or set since, stays good.
     package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
-        _ = self.hold(held.value, parentEpoch: parentEpoch, expiry: held.expiry, isFound: held.isFound)
+        _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// An update was refused: later calls fail with `error`, and the value that it was to replace is no good.
+    // MARK: - Failures and ends
+
+    /// An update was refused: the value that it was to replace is dropped, and later calls fail with `error`.
     package mutating func refused(_ error: RunnerError) {
-        self.held = nil
-        self.refusal = error
+        switch self.state {
+        case .absent, .held, .refused: self.state = .refused(error)
+        case .critical: return
+        }
     }
 
-    /// An update failed in a way that may pass; it is not tried again before `until`.
+    /// An update threw; it is not tried again before `until`.
     package mutating func failed(_ error: any Error, until: Moment) {
-        self.failure = (error, until)
+        let failure = Failure(error: error, until: until)
+        switch self.state {
+        case .absent: self.state = .absent(failure)
+        case .held(let held, _): self.state = .held(held, failure)
+        case .refused, .critical: return
+        }
     }
 
-    /// Something happened after which no call can succeed.
+    /// A critical error was raised: the value is dropped, and no call succeeds.
     package mutating func raised(_ critical: RaisedCritical) {
         self.epoch &+= 1
-        self.held = nil
-        self.critical = critical
+        self.state = .critical(critical)
     }
 
-    /// Something happened in the task of a call after which no call can succeed.
+    /// A critical error was raised by the task of a call.
     ///
-    /// - Returns: Whether it counts: an old session's trouble, or a second one, is nobody else's, and nothing has changed.
+    /// - Returns: `false`, with no change, if the call is of an earlier session or a critical error was raised already.
     package mutating func raised(_ critical: RaisedCritical, by call: Call) -> Bool {
-        guard self.critical == nil, call.session == self.session else { return false }
-        self.raised(critical)
-        return true
+        guard call.session == self.session else { return false }
+        switch self.state {
+        case .absent, .held, .refused:
+            self.raised(critical)
+            return true
+        case .critical: return false
+        }
     }
 
-    /// The parent's value was replaced by one that does not continue it: earlier failures do not count any more.
-    package mutating func forgetFailures() {
-        self.refusal = nil
-        self.critical = nil
-        self.failure = nil
+    /// Earlier failures do not count any more, such as when the parent's value was replaced.
+    package mutating func failuresCleared() {
+        switch self.state {
+        case .absent, .refused, .critical: self.state = .absent(nil)
+        case .held(let held, _): self.state = .held(held, nil)
+        }
     }
 
-    /// A session ends: the value goes, and calls that are under way end.
+    /// A session ended: the value is dropped, and calls that are under way fail.
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
-        self.held = nil
-        self.forgetFailures()
+        self.state = .absent(nil)
         self.replacements = []
-        self.isUnproven = false
+        self.refusedEpoch = nil
         self.lastEnd = end
+    }
+
+    /// An event is to be reported to observers.
+    ///
+    /// - Returns: Its number.
+    package mutating func nextEvent() -> UInt64 {
+        self.lastEvent &+= 1
+        return self.lastEvent
+    }
+
+    /// What contradicts itself, for tests of the machine; empty if nothing does.
+    package func brokenInvariants() -> [String] {
+        var broken: [String] = []
+        if let held {
+            if held.epoch != self.epoch { broken.append("the value has an old epoch") }
+            if held.session != self.session { broken.append("the value is of an earlier session") }
+            if held.revision != self.revision { broken.append("the value has an old revision") }
+        }
+        if let refusedEpoch {
+            if refusedEpoch > self.epoch { broken.append("a value to come was refused") }
+            if refusedEpoch < self.acceptedEpoch { broken.append("an accepted value does not clear refusals") }
+        } else if !self.replacements.isEmpty {
+            broken.append("replacements are counted without a refusal")
+        }
+        if self.acceptedEpoch > self.epoch { broken.append("a value to come was accepted") }
+        return broken
     }
 }
 
 extension DependencyStateMachine {
-    /// When a value turns bad by itself.
+    /// What one call has met so far.
     @usableFromInline
-    package struct Expiry: Sendable {
-        /// From when on it is renewed before it is used.
-        @usableFromInline package let renewal: Moment
-        /// From when on it is no good.
-        package let end: Moment
+    package struct Call: Sendable {
+        @usableFromInline package let session: UInt64
+        @usableFromInline package let startedAt: Moment
+        /// When the call gives up; `nil` for never.
+        @usableFromInline package var deadline: Moment?
+        /// The epoch of the value that the task refused last, or that the call wants replaced.
+        @usableFromInline package var badEpoch: UInt64?
+        /// What the task threw when it refused.
+        @usableFromInline package var lastError: (any Error)?
+        /// Whether the call wants an update even if the value is good.
+        @usableFromInline package var isForced = false
+        /// Whether the call asked for an update only because the value ends soon.
+        @usableFromInline package fileprivate(set) var isEarly = false
+        /// How many updates the call has asked for after a refusal.
+        package private(set) var updates = 0
+        /// How many of them since a task, of any call, accepted a value.
+        package fileprivate(set) var refusals = 0
+        /// The epoch of the value whose refusal was counted last.
+        fileprivate private(set) var countedEpoch: UInt64 = 0
 
-        package init(renewal: Moment, end: Moment) {
-            self.renewal = renewal
-            self.end = end
+        package init(session: UInt64, startedAt: Moment) {
+            self.session = session
+            self.startedAt = startedAt
+        }
+
+        fileprivate mutating func countRefusal(of epoch: UInt64) {
+            self.countedEpoch = epoch
+            self.refusals += 1
+            self.updates += 1
         }
     }
 
-    /// A dependency with the epochs that tell it from others.
+    /// A dependency with its epochs.
     ///
-    /// An object that never changes: it is made once, and handed to all who use it.
+    /// Immutable, and an object: a hit hands out a reference instead of a copy.
     @usableFromInline
     package final class VersionedDependency: Sendable {
-        /// The value.
         @usableFromInline package let value: Dependency
-        /// Raised with every change of the value; names it.
+        /// Identifies the value.
         @usableFromInline package let epoch: UInt64
-        /// The epoch of the parent's value that this one was made with; 0 where there is no parent.
+        /// The epoch of the parent's value that this one was made with; 0 without a parent.
         @usableFromInline package let parentEpoch: UInt64
         /// The session in which it was made.
         package let session: UInt64
-        /// Raised with every change of the value or of what is known about it.
+        /// Identifies the value and what is known about it.
         package let revision: UInt64
-        /// When it turns bad by itself; `nil` if nobody knows.
-        @usableFromInline package let expiry: Expiry?
-        /// Whether an update found it ready, and did not make it.
+        /// When it is renewed, and ends; `nil` if its end is not known.
+        let renewal: EarlyRenewal?
+        /// Whether an update found it ready instead of making it.
         package let isFound: Bool
 
         init(
@@ -352,7 +396,7 @@ extension DependencyStateMachine {
             parentEpoch: UInt64,
             session: UInt64,
             revision: UInt64,
-            expiry: Expiry?,
+            renewal: EarlyRenewal?,
             isFound: Bool
         ) {
             self.value = value
@@ -360,7 +404,7 @@ extension DependencyStateMachine {
             self.parentEpoch = parentEpoch
             self.session = session
             self.revision = revision
-            self.expiry = expiry
+            self.renewal = renewal
             self.isFound = isFound
         }
     }
@@ -370,25 +414,14 @@ extension DependencyStateMachine {
     package enum End: Sendable, Equatable {
         /// The runner was reset.
         case reset
-        /// The owner signed out.
+        /// The repository signed out.
         case signOut
 
-        @usableFromInline package var error: RunnerError {
+        var error: RunnerError {
             switch self {
             case .reset: .reset
             case .signOut: .signedOut
             }
         }
-    }
-
-    /// What a call gets.
-    @usableFromInline
-    package enum Answer: Sendable {
-        /// Run the task with this.
-        case use(VersionedDependency)
-        /// End with this.
-        case fail(any Error)
-        /// Wait for an update.
-        case update
     }
 }

@@ -139,7 +139,7 @@ extension RunnerCore {
         guard long.state.isEarly else { throw error }
         if Task.isCancelled { throw CancellationError() }
         let now = self.time.now
-        let old = self.engine.withState { $0.early(for: long.state, at: now) }
+        let old = self.engine.withState { $0.machine.fallback(for: long.state, at: now) }
         guard let old else { throw error }
         return self.unlessVoid(old)
     }
@@ -151,7 +151,7 @@ extension RunnerCore {
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
-        switch self.engine.withState({ $0.machine.standing(call) }) {
+        switch self.engine.withState({ $0.machine.standingError(for: call) }) {
         case let critical as RaisedCritical: throw critical.claimed()
         case let error?: throw error
         case nil: throw isCancelled ? CancellationError() : self.timeout(of: call)
@@ -195,7 +195,7 @@ extension RunnerCore {
         _ impediment: RunnerError?,
         at now: Moment
     ) -> Engine.Decision {
-        switch state.answer(to: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
+        switch state.requested(by: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
         case .use(let held): return .answer(held)
         case .fail(let error): return .fail(error)
         case .update:
@@ -204,8 +204,7 @@ extension RunnerCore {
             guard let limit = call.deadline.map({ min($0, waitLimit ?? $0) }) ?? waitLimit else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)
             return .flyNoLonger(than: limit.duration(since: now)) { state, now in
-                if let old = state.early(for: call, at: now) { return .success(old) }
-                return call.deadline.map { now >= $0 } ?? false ? .failure(timeout) : nil
+                state.outcome(of: call, orElse: timeout, at: now)
             }
         }
     }

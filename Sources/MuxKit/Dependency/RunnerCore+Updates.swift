@@ -20,9 +20,9 @@ extension RunnerCore {
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
         let result = self.checked(outcome, insteadOf: beginning.failed)
-        var value: (Dependency, Machine.Expiry?, updated: Updated)?
+        var value: (Dependency, EarlyRenewal?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
-            value = (new, self.expiry(of: new, lifetime: updated.lifetime, isNew: true), updated)
+            value = (new, self.renewal(of: new, lifetime: updated.lifetime, isNew: true), updated)
         }
         let now = self.time.now
         var event = RunnerEvent.updateDropped
@@ -31,11 +31,11 @@ extension RunnerCore {
         func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
             number = state.nextEvent()
             event = .updateFailed
-            if let (value, expiry, updated) = value {
+            if let (value, renewal, updated) = value {
                 let held = state.updated(
                     to: value,
                     parentEpoch: updated.parentEpoch,
-                    expiry: expiry,
+                    renewal: renewal,
                     isFound: updated.isFound,
                     at: now,
                     policy: self.policy
@@ -68,7 +68,7 @@ extension RunnerCore {
         }
         if number == nil {
             self.engine.withState { state in
-                guard state.machine.isAsItWas(beginning.epoch, in: beginning.session) else {
+                guard state.machine.isUnchanged(since: beginning.epoch, of: beginning.session) else {
                     guard case .success(let updated) = result else { return }
                     return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
                 }
@@ -115,39 +115,14 @@ extension RunnerCore {
         self.observer?.tell(MuxEvent(kind, duration: duration))
     }
 
-    // MARK: - Ends of values
-
-    func expiry(of value: Dependency, lifetime: Duration?, isNew: Bool) -> Machine.Expiry? {
-        Self.expiry(
-            of: value,
-            lifetime: lifetime,
+    /// When the value is renewed; `nil` if its end is not known.
+    func renewal(of value: Dependency, lifetime: Duration? = nil, isNew: Bool) -> EarlyRenewal? {
+        EarlyRenewal(
+            lifetime: lifetime ?? Duration(lifetimeOf: value, at: self.wallTime()),
             isNew: isNew,
-            self.policy,
-            at: self.time.now,
-            wallTime: self.wallTime
+            leeway: self.policy.leeway,
+            at: self.time.now
         )
-    }
-
-    /// When the value ends, if it or somebody else knows.
-    static func expiry(
-        of value: Dependency,
-        lifetime: Duration?,
-        isNew: Bool,
-        _ policy: RunnerPolicy,
-        at now: Moment,
-        wallTime: @Sendable () -> Date
-    ) -> Machine.Expiry? {
-        var known = lifetime
-        if known == nil {
-            known = Date(expiryOf: value).map { .saturating(seconds: $0.timeIntervalSince(wallTime())) }
-        }
-        guard let known else { return nil }
-        // One that is over when it comes is not: the clock is wrong, and the value is used until a task refuses it. One that
-        // was kept somewhere is renewed first, and used if that fails.
-        guard known > .zero else { return isNew ? nil : Machine.Expiry(renewal: now, end: .distantFuture) }
-        let end = now.advanced(by: known)
-        let leeway = max(.zero, isNew ? min(policy.leeway, known / 2) : policy.leeway)
-        return Machine.Expiry(renewal: end.advanced(by: .zero - min(leeway, .longest)), end: end)
     }
 }
 
@@ -178,9 +153,9 @@ extension RunnerCore {
     @discardableResult
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
-        let expiry = self.expiry(of: value, lifetime: nil, isNew: false)
+        let renewal = self.renewal(of: value, isNew: false)
         let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
-            let held = state.machine.changed(to: value, parentEpoch: parentEpoch, expiry: expiry)
+            let held = state.machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
             return (.success(held), (held, state.machine.nextEvent()))
         }
         self.watchers.tell(.set(epoch: held.epoch), number: number)
@@ -190,13 +165,13 @@ extension RunnerCore {
     /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
     package func parentReplaced() {
         self.engine.dismissAll(cancelling: false) { state in
-            state.machine.forgetFailures()
+            state.machine.failuresCleared()
             return (.failure(LookAgain()), ())
         }
     }
 
     /// Lets earlier failures not count any more.
-    package func forgetFailures() { self.engine.withState { $0.machine.forgetFailures() } }
+    package func forgetFailures() { self.engine.withState { $0.machine.failuresCleared() } }
 
     /// Notes something about the value of `held`, unless more has become known meanwhile.
     @discardableResult

@@ -89,10 +89,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             },
             wouldDeadlock: RunnerError.wouldDeadlock
         )
-        let expiry = value.flatMap { value in
-            Self.expiry(of: value, lifetime: nil, isNew: false, policy, at: time.now, wallTime: wallTime)
-        }
-        let state = RunnerState(Machine(value, expiry: expiry), self.epochs)
+        let renewal = EarlyRenewal(
+            lifetime: value.flatMap { Duration(lifetimeOf: $0, at: wallTime()) },
+            isNew: false,
+            leeway: policy.leeway,
+            at: time.now
+        )
+        let state = RunnerState(Machine(value, renewal: renewal), self.epochs)
         self.engine = FlightEngine(state, options, time: time, spawn: spawn)
         self.engineState = self.engine.engineState
         guard let update else { return }
@@ -153,8 +156,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
         let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
-            beginning.failed = state.current(parentEpoch: parentEpoch)
-            beginning.session = state.session
+            beginning.failed = state.machine.current(parentEpoch: parentEpoch)
+            beginning.session = state.machine.session
             beginning.epoch = state.machine.epoch
         }
         guard begins else { return nil }

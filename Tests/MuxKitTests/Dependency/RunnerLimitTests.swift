@@ -351,7 +351,7 @@ struct RunnerLimitTests {
         var machine = DependencyStateMachine<Int>(1)
         let call = machine.call(at: .init(nanoseconds: 0))
         machine.ended(.reset)
-        _ = machine.changed(to: 2, parentEpoch: 0, expiry: nil)
+        _ = machine.changed(to: 2, parentEpoch: 0)
         let isRaised = machine.raised(RaisedCritical(FetchFailed()), by: call)
         #expect(!isRaised)
         #expect(machine.current(parentEpoch: 0)?.value == 2)

@@ -116,6 +116,10 @@ struct DependencyBoard: Hashable, Sendable {
 
     /// Lets `event` happen; returns what is wrong then.
     mutating func apply(_ event: Event) -> String? {
+        self.happens(event) ?? self.decider.brokenInvariants.first
+    }
+
+    private mutating func happens(_ event: Event) -> String? {
         let before = self.decider.epoch
         switch event {
         case .call:

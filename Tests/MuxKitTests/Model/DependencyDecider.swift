@@ -33,6 +33,8 @@ struct DependencyDecider: Sendable {
 
     var epoch: UInt64 { self.base.epoch }
 
+    var brokenInvariants: [String] { self.base.brokenInvariants() }
+
     func call() -> Machine.Call { self.base.call(at: .init(nanoseconds: 0)) }
 
     func held(_ parent: UInt64) -> Machine.VersionedDependency? {
@@ -50,7 +52,7 @@ struct DependencyDecider: Sendable {
             asked = self.call()
             asked.badEpoch = call.badEpoch
         }
-        let answer = self.base.answer(to: &asked, parentEpoch: parent, policy: policy, at: now)
+        let answer = self.base.requested(by: &asked, parentEpoch: parent, policy: policy, at: now)
         if self.bug != .updatesUncounted, self.bug != .callOutlivesItsSession { call = asked }
         switch answer {
         case .use where self.bug == .lateRefusalRefreshes && wasRefused: return (.update, nil)
@@ -68,7 +70,7 @@ struct DependencyDecider: Sendable {
     }
 
     mutating func changed(to value: Int, parent: UInt64) -> UInt64 {
-        self.base.changed(to: value, parentEpoch: parent, expiry: nil).epoch
+        self.base.changed(to: value, parentEpoch: parent).epoch
     }
 
     mutating func accepted(_ epoch: UInt64) {
@@ -84,7 +86,7 @@ struct DependencyDecider: Sendable {
         case .endKeepsTheValue:
             let held = self.base.current(parentEpoch: 0)
             self.base.ended(end)
-            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch, expiry: nil) }
+            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch) }
         default: self.base.ended(end)
         }
     }
@@ -92,7 +94,7 @@ struct DependencyDecider: Sendable {
     /// An update that a set or an end had dismissed brings a value after all.
     mutating func cameLate(_ value: Int, parent: UInt64) {
         if self.bug == .signOutUndone {
-            _ = self.base.changed(to: value, parentEpoch: parent, expiry: nil)
+            _ = self.base.changed(to: value, parentEpoch: parent)
         } else {
             self.base.parentContinued(from: parent, to: parent)
         }

@@ -1,0 +1,73 @@
+public import Foundation
+
+/// A dependency that knows when it ends.
+///
+/// A runner renews it ahead of that: see ``RunnerPolicy/leeway``.
+public protocol ExpiringDependency: Sendable {
+    /// When it ends, by the time of day.
+    var expiry: Date { get }
+}
+
+/// A dependency that may know when it ends, such as a token of a server that does not always say.
+///
+/// A runner renews it as it does an ``ExpiringDependency``.
+public protocol PerishableDependency: Sendable {
+    /// When it ends, by the time of day; `nil` if that is not known.
+    var expiry: Date? { get }
+}
+
+/// When a dependency whose end is known is renewed: the one rule for renewal ahead of time.
+///
+/// The first call after ``start`` starts an update and waits for it. If that fails, or takes longer than half of what the
+/// dependency has left, the call uses the old one.
+package struct EarlyRenewal: Sendable {
+    /// From when on a call renews the dependency before it uses it.
+    let start: Moment
+    /// When the dependency ends.
+    let end: Moment
+
+    /// Applies the policy's leeway.
+    ///
+    /// - Parameters:
+    ///   - lifetime: What the dependency has left; `nil` if that is not known.
+    ///   - isNew: Whether an update has just made it, so that `lifetime` is all of its life.
+    ///   - leeway: How long before its end it is renewed; of a new one, at most half its life.
+    ///   - now: The time.
+    init?(lifetime: Duration?, isNew: Bool, leeway: Duration, at now: Moment) {
+        guard let lifetime else { return nil }
+        guard lifetime > .zero else {
+            // The clocks disagree: a new dependency cannot have ended. An old one is renewed first, and used if that fails.
+            if isNew { return nil }
+            (self.start, self.end) = (now, .distantFuture)
+            return
+        }
+        self.end = now.advanced(by: lifetime)
+        let leeway = max(.zero, isNew ? min(leeway, lifetime / 2) : leeway)
+        self.start = self.end.advanced(by: .zero - min(leeway, .longest))
+    }
+
+    func isDue(at now: Moment) -> Bool { now >= self.start }
+
+    /// Until when a call waits for the renewal at most: half of what is left, so that its task has the other half.
+    func waitLimit(at now: Moment) -> Moment? {
+        guard self.end < .distantFuture else { return nil }
+        return now.advanced(by: self.end.duration(since: now) / 2)
+    }
+}
+
+extension Date {
+    /// When `value` ends; `nil` if it does not say.
+    init?(expiryOf value: some Sendable) {
+        let date = (value as? any ExpiringDependency)?.expiry ?? (value as? any PerishableDependency)?.expiry
+        guard let date else { return nil }
+        self = date
+    }
+}
+
+extension Duration {
+    /// What `value` has left at the time of day `now`; `nil` if it does not say.
+    init?(lifetimeOf value: some Sendable, at now: Date) {
+        guard let date = Date(expiryOf: value) else { return nil }
+        self = .saturating(seconds: date.timeIntervalSince(now))
+    }
+}

@@ -1,0 +1,110 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct DependencyStateMachineTests {
+    private typealias Machine = DependencyStateMachine<Int>
+
+    private let refusal = RunnerError.updateFailed(underlying: nil)
+
+    private func at(_ seconds: Int64) -> Moment { Moment(nanoseconds: seconds * 1_000_000_000) }
+
+    private func code(_ error: (any Error)?) -> RunnerError.Code? { (error as? RunnerError)?.code }
+
+    @Test func `C06 a critical error outlasts every other failure`() {
+        var machine = Machine(1)
+        let call = machine.call(at: self.at(0))
+        machine.raised(RaisedCritical(FetchFailed()))
+        machine.refused(self.refusal)
+        machine.failed(FetchFailed(), until: self.at(9))
+        #expect(machine.standingError(for: call) is RaisedCritical)
+        let isRaisedAgain = machine.raised(RaisedCritical(FetchFailed()), by: call)
+        #expect(!isRaisedAgain)
+        #expect(machine.brokenInvariants() == [])
+
+        machine.failuresCleared()
+        #expect(machine.standingError(for: call) == nil)
+        #expect(machine.current(parentEpoch: 0) == nil)
+    }
+
+    @Test func `C06 a refused update outlasts one that throws`() {
+        var machine = Machine(1)
+        let call = machine.call(at: self.at(0))
+        machine.refused(self.refusal)
+        machine.failed(FetchFailed(), until: self.at(9))
+        #expect(self.code(machine.standingError(for: call)) == .updateFailed)
+
+        _ = machine.changed(to: 2, parentEpoch: 0)
+        #expect(machine.standingError(for: call) == nil)
+        #expect(machine.brokenInvariants() == [])
+    }
+
+    @Test func `C06 a failure holds off updates until the cool-down is over and leaves the value`() {
+        var machine = Machine(1)
+        machine.failed(FetchFailed(), until: self.at(9))
+        var call = machine.call(at: self.at(0))
+        call.badEpoch = machine.epoch
+        func action(at seconds: Int64) -> Machine.RequestAction {
+            machine.requested(by: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(seconds))
+        }
+        if case .fail = action(at: 8) {} else { Issue.record("the cool-down is not over") }
+        if case .update = action(at: 9) {} else { Issue.record("the cool-down is over") }
+        #expect(machine.current(parentEpoch: 0)?.value == 1)
+    }
+
+    @Test(arguments: 0..<200 as Range<UInt64>)
+    func `Q-02 every event of a dependency is heard in every state`(seed: UInt64) {
+        var generator = SplitMix64(state: seed)
+        func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
+        let policy = RunnerPolicy(maximumUpdatesPerCall: 2, maximumUpdatesPerWindow: pick([nil, 1, 3]))
+        var machine = Machine(pick([nil, 0]))
+        var calls = [machine.call(at: self.at(0))]
+        var held = [Machine(0)].compactMap { $0.current(parentEpoch: 0) }
+        var isCritical = false
+
+        for second in 0..<60 as Range<Int64> {
+            let (now, before) = (self.at(second), (machine.epoch, machine.session))
+            if let current = machine.current(parentEpoch: 0) { held.append(current) }
+            let (some, number) = (pick(held), Int.random(in: 0..<calls.count, using: &generator))
+            switch Int.random(in: 0..<14, using: &generator) {
+            case 0: calls.append(machine.call(at: now))
+            case 1...4:
+                let isFailing = machine.standingError(for: calls[number]) != nil
+                switch machine.requested(by: &calls[number], parentEpoch: pick([0, 1]), policy: policy, at: now) {
+                case .use(let value):
+                    #expect(!isFailing && value.epoch != calls[number].badEpoch)
+                    calls[number].badEpoch = pick([nil, value.epoch])
+                case .fail: break
+                case .update: #expect(!isFailing)
+                }
+            case 5: machine.accepted(some.epoch)
+            case 6:
+                _ = machine.changed(to: Int(second), parentEpoch: pick([0, 1, 2]))
+                isCritical = false
+            case 7 where !isCritical:
+                _ = machine.updated(
+                    to: Int(second),
+                    parentEpoch: 1,
+                    renewal: nil,
+                    isFound: false,
+                    at: now,
+                    policy: policy
+                )
+            case 8: _ = machine.continued(some, with: Int(second), raisesEpoch: pick([true, false]))
+            case 9: _ = machine.noted(some, as: Int(second))
+            case 10: machine.parentContinued(from: 0, to: pick([1, 2]))
+            case 11: pick([true, false]) ? machine.refused(self.refusal) : machine.failed(FetchFailed(), until: now)
+            case 12:
+                if machine.raised(RaisedCritical(FetchFailed()), by: calls[number]) { isCritical = true }
+            case 13:
+                pick([true, false]) ? machine.failuresCleared() : machine.ended(pick([.reset, .signOut]))
+                isCritical = false
+            default: break
+            }
+            #expect(machine.brokenInvariants() == [])
+            #expect(machine.epoch >= before.0 && machine.session >= before.1)
+            #expect((machine.standingError(for: machine.call(at: now)) is RaisedCritical) == isCritical)
+        }
+    }
+}
