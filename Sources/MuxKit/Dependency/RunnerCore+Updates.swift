@@ -170,8 +170,8 @@ extension RunnerCore {
         }
     }
 
-    /// Lets earlier failures not count any more.
-    package func forgetFailures() { self.engine.withState { $0.machine.failuresCleared() } }
+    /// Lets calls try again that would fail because of earlier failures.
+    package func clearFailures() { self.engine.withState { $0.machine.failuresCleared() } }
 
     /// Notes something about the value of `held`, unless more has become known meanwhile.
     @discardableResult

@@ -8,7 +8,7 @@ package final class LeaseHolder: Sendable {
         /// Until when nobody else can have the lease.
         var end = Moment.distantPast
         /// Counts the times for which nobody else can have had the lease in between.
-        var leaseTenure: UInt64 = 0
+        var tenure: UInt64 = 0
     }
 
     private let lease: any MuxLease
@@ -29,7 +29,7 @@ package final class LeaseHolder: Sendable {
     /// Runs `work` as soon as nobody else has the lease, and keeps it for as long as that takes.
     ///
     /// Others wait in no order. While the work lasts the lease is taken again and again, in a third of its time. A process
-    /// that is held up for longer loses it all the same, which the work can find out by ``leaseTenure``.
+    /// that is held up for longer loses it all the same, which the work can find out by ``tenure``.
     ///
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` while waiting, or what `work` threw.
     package func run<Success: Sendable>(_ work: () async throws -> Success) async throws -> Success {
@@ -58,18 +58,18 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Names the time for which nobody else can have had the lease until now; `nil` if somebody else may have it.
-    var leaseTenure: UInt64? {
+    var tenure: UInt64? {
         let now = self.time.now
-        return self.state.withLock { now < $0.end ? $0.leaseTenure : nil }
+        return self.state.withLock { now < $0.end ? $0.tenure : nil }
     }
 
     /// Takes the lease again after its time may have been up; others may have had it in between.
     ///
-    /// - Returns: What ``leaseTenure`` is from now on; `nil` if somebody else has the lease.
+    /// - Returns: What ``tenure`` is from now on; `nil` if somebody else has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
     func takenAgain() async throws -> UInt64? {
         let term = try await self.orUnavailable { try await self.take() }
-        return self.state.withLock { term.owner == self.owner ? $0.leaseTenure : nil }
+        return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
     /// Counts `body` among those who use the lease; the last one gives it back.
@@ -104,7 +104,7 @@ package final class LeaseHolder: Sendable {
             let now = self.time.now
             self.state.withLock { state in
                 let isOurs = term.owner == self.owner
-                if !isOurs || now >= state.end { state.leaseTenure &+= 1 }
+                if !isOurs || now >= state.end { state.tenure &+= 1 }
                 state.term = isOurs ? term : nil
                 state.end = isOurs ? start.advanced(by: self.duration) : .distantPast
             }

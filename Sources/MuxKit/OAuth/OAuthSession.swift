@@ -2,8 +2,8 @@ import Foundation
 
 /// The two layers of an ``OAuthDependentRunner``.
 ///
-/// They are one mechanism used twice. The lower layer holds the access token; its update is a task that runs on the upper one,
-/// which holds the refresh token, and whose update is the sign-in. An access token belongs to the grant it was made with.
+/// The lower layer holds the access token; its update runs as a task of the upper layer, which holds the refresh token and
+/// whose update is the sign-in. An access token is void as soon as the grant that it was made with is replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     private let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -11,8 +11,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
-        // Never cancelled: the server may have exchanged the refresh token already. The vault limits the time of a refresh;
-        // a person may take as long as they like.
+        // Never cancelled: the server may have exchanged the refresh token already. The token manager limits the time of a
+        // refresh; that of a sign-in is not limited.
         var policy = policy
         policy.cancelsUnwantedUpdates = false
         policy.updateTimeout = nil
@@ -22,7 +22,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             time: repository.time,
             wallTime: repository.wallTime,
             spawn: repository.spawn,
-            mayWait: { tokenManager.storeLane.access == .queued },
+            mayWait: { tokenManager.storage.mayWait },
             update: { refused, session in try await tokenManager.grant(insteadOf: refused?.value, session: session) }
         )
         self.tokenManager = tokenManager
@@ -34,7 +34,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             parent: upper.epochs,
-            mayWait: { tokenManager.storeLane.access == .queued },
+            mayWait: { tokenManager.storage.mayWait },
             update: { refused, _ in
                 try await upper.run { held, _ in
                     try await tokenManager.access(with: held, of: upper, insteadOf: refused)
@@ -80,14 +80,14 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - SessionParticipant
 
-    /// The vault's: it is what finds out that a session was ended elsewhere.
-    var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager) }
+    /// The storage's, which learns that another process has ended a session.
+    var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let lower = self.lower.ended(.signOut, isTold: isTold)
-        self.tokenManager.sessionEnded()
+        self.tokenManager.sessionState.withLock { $0.ended() }
         let upper = self.upper.ended(.signOut, isTold: isTold)
         return {
             lower()
@@ -114,46 +114,44 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// When the access token ends; `nil` if the server did not say.
     var accessEnd: AccessEnd?
 
-    /// Whether a sign-in brought it, and not a store or a person.
+    /// Whether it came from a sign-in, not from the store or a `set`.
     var isFromSignIn = false
 
-    /// Whether the server has exchanged another refresh token for this one, and does not accept that one any more.
-    ///
-    /// Only as long as it is not stored: then the one in the store is of no use.
+    /// Whether the server has replaced the refresh token in the store by this one, which is not stored yet.
     var isRotated = false
 
     /// Whether the server is known to exchange refresh tokens.
     var rotates = false
 
-    /// Where uses of the refresh token wait for each other; what continues a grant shares its lane.
-    var lane = AsyncMutex()
+    /// Serializes uses of the refresh token; shared with the grants that continue this one.
+    var mutex = AsyncMutex()
 
-    /// The number of the store's record that this is, or comes after.
+    /// The number of its record in the store, or of the record before.
     var serial: UInt64 = 0
 
-    /// Whether this is what the store has.
+    /// Whether the store has it.
     var isStored = false
 
-    /// Whether the store has had it, or one that it continues: others who share the store may know it.
+    /// Whether the store has had it, or one that it continues: other processes may know it.
     var wasStored = false
 }
 
 /// When an access token ends.
 struct AccessEnd: Sendable {
-    /// By the clock of this process, which no person sets.
+    /// By the monotonic clock of this process.
     let moment: Moment
 
     /// By the time of day, for the next process.
     let date: Date
 
-    /// The end of a token that came now; `nil` if the server did not say, or said what cannot be.
+    /// The end of a token that came now; `nil` if the server gave no life time, or not a positive one.
     init?(_ lifetime: Duration?, now: Moment, wallTime: Date) {
         guard let lifetime, lifetime > .zero else { return nil }
         self.moment = now.advanced(by: lifetime)
         self.date = wallTime.addingTimeInterval(lifetime.secondsValue)
     }
 
-    /// The end of a token that another process left; as right as the time of day was then, and is now.
+    /// The end of a token from the store; as right as the time of day was then, and is now.
     init?(_ date: Date?, now: Moment, wallTime: Date) {
         guard let date else { return nil }
         self.moment = now.advanced(by: .saturating(seconds: date.timeIntervalSince(wallTime)))
@@ -162,10 +160,10 @@ struct AccessEnd: Sendable {
 }
 
 extension OAuthGrant {
-    /// Whether the session may be lost if it is used and its successor not stored: the store has it, and the server exchanges it.
+    /// Whether an exchange without storing its successor may lose the session: it is stored, and the server rotates it.
     var isAtStake: Bool { self.wasStored && (self.rotates || self.isRotated) }
 
-    /// The grant that a store has.
+    /// The grant of a stored record.
     init?(_ record: StoredTokens<AccessToken, RefreshToken>.Record, now: Moment, wallTime: Date) {
         guard let refresh = record.refresh else { return nil }
         self.init(
@@ -185,7 +183,7 @@ extension OAuthGrant {
 }
 
 extension OAuthGrant: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the tokens.
+    /// Shows nothing of the tokens.
     var description: String { "OAuthGrant(…)" }
 
     /// Shows nothing of the tokens.

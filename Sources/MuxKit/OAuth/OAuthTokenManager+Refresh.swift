@@ -1,8 +1,8 @@
 import Foundation
 
-/// The lower layer's update: access tokens, made with the grant of the upper layer.
+/// The lower layer's update: access tokens, made with the refresh token of the upper layer.
 extension OAuthTokenManager {
-    /// Returns an access token made with, or given beside, the grant of `upper`.
+    /// Returns an access token made with, or stored beside, the grant of `upper`.
     ///
     /// - Parameters:
     ///   - held: The grant that the caller was handed.
@@ -18,7 +18,7 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // A refresh that does not heed its cancellation may take as long as it likes; who waits for it may not have to.
+        // A refresh that ignores its cancellation goes on; its callers do not wait for it.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.accessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -36,19 +36,21 @@ extension OAuthTokenManager {
         insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated> {
         while true {
-            guard let lane = upper.held?.value.lane, upper.session == held.session else { throw RunnerError.signedOut }
-            let result = try await lane.run { () -> RunResult<Lower.Updated>? in
-                // While waiting for the lane, another use may have exchanged the refresh token, and left an access token.
+            guard let mutex = upper.held?.value.mutex, upper.session == held.session else {
+                throw RunnerError.signedOut
+            }
+            let result = try await mutex.run { () -> RunResult<Lower.Updated>? in
+                // Another use may have exchanged the refresh token meanwhile, and left an access token.
                 guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
-                // Or other tokens were set, which have a lane of their own.
-                guard present.value.lane === lane else { return nil }
+                // Or other tokens were set, which have their own mutex.
+                guard present.value.mutex === mutex else { return nil }
                 return try await self.access(of: present, of: upper, insteadOf: refused)
             }
             if let result { return result }
         }
     }
 
-    /// Returns an access token of the present grant; in its lane.
+    /// Returns an access token of the present grant; inside its mutex.
     ///
     /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
     private func access(
@@ -60,7 +62,7 @@ extension OAuthTokenManager {
             defer { sessionState.unclaimed = nil }
             return sessionState.unclaimed == present.revision
         }
-        // The mark of a late token may come when the next caller has claimed it already, and was refused with it.
+        // A late token may be marked after the next caller has used it already and was refused.
         let isLate = isUnclaimed && !self.isSame(present.value.access, as: refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
@@ -69,11 +71,11 @@ extension OAuthTokenManager {
         }
         guard self.sessionState.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
-            return try await self.alone(risking: present.value) {
-                try await self.renewedAccess(with: present, of: upper, insteadOf: refused?.value)
+            return try await self.coordination.exclusively(risking: present.value) {
+                try await self.refreshedAccess(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
-            // It looks over by the time of day, which may be wrong: the server knows better.
+            // By the time of day it has ended, but that may be wrong: the server decides.
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
@@ -81,10 +83,9 @@ extension OAuthTokenManager {
         }
     }
 
-    /// Whether both are there and the same token.
     private func isSame(_ access: AccessToken?, as other: AccessToken?) -> Bool {
         guard let access, let other else { return false }
-        return self.tokens.areSame(access, other)
+        return self.storage.tokens.areSame(access, other)
     }
 
     /// The access token of a grant, unless it has ended.
@@ -108,77 +109,56 @@ extension OAuthTokenManager {
         )
     }
 
-    /// Exchanges the refresh token for an access token, unless somebody else has.
+    /// Exchanges the refresh token for an access token, unless another process has.
     ///
     /// - Returns: The token, or that the grant is no good; `nil` if there may be another grant by now.
-    private func renewedAccess(
+    private func refreshedAccess(
         with given: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: AccessToken?
     ) async throws -> RunResult<Lower.Updated>? {
-        var leaseTenure = self.leaseHolder?.leaseTenure
-        let present = try await self.withSiblings(given, of: upper, since: leaseTenure)
+        var tenure = self.coordination.tenure
+        let present = try await self.coordination.newest(given, of: upper, since: tenure)
         if let access = self.usableAccess(of: present), present.revision != given.revision,
             !self.isSame(access, as: refused)
         {
             return .output(self.updated(access, of: present, continuing: given, isFound: true))
         }
-        guard var held = try await self.journaled(present, of: upper) else { return nil }
-        if let leaseHolder, held.value.wasStored, !self.isAlone(since: leaseTenure) {
-            do {
-                // The process was held up for longer than the lease lasts, and others may have acted since.
-                leaseTenure = try await leaseHolder.takenAgain()
-                let isPresent =
-                    try await self.withSiblings(held, of: upper, since: leaseTenure).revision == held.revision
-                guard leaseTenure != nil, isPresent else { return nil }
-            } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
-                // There is no lease at all: see `alone(risking:_:)`.
-            }
-        }
+        guard let sent = try await self.journaled(present, of: upper),
+            try await self.coordination.maySend(sent, of: upper, since: &tenure)
+        else { return nil }
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
         do {
-            renewal = try await self.exchanged(held.value.refresh)
+            renewal = try await self.exchanged(sent.value.refresh)
         } catch  where error.saysBadDependency {
-            // If somebody has left a newer one, the upper layer takes it up.
-            self.sessionState.withLock { $0.refusedEpoch = held.epoch }
+            // The upper layer then looks for a newer grant in the store.
+            self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
             return .badDependency
         } catch {
-            guard upper.held?.epoch != held.epoch, upper.session == held.session else { throw error }
-            return .badDependency  // other tokens were set meanwhile: their turn
+            guard upper.held?.epoch != sent.epoch, upper.session == sent.session else { throw error }
+            return .badDependency  // other tokens were set meanwhile
         }
-        // What the exchange brought must not be lost because the store cannot be read now.
-        if !self.isAlone(since: leaseTenure),
-            let newer = try? await self.withSiblings(held, of: upper, since: leaseTenure)
-        {
-            guard self.tokens.areSame(newer.value.refresh, held.value.refresh) else { return nil }
-            held = newer
-        }
-        let isRotated = renewal.refresh.map { !self.tokens.areSame($0, held.value.refresh) } ?? false
+        guard let held = await self.coordination.afterExchange(of: sent, of: upper, since: tenure) else { return nil }
+        let isRotated = renewal.refresh.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false
         let grant = Grant(
             refresh: renewal.refresh ?? held.value.refresh,
             access: renewal.access,
             accessEnd: self.end(of: renewal.access, after: renewal.accessLifetime),
             isRotated: isRotated,
             rotates: isRotated || held.value.rotates,
-            lane: held.value.lane,
+            mutex: held.value.mutex,
             serial: held.value.serial,
             wasStored: held.value.wasStored
         )
         guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
             guard upper.session == held.session else { throw RunnerError.signedOut }
-            return .badDependency  // other tokens were set meanwhile: their turn
+            return .badDependency  // other tokens were set meanwhile
         }
         try await self.store(next, of: upper)
         return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
-    /// Whether nobody else can have had the lease since `leaseTenure` began.
-    func isAlone(since leaseTenure: UInt64?) -> Bool {
-        guard let leaseHolder else { return true }
-        return leaseTenure != nil && leaseHolder.leaseTenure == leaseTenure
-    }
-
-    /// Has the refresh token exchanged, in the time that there is for it.
+    /// Exchanges the refresh token within the time for a refresh.
     private func exchanged(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
@@ -189,8 +169,8 @@ extension OAuthTokenManager {
             }
             defer { group.cancelAll() }
             if let renewal = try await group.next() ?? nil { return renewal }
-            // What it brings nevertheless must not be lost.
             group.cancelAll()
+            // A result that comes nevertheless must not be lost.
             do {
                 if let renewal = try await group.next() ?? nil { return renewal }
             } catch  where error.saysBadDependency {
@@ -200,16 +180,10 @@ extension OAuthTokenManager {
         }
     }
 
-    /// When a token that came now ends: after its life time, or else when it says so itself.
+    /// When a token that came now ends: after `lifetime`, or else when the token says so itself.
     func end(of access: AccessToken?, after lifetime: Duration?) -> AccessEnd? {
         let wallTime = self.repository.wallTime()
-        let date = access.flatMap { Date(expiryOf: $0) }
-        let lifetime = lifetime ?? date.map { Duration.saturating(seconds: $0.timeIntervalSince(wallTime)) }
+        let lifetime = lifetime ?? access.flatMap { Duration(lifetimeOf: $0, at: wallTime) }
         return AccessEnd(lifetime, now: self.repository.time.now, wallTime: wallTime)
-    }
-
-    /// The grant of a record.
-    func grant(_ record: Tokens.Record) -> Grant? {
-        Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 }

@@ -1,22 +1,14 @@
-import Foundation
-
-/// Obtains, renews and stores the tokens of an OAuth session.
+/// Obtains, renews and stores the tokens of an OAuth session: the updates of its two layers.
 ///
-/// It holds no layer itself: both layers' updates use it.
+/// It holds no tokens itself; the layers do.
 final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
     typealias Lower = RunnerCore<AccessToken>
     typealias Tokens = StoredTokens<AccessToken, RefreshToken>
 
-    let sessionState = Locked(OAuthSessionState())
-    let storeLane = ReentrantAsyncMutex(refusal: RunnerError.wouldDeadlock)
-    let tokens: Tokens
-    let repository: MuxRepository
-    /// Names this runner among those that share its store.
-    let owner: String
-    /// Keeps others who share the store from renewing at the same time; `nil` if there are none.
-    let leaseHolder: LeaseHolder?
+    let storage: OAuthTokenStorage<AccessToken, RefreshToken>
+    let coordination: any TokenCoordination<AccessToken, RefreshToken>
     /// How long a refresh may take.
     let refreshLimit: Duration?
     let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
@@ -31,53 +23,31 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
         signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
     ) {
-        let owner = UUID().uuidString
-        self.tokens = Tokens(store: store)
-        self.repository = repository
-        self.owner = owner
-        self.leaseHolder = lease.map {
-            LeaseHolder($0, owner: owner, duration: policy.leaseDuration, time: repository.time)
+        let storage = OAuthTokenStorage<AccessToken, RefreshToken>(
+            store,
+            repository: repository,
+            isShared: lease != nil
+        )
+        self.storage = storage
+        if let lease {
+            let holder = LeaseHolder(
+                lease,
+                owner: storage.owner,
+                duration: policy.leaseDuration,
+                time: repository.time
+            )
+            self.coordination = LeasedCoordination(storage: storage, lease: holder)
+        } else {
+            self.coordination = LocalCoordination(storage: storage)
         }
         self.refreshLimit = policy.updateTimeout
         self.refreshAccess = refreshAccess
         self.signIn = signIn
     }
 
-    /// Runs `work` while nobody else who shares the store renews tokens.
-    ///
-    /// Where the folder of the lease cannot be written to, `work` goes on without it, unless that would put the grant at stake.
-    func alone<Success: Sendable>(
-        risking grant: Grant?,
-        _ work: () async throws -> Success
-    ) async throws -> Success {
-        guard let leaseHolder else { return try await work() }
-        var hasBegun = false
-        do {
-            let result = try await leaseHolder.run {
-                hasBegun = true
-                self.worked(.lease)
-                return try await work()
-            }
-            return result
-        } catch RunnerError.leaseUnavailable(let cause)
-            where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
-        {
-            self.failed(.lease, because: cause)
-            return try await work()
-        }
-    }
+    var repository: MuxRepository { self.storage.repository }
 
-    // MARK: - What stops nothing
-
-    /// Tells of a problem that stops nothing, unless it was told already.
-    func failed(_ problem: OAuthProblem, because error: any Error) {
-        guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
-        // The texts of the library's own stores are known to quote nothing; of other errors the type has to do.
-        let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
-        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
-    }
-
-    func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
+    var sessionState: Locked<OAuthSessionState> { self.storage.sessionState }
 
     // MARK: - The upper layer's update
 
@@ -90,15 +60,14 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Throws: ``RunnerError``, or what the sign-in threw.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
-        if refused == nil, let grant = try await self.restored(insteadOf: nil, isAlone: self.leaseHolder == nil) {
+        if let grant = try await self.coordination.restored(insteadOf: refused) {
             return Upper.Updated(.updatedDependency(grant))
         }
-        return try await self.alone(risking: nil) {
-            // Somebody else may have signed in, or have exchanged the refresh token before it was refused.
-            if self.leaseHolder != nil, let grant = try await self.restored(insteadOf: refused, isAlone: true) {
+        return try await self.coordination.exclusively(risking: nil) {
+            if let grant = try await self.coordination.restoredBeforeSignIn(insteadOf: refused) {
                 return Upper.Updated(.updatedDependency(grant))
             }
-            // Nobody is asked to sign in after a sign-out, or when tokens were set meanwhile.
+            // No sign-in after a sign-out, or when tokens were set meanwhile.
             try Task.checkCancellation()
             guard self.sessionState.withLock({ $0.sessionID == session && !$0.isEnding }) else {
                 throw RunnerError.signedOut
@@ -113,15 +82,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     isFromSignIn: true
                 )
             } catch  where error.saysBadDependency || error is CancellationError {
-                // Not a refusal for good: the person may type another password. And who waits was not cancelled.
+                // Not a refusal for good, as another password may be right; nor were the callers cancelled.
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }
-            // Others look into the store as soon as they have the lease. If storing fails, it is tried again on the way to
-            // the caller.
-            if self.leaseHolder != nil, let stored = try? await self.stored(grant, ofFamily: tokenFamily, session) {
-                grant = stored
-            }
+            grant = await self.coordination.signedIn(grant, ofFamily: tokenFamily, session)
             return Upper.Updated(.updatedDependency(grant))
         }
     }
@@ -130,13 +95,12 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Puts the tokens in place of the grant of `upper`, and stores them.
     ///
-    /// A token that is in use already is left to its use: its successor must not be lost.
+    /// If the refresh token is the present one, the grant stays: a successor of it may be on its way.
     func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
-        if let present = upper.held, self.tokens.areSame(present.value.refresh, refresh) {
-            if let access { lower.set(access) } else { lower.forgetFailures() }
+        if let present = upper.held, self.storage.tokens.areSame(present.value.refresh, refresh) {
+            if let access { lower.set(access) } else { lower.clearFailures() }
             return try await self.storeNow(present, of: upper)
         }
-        // Uses of the new token need not wait for those of the old one: it has a lane of its own.
         let serial = self.sessionState.withLock { sessionState in
             sessionState.tokenFamily &+= 1
             return sessionState.serial
@@ -145,5 +109,89 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         let held = upper.set(grant, cancellingUpdate: true)
         lower.parentReplaced()
         try await self.storeNow(held, of: upper)
+    }
+
+    // MARK: - Storing
+
+    /// Makes the grant durable, unless it is.
+    ///
+    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated, and the store has the one before.
+    ///   Otherwise a failed save is repeated with the next grant.
+    func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
+        do {
+            try await self.storeNow(held, of: upper)
+        } catch let error as RunnerError {
+            guard case .tokensNotStored = error, !held.value.isRotated || !held.value.wasStored else { throw error }
+        }
+    }
+
+    /// Makes the grant durable, unless it is.
+    ///
+    /// - Throws: ``RunnerError``: not stored, or signed out.
+    private func storeNow(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
+        guard !held.value.isStored else { return }
+        _ = try await self.write(held, of: upper, attempt: nil)
+    }
+
+    /// Makes durable that the refresh token is about to be sent.
+    ///
+    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which are exchanged independently.
+    /// - Throws: ``RunnerError``; not for a failed save, where the grant cannot be lost by an exchange.
+    func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
+        let attempt = Tokens.Attempt(owner: self.storage.owner, time: self.repository.wallTime())
+        do {
+            return try await self.write(held, of: upper, attempt: attempt)
+        } catch let error as RunnerError {
+            guard case .tokensNotStored = error, !held.value.isAtStake else { throw error }
+            return held
+        }
+    }
+
+    private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
+        -> Upper.VersionedDependency?
+    {
+        // Before asking the repository, which may be waiting for the store.
+        guard self.storage.mayWait else { throw RunnerError.wouldDeadlock }
+        let (epoch, _) = await self.storage.sessionNumber()
+        return try await self.storage.storing {
+            guard let present = upper.held, present.session == held.session,
+                !self.sessionState.withLock({ $0.isEnding })
+            else { throw RunnerError.signedOut }
+            guard attempt == nil || present.value.mutex === held.value.mutex else { return nil }
+            guard !present.value.isStored || attempt != nil else { return present }
+            try await self.coordination.checkStore(epoch: epoch, isStored: present.value.isStored)
+            let grant = try await self.storage.save(present.value, of: held.session, epoch: epoch, attempt: attempt)
+            return upper.note(present, as: grant) ?? present
+        }
+    }
+
+    // MARK: - Sign-out
+
+    /// Replaces the stored tokens by a note that sessions before `epoch` are over.
+    ///
+    /// The repository keeps the session's number in a folder that the system may empty; this note does not depend on it.
+    func sessionWillEnd(before epoch: UInt64) async throws {
+        self.sessionState.withLock { $0.ends(before: epoch) }
+        guard self.storage.mayWait else { return }
+        try await self.storage.exclusively {
+            guard case .record = try await self.storage.tokens.load(session: 0) else { return }
+            let serial = self.sessionState.withLock { $0.serial } &+ 1
+            try await self.storage.tokens.save(.init(session: epoch, serial: serial))
+        }
+    }
+
+    /// Removes the stored tokens of ended sessions; those of the runner's present `session` stay.
+    func removeTraces(present session: UInt64) async throws {
+        // Refused inside an operation of the store that waits for this sign-out: that one removes them at its end.
+        self.sessionState.withLock { $0.owesRemoval = true }
+        try await self.storage.exclusively {
+            let (stored, ended) = self.sessionState.withLock { sessionState in
+                sessionState.owesRemoval = false
+                defer { sessionState.endedBefore = nil }
+                return (sessionState.storedSession, sessionState.endedBefore)
+            }
+            guard stored != session else { return }
+            try await self.coordination.removeTokens(before: ended)
+        }
     }
 }

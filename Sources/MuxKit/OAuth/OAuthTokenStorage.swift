@@ -1,239 +1,78 @@
-/// What the vault does with the token store.
-extension OAuthTokenManager {
-    // MARK: - Taking up what is there
+import Foundation
 
-    /// The grant in the store, if it is not the `refused` one nor older.
-    ///
-    /// - Parameters:
-    ///   - refused: The grant that the server refused.
-    ///   - isAlone: Whether nobody else can be renewing or storing tokens now, so that what is left of an ended session can go.
-    /// - Returns: The grant; `nil` if there is none to take up.
-    /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended elsewhere.
-    func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
-        let mayRestore = self.sessionState.withLock { $0.mayRestore }
-        // After a sign-out here, only what somebody else has left since.
-        guard mayRestore || self.leaseHolder != nil else { return nil }
-        let (epoch, isKnown) = await self.sessionNumber()
-        guard mayRestore || isKnown else { return nil }
-        switch try await self.tokens.load(session: epoch) {
-        case .nothing, .nonsense:
-            return nil
-        case .record(let record):
-            if let refused, (record.serial ?? 0) <= refused.serial { return nil }
-            self.sessionState.withLock { $0.met(session: record.session) }
-            // The epoch may have been lost with the caches folder; it never goes back.
-            if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
-                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
-            }
-            self.met(record, isAlone: isAlone)
-            return self.grant(record)
-        case .ended(let end):
-            self.sessionState.withLock { $0.met(session: end) }
-            if end > epoch, isKnown {
-                // A sign-out was cut short, or happened elsewhere. Who has no grant has nothing that could end.
-                try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
-                guard refused == nil else { throw RunnerError.signedOut }
-                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
-            }
-            guard isAlone, isKnown else { return nil }
-            try await self.inStoreLane {
-                guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
-                try? await self.tokens.store.delete()
-            }
-            return nil
-        }
+/// The stored tokens of an OAuth session, and what is known about them.
+final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
+    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
+    typealias Tokens = StoredTokens<AccessToken, RefreshToken>
+
+    let sessionState = Locked(OAuthSessionState())
+    let tokens: Tokens
+    let repository: MuxRepository
+    /// Names this runner in the records that it stores.
+    let owner = UUID().uuidString
+    /// Whether other processes use the store.
+    private let isShared: Bool
+    private let mutex = ReentrantAsyncMutex(refusal: RunnerError.wouldDeadlock)
+
+    init(_ store: any TokenStore, repository: MuxRepository, isShared: Bool) {
+        self.tokens = Tokens(store: store)
+        self.repository = repository
+        self.isShared = isShared
     }
 
-    /// Looks at what others who share the store have left.
-    ///
-    /// - Parameters:
-    ///   - held: The grant as this process knows it.
-    ///   - upper: The layer that holds it.
-    ///   - leaseTenure: Since when this process has the lease, as far as the caller knows.
-    /// - Returns: The grant of `upper` after that; it is that of `held` if they have left nothing.
-    /// - Throws: ``RunnerError/signedOut`` if somebody has signed out elsewhere.
-    func withSiblings(_ held: Upper.VersionedDependency, of upper: Upper, since leaseTenure: UInt64?) async throws
-        -> Upper.VersionedDependency
-    {
-        guard self.leaseHolder != nil, held.value.wasStored else { return held }
-        let (epoch, _) = await self.sessionNumber()
-        switch try await self.tokens.load(session: epoch) {
-        case .nonsense:
-            return held
-        case .nothing:
-            guard held.value.isStored else { return held }
-            try await self.endedElsewhere(before: epoch &+ 1)
-        case .ended(let end):
-            try await self.endedElsewhere(before: max(end, epoch &+ 1))
-        case .record(let record) where record.session > epoch:
-            try await self.endedElsewhere(before: record.session)
-        case .record(let record):
-            self.met(record, isAlone: self.isAlone(since: leaseTenure))
-            guard (record.serial ?? 0) > held.value.serial, var grant = self.grant(record) else { return held }
-            grant.lane = held.value.lane
-            let isOther = !self.tokens.areSame(grant.refresh, held.value.refresh)
-            return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
-        }
-        throw RunnerError.signedOut
+    // MARK: - Exclusive access
+
+    /// Whether the present task may wait for the store: `false` inside an operation of the store.
+    var mayWait: Bool { self.mutex.access == .queued }
+
+    /// Runs `operation` when those before it have ended.
+    func exclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
+        try await self.mutex.run(admitsNested: false, operation)
     }
 
-    /// Checks that nobody has signed out elsewhere, just before tokens are stored; in the lane.
-    private func checkOutside(session epoch: UInt64, isStored: Bool) async throws {
-        guard self.leaseHolder != nil else { return }
-        switch try? await self.tokens.load(session: epoch) {
-        case .nothing? where isStored: throw RunnerError.signedOut
-        case .ended(let end)? where end > epoch: throw RunnerError.signedOut
-        case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
-        case .nothing?, .nonsense?, .ended?, .record?, nil: break
-        }
-    }
-
-    private func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
-        do {
-            try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
-        } catch {
-            throw RunnerError.tokensUnreadable(underlying: error)
-        }
-    }
-
-    private func met(_ record: Tokens.Record, isAlone: Bool) {
-        // Somebody was about to send the refresh token, and did not live to tell the outcome.
-        let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
-        guard self.sessionState.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) else { return }
-        self.repository.observer?.tell(MuxEvent(.updateInterrupted))
-    }
-
-    // MARK: - Storing
-
-    /// Makes the grant durable, unless it is.
-    ///
-    /// - Throws: What went wrong, if losing the grant would end the session: if it is rotated, and the store has the one before.
-    ///   Where the stored one is as good for the server, or there is none, a store that fails now is tried again with the next
-    ///   grant.
-    func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
-        do {
-            try await self.storeNow(held, of: upper)
-        } catch let error as RunnerError {
-            guard case .tokensNotStored = error, !held.value.isRotated || !held.value.wasStored else { throw error }
-        }
-    }
-
-    /// Makes the grant durable, unless it is.
-    ///
-    /// - Throws: ``RunnerError``: not stored, or signed out.
-    func storeNow(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
-        guard !held.value.isStored else { return }
-        try await self.write(held, of: upper, attempt: nil)
-    }
-
-    /// Notes durably that the refresh token is about to be sent.
-    ///
-    /// - Returns: The grant, which is stored now; `nil` if other tokens were set, which have a lane of their own.
-    /// - Throws: ``RunnerError``. Where a server is not known to exchange refresh tokens, or the store has none to lose, a store
-    ///   that fails is no reason to send nothing.
-    func journaled(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
-        let attempt = Tokens.Attempt(owner: self.owner, time: self.repository.wallTime())
-        do {
-            return try await self.write(held, of: upper, attempt: attempt)
-        } catch let error as RunnerError {
-            guard case .tokensNotStored = error, !held.value.isAtStake else { throw error }
-            return held
-        }
-    }
-
-    @discardableResult
-    private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
-        -> Upper.VersionedDependency?
-    {
-        // Before anything is asked of the repository, which may be waiting for the store.
-        guard self.storeLane.access == .queued else { throw RunnerError.wouldDeadlock }
-        let (epoch, _) = await self.sessionNumber()
-        return try await self.inStoreLane {
-            guard let present = upper.held, present.session == held.session,
-                !self.sessionState.withLock({ $0.isEnding })
-            else { throw RunnerError.signedOut }
-            var grant = present.value
-            guard attempt == nil || grant.lane === held.value.lane else { return nil }
-            guard !grant.isStored || attempt != nil else { return present }
-            try await self.checkOutside(session: epoch, isStored: grant.isStored)
-            grant.serial = try await self.save(grant, session: epoch, attempt)
-            (grant.isStored, grant.wasStored) = (true, true)
-            self.sessionState.withLock { $0.storedSession = held.session }
-            return upper.note(present, as: grant) ?? present
-        }
-    }
-
-    /// Makes the grant of a sign-in durable, unless other tokens took its place.
-    func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
-        let (epoch, _) = await self.sessionNumber()
-        return try await self.inStoreLane {
-            guard self.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }) else {
-                throw RunnerError.signedOut
-            }
-            var grant = grant
-            grant.serial = try await self.save(grant, session: epoch, nil)
-            (grant.isStored, grant.wasStored) = (true, true)
-            self.sessionState.withLock { $0.storedSession = session }
-            return grant
-        }
-    }
-
-    /// Saves a record; in the lane.
-    ///
-    /// - Returns: Its number, which is greater than those that were met.
-    private func save(_ grant: Grant, session: UInt64, _ attempt: Tokens.Attempt?) async throws -> UInt64 {
-        let serial = max(self.sessionState.withLock { $0.serial }, grant.serial) &+ 1
-        let record = Tokens.Record(
-            session: session,
-            refresh: grant.refresh,
-            access: grant.access,
-            accessExpiry: grant.accessEnd?.date,
-            rotates: grant.rotates ? true : nil,
-            serial: serial,
-            attempt: attempt
-        )
-        do {
-            try await self.tokens.save(record)
-        } catch let error as RunnerError {
-            self.failed(.storing, because: error.underlying ?? error)
-            throw error
-        }
-        self.sessionState.withLock { sessionState in
-            sessionState.serial = max(sessionState.serial, serial)
-            sessionState.worked(.storing)
-        }
-        return serial
-    }
-
-    /// Runs `operation` in the lane, and then does what a sign-out that came from within it could not do.
-    private func inStoreLane<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
-        try await self.storeLane.run(admitsNested: false) {
+    /// Runs `operation`, which may store tokens, and then the removal that a sign-out from within it left undone.
+    func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
+        try await self.exclusively {
             let result: Result<Success, any Error>
             do {
                 result = .success(try await operation())
             } catch {
                 result = .failure(error)
             }
-            let owes = self.sessionState.withLock { sessionState in
+            let owesRemoval = self.sessionState.withLock { sessionState in
                 defer { sessionState.owesRemoval = false }
-                // Not where the next session has stored its own.
+                // Not if the next session has stored its own tokens.
                 return sessionState.owesRemoval && sessionState.storedSession != sessionState.sessionID
             }
-            if owes, (try? await self.tokens.store.delete()) == nil {
+            if owesRemoval, (try? await self.tokens.store.delete()) == nil {
                 self.sessionState.withLock { $0.owesRemoval = true }
             }
             return try result.get()
         }
     }
 
-    /// The number of the repository's session, and whether that is known.
+    // MARK: - Problems that stop nothing
+
+    /// Reports a problem, unless it was reported since it last worked.
+    func failed(_ problem: OAuthProblem, because error: any Error) {
+        guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
+        // The library's own stores quote no tokens in their texts; of any other error only the type is reported.
+        let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
+        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
+    }
+
+    func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
+
+    // MARK: - Reading
+
+    /// The session's number in the repository, and whether it is certain.
     ///
-    /// Where the repository's folder cannot be used, it is the greatest that was met beside the tokens: those need no cache.
-    /// Tokens that are in memory alone need no number, nor a folder that keeps it.
+    /// Where the repository's folder cannot be used, it is the greatest number met in the token store. Tokens that are in
+    /// memory alone need no number, and so no folder.
     func sessionNumber() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
-        if self.leaseHolder == nil, self.tokens.store is InMemoryTokenStore {
+        if !self.isShared, self.tokens.store is InMemoryTokenStore {
             return (self.repository.registry.withLock { $0.sessionEpoch } ?? 0, true)
         }
         do {
@@ -249,47 +88,114 @@ extension OAuthTokenManager {
         }
     }
 
-    // MARK: - Sign-out
-
-    /// Writes over the stored tokens that sessions before `epoch` are over.
+    /// The grant in the store, if it is newer than the `refused` one.
     ///
-    /// The number of the session is kept in the repository's folder, which the system may empty; this note is beside the
-    /// tokens, and holds whatever becomes of that folder.
-    func sessionWillEnd(before epoch: UInt64) async throws {
-        self.sessionState.withLock { $0.ends(before: epoch) }
-        guard self.storeLane.access == .queued else { return }
-        try await self.storeLane.run(admitsNested: false) {
-            guard case .record = try await self.tokens.load(session: 0) else { return }
-            let serial = self.sessionState.withLock { $0.serial } &+ 1
-            try await self.tokens.save(.init(session: epoch, serial: serial))
+    /// - Parameters:
+    ///   - refused: The grant that the server refused; `nil` if there is none.
+    ///   - isAlone: Whether no other process can be renewing or storing tokens, so that an ended session's can be removed.
+    /// - Returns: The grant; `nil` if there is none to use.
+    /// - Throws: ``RunnerError``: not readable now, or the session of the `refused` one was ended by another process.
+    func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
+        let mayRestore = self.sessionState.withLock { $0.mayRestore }
+        // After a sign-out in this process, only what another process has stored since.
+        guard mayRestore || self.isShared else { return nil }
+        let (epoch, isKnown) = await self.sessionNumber()
+        guard mayRestore || isKnown else { return nil }
+        switch try await self.tokens.load(session: epoch) {
+        case .nothing, .nonsense:
+            return nil
+        case .record(let record):
+            if let refused, (record.serial ?? 0) <= refused.serial { return nil }
+            self.sessionState.withLock { $0.met(session: record.session) }
+            // The repository's number never goes back, but may have been lost with the caches folder.
+            if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
+                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
+            }
+            return self.grant(record, isAlone: isAlone)
+        case .ended(let end):
+            self.sessionState.withLock { $0.met(session: end) }
+            if end > epoch, isKnown {
+                // A sign-out was cut short, or was another process's. Without a grant, this runner has nothing to end.
+                try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
+                guard refused == nil else { throw RunnerError.signedOut }
+                self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
+            }
+            guard isAlone, isKnown else { return nil }
+            try await self.storing {
+                guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
+                try? await self.tokens.store.delete()
+            }
+            return nil
         }
     }
 
-    func sessionEnded() { self.sessionState.withLock { $0.ended() } }
+    /// The grant of a record; reports an exchange of its refresh token that was interrupted.
+    func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
+        let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
+        if self.sessionState.withLock({ $0.met(record.serial ?? 0, isInterrupted: isInterrupted) }) {
+            self.repository.observer?.tell(MuxEvent(.updateInterrupted))
+        }
+        return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
+    }
 
-    /// Removes the tokens of ended sessions; those of the session that is present stay.
-    func removeTraces(present session: UInt64) async throws {
-        // If there is no turn, whoever has the store waits for this sign-out, or is part of it, and removes them at the end.
-        self.sessionState.withLock { $0.owesRemoval = true }
-        try await self.storeLane.run(admitsNested: false) {
-            self.sessionState.withLock { $0.owesRemoval = false }
-            try await self.removeStored(present: session)
+    /// Ends the sessions before `epoch` in the repository, because another process has.
+    func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
+        do {
+            try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
+        } catch {
+            throw RunnerError.tokensUnreadable(underlying: error)
         }
     }
 
-    /// Removes the tokens of ended sessions; in the lane.
-    private func removeStored(present session: UInt64) async throws {
-        let (stored, ended) = self.sessionState.withLock { sessionState in
-            defer { sessionState.endedBefore = nil }
-            return (sessionState.storedSession, sessionState.endedBefore)
+    // MARK: - Writing
+
+    /// Makes the grant of a sign-in durable.
+    ///
+    /// - Returns: The grant as it is stored.
+    /// - Throws: ``RunnerError``: not stored, or other tokens took its place.
+    func stored(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async throws -> Grant {
+        let (epoch, _) = await self.sessionNumber()
+        return try await self.storing {
+            guard self.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }) else {
+                throw RunnerError.signedOut
+            }
+            return try await self.save(grant, of: session, epoch: epoch)
         }
-        guard stored != session else { return }
-        guard let leaseHolder else { return try await self.tokens.store.delete() }
-        // Somebody who shares the store may be in the next session already, or about to store its tokens. In that case
-        // the note that the session is over stays where it is.
-        try await leaseHolder.runIfFree {
-            if let ended, case .record? = try? await self.tokens.load(session: ended) { return }
-            try await self.tokens.store.delete()
+    }
+
+    /// Saves a grant; inside ``storing(_:)``.
+    ///
+    /// - Parameters:
+    ///   - grant: The grant.
+    ///   - session: The runner's session that it belongs to.
+    ///   - epoch: The session's number in the repository.
+    ///   - attempt: The exchange of its refresh token that is about to be sent.
+    /// - Returns: The grant as it is stored, with a number greater than those met.
+    /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
+    func save(_ grant: Grant, of session: UInt64, epoch: UInt64, attempt: Tokens.Attempt? = nil) async throws -> Grant {
+        let serial = max(self.sessionState.withLock { $0.serial }, grant.serial) &+ 1
+        let record = Tokens.Record(
+            session: epoch,
+            refresh: grant.refresh,
+            access: grant.access,
+            accessExpiry: grant.accessEnd?.date,
+            rotates: grant.rotates ? true : nil,
+            serial: serial,
+            attempt: attempt
+        )
+        do {
+            try await self.tokens.save(record)
+        } catch let error as RunnerError {
+            self.failed(.storing, because: error.underlying ?? error)
+            throw error
         }
+        self.sessionState.withLock { sessionState in
+            sessionState.serial = max(sessionState.serial, serial)
+            sessionState.storedSession = session
+            sessionState.worked(.storing)
+        }
+        var grant = grant
+        (grant.serial, grant.isStored, grant.wasStored) = (serial, true, true)
+        return grant
     }
 }

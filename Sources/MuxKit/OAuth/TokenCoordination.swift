@@ -1,0 +1,208 @@
+/// How renewals and sign-ins are kept apart from those of other processes that use the same token store.
+protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
+    associatedtype AccessToken: Codable & Sendable
+    associatedtype RefreshToken: Codable & Sendable
+    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
+    typealias Upper = RunnerCore<Grant>
+
+    /// Runs `work`, a renewal of `grant` or a sign-in, while no other process does either.
+    func exclusively<Success: Sendable>(
+        risking grant: Grant?,
+        _ work: () async throws -> Success
+    ) async throws -> Success
+
+    /// Identifies the time until now in which no other process can have renewed; `nil` if one may be renewing.
+    var tenure: UInt64? { get }
+
+    // MARK: Before and after a sign-in
+
+    /// The stored grant to use instead of the `refused` one, if it can be told without exclusive access.
+    func restored(insteadOf refused: Grant?) async throws -> Grant?
+
+    /// The stored grant to use instead of a sign-in; during ``exclusively(risking:_:)``.
+    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant?
+
+    /// Shows the grant of a sign-in to other processes.
+    ///
+    /// - Returns: The grant, with what is known of its storage.
+    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant
+
+    // MARK: Around the exchange of a refresh token
+
+    /// The present grant after a look at what other processes have stored; `held` if that is nothing newer.
+    ///
+    /// - Throws: ``RunnerError/signedOut`` if another process has signed out.
+    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
+        -> Upper.VersionedDependency
+
+    /// Whether the refresh token of `held` may be sent now; `tenure` changes if it had to be obtained again.
+    func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool
+
+    /// The present grant after the exchange; `nil` if another process has replaced its refresh token meanwhile.
+    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
+        -> Upper.VersionedDependency?
+
+    // MARK: In the store
+
+    /// Throws ``RunnerError/signedOut`` if another process has ended the session that is to be stored.
+    func checkStore(epoch: UInt64, isStored: Bool) async throws
+
+    /// Removes the stored tokens of the sessions before `epoch`.
+    func removeTokens(before epoch: UInt64?) async throws
+}
+
+/// No other process uses the token store.
+struct LocalCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
+    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
+    typealias Upper = RunnerCore<Grant>
+
+    let storage: OAuthTokenStorage<AccessToken, RefreshToken>
+
+    func exclusively<Success: Sendable>(
+        risking grant: Grant?,
+        _ work: () async throws -> Success
+    ) async throws -> Success { try await work() }
+
+    var tenure: UInt64? { 0 }
+
+    func restored(insteadOf refused: Grant?) async throws -> Grant? {
+        guard refused == nil else { return nil }
+        return try await self.storage.restored(insteadOf: nil, isAlone: true)
+    }
+
+    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? { nil }
+
+    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant { grant }
+
+    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
+        -> Upper.VersionedDependency
+    { held }
+
+    func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
+        true
+    }
+
+    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
+        -> Upper.VersionedDependency?
+    { held }
+
+    func checkStore(epoch: UInt64, isStored: Bool) async throws {}
+
+    func removeTokens(before epoch: UInt64?) async throws { try await self.storage.tokens.store.delete() }
+}
+
+/// Other processes use the token store; a lease keeps their renewals and sign-ins apart.
+struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: TokenCoordination {
+    typealias Grant = OAuthGrant<AccessToken, RefreshToken>
+    typealias Upper = RunnerCore<Grant>
+
+    let storage: OAuthTokenStorage<AccessToken, RefreshToken>
+    let lease: LeaseHolder
+
+    /// Without a lease, where its folder cannot be written to, unless that could lose the grant.
+    func exclusively<Success: Sendable>(
+        risking grant: Grant?,
+        _ work: () async throws -> Success
+    ) async throws -> Success {
+        var hasBegun = false
+        do {
+            let result = try await self.lease.run {
+                hasBegun = true
+                self.storage.worked(.lease)
+                return try await work()
+            }
+            return result
+        } catch RunnerError.leaseUnavailable(let cause)
+            where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
+        {
+            self.storage.failed(.lease, because: cause)
+            return try await work()
+        }
+    }
+
+    var tenure: UInt64? { self.lease.tenure }
+
+    private func isAlone(since tenure: UInt64?) -> Bool { tenure != nil && self.lease.tenure == tenure }
+
+    func restored(insteadOf refused: Grant?) async throws -> Grant? {
+        guard refused == nil else { return nil }
+        return try await self.storage.restored(insteadOf: nil, isAlone: false)
+    }
+
+    /// Another process may have signed in, or exchanged the refresh token before it was refused.
+    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
+        try await self.storage.restored(insteadOf: refused, isAlone: true)
+    }
+
+    /// Stores it at once, because other processes read the store when they get the lease.
+    ///
+    /// A failed save is repeated on the way to the caller.
+    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
+        (try? await self.storage.stored(grant, ofFamily: tokenFamily, session)) ?? grant
+    }
+
+    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
+        -> Upper.VersionedDependency
+    {
+        guard held.value.wasStored else { return held }
+        let (epoch, _) = await self.storage.sessionNumber()
+        switch try await self.storage.tokens.load(session: epoch) {
+        case .nonsense:
+            return held
+        case .nothing:
+            guard held.value.isStored else { return held }
+            try await self.storage.endedElsewhere(before: epoch &+ 1)
+        case .ended(let end):
+            try await self.storage.endedElsewhere(before: max(end, epoch &+ 1))
+        case .record(let record) where record.session > epoch:
+            try await self.storage.endedElsewhere(before: record.session)
+        case .record(let record):
+            let grant = self.storage.grant(record, isAlone: self.isAlone(since: tenure))
+            guard (record.serial ?? 0) > held.value.serial, var grant else { return held }
+            grant.mutex = held.value.mutex
+            let isOther = !self.storage.tokens.areSame(grant.refresh, held.value.refresh)
+            return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
+        }
+        throw RunnerError.signedOut
+    }
+
+    /// Takes the lease again if the process was suspended for longer than it lasts, and others may have acted since.
+    func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
+        guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
+        do {
+            tenure = try await self.lease.takenAgain()
+            return try await self.newest(held, of: upper, since: tenure).revision == held.revision && tenure != nil
+        } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
+            return true  // without a lease, as in `exclusively`
+        }
+    }
+
+    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
+        -> Upper.VersionedDependency?
+    {
+        // The outcome of the exchange must not be lost because the store cannot be read now.
+        guard !self.isAlone(since: tenure), let newest = try? await self.newest(held, of: upper, since: tenure) else {
+            return held
+        }
+        return self.storage.tokens.areSame(newest.value.refresh, held.value.refresh) ? newest : nil
+    }
+
+    func checkStore(epoch: UInt64, isStored: Bool) async throws {
+        switch try? await self.storage.tokens.load(session: epoch) {
+        case .nothing? where isStored: throw RunnerError.signedOut
+        case .ended(let end)? where end > epoch: throw RunnerError.signedOut
+        case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
+        case .nothing?, .nonsense?, .ended?, .record?, nil: break
+        }
+    }
+
+    /// Only if the lease is free: its holder may be in the next session, or about to store its tokens.
+    ///
+    /// The note that the session is over stays then.
+    func removeTokens(before epoch: UInt64?) async throws {
+        try await self.lease.runIfFree {
+            if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }
+            try await self.storage.tokens.store.delete()
+        }
+    }
+}
