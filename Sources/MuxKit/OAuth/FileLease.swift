@@ -1,17 +1,16 @@
 public import Foundation
 
-/// A lease between the processes of one machine, kept in a file that says who has it and until when.
+/// A lease between the processes of one machine, kept in a file that names its holder and its end.
 ///
 /// **Concurrent calls** wait for one another, on a thread of the lease's own.
 ///
-/// **On disk.** The file is replaced as a whole. Comparing and replacing is one step, for which a lock of the system's is
-/// held, in one function that suspends nowhere; between calls nothing is held. A process that is killed while it has the
-/// lease costs the others its remaining time.
+/// **On disk.** The file is replaced as a whole, under a file lock that is held for one comparison and replacement and not
+/// between calls. A process that is killed while it has the lease costs the others its remaining time.
 ///
-/// The time of day decides when a lease is over, because processes share it, also across a restart of the machine. Should
-/// it be set back, whoever has seen the same term unchanged for all of its duration takes it to be over.
+/// A lease ends by the time of day, which processes share, also across a restart of the machine. If that is set back, the
+/// lease is over for a process that has seen the same term unchanged for all of its duration.
 public actor FileLease: MuxLease {
-    /// What the file says; without an owner the lease is free.
+    /// The content of the file; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
         var generation: UInt64
         var owner: String?
@@ -19,7 +18,7 @@ public actor FileLease: MuxLease {
         var seconds: Double
     }
 
-    /// For how many seconds a lease can be taken: nobody may be kept waiting for ever by what a file says.
+    /// The maximum duration in seconds, so that no content of the file blocks a lease for ever.
     private static let longest: Int64 = 86_400
 
     private let executor = DiskExecutor(label: "MuxKit.FileLease")
@@ -28,7 +27,7 @@ public actor FileLease: MuxLease {
     private let folder: String
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
-    /// The last record that another owner wrote, and since when it has been unchanged.
+    /// The last record of another owner, and since when it has been unchanged.
     private var seen: (record: Record, since: Moment)?
 
     /// The executor of the lease's blocking calls.
@@ -36,10 +35,10 @@ public actor FileLease: MuxLease {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
-    /// Describes a lease; touches nothing yet.
+    /// Describes a lease; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Tells the lease from others in the folder: any text. The file is named by a digest of it.
+    ///   - name: Identifies the lease in the folder: any text. The file is named by a digest of it.
     ///   - directory: A folder that all processes concerned can write to, such as one of an app group.
     public init(named name: String, directory: URL) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
@@ -60,12 +59,12 @@ public actor FileLease: MuxLease {
         self.time = time
     }
 
-    /// Takes the lease if it is free or its time is up; gives `owner` more time if it has it already.
+    /// Takes the lease if it is free or has ended; extends it if `owner` has it already.
     ///
     /// - Parameters:
-    ///   - owner: Names who asks, and nobody else.
-    ///   - duration: How long the lease is to last from now on; a day at most.
-    /// - Returns: The term that holds now.
+    ///   - owner: A name that no other caller uses.
+    ///   - duration: How long the lease lasts from now on; a day at most.
+    /// - Returns: The present term, of `owner` or of another one.
     /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
         let duration = min(max(duration, .zero), .seconds(Self.longest))
@@ -111,9 +110,9 @@ public actor FileLease: MuxLease {
 
     /// Suspends until the file no longer says that `term` holds.
     ///
-    /// Where the system does not tell of changes in a folder, this lasts until the task is cancelled.
+    /// Where the system does not report changes of a folder, this lasts until the task is cancelled.
     ///
-    /// - Parameter term: Somebody else's term.
+    /// - Parameter term: The term of another owner.
     /// - Throws: `CancellationError`, or ``MuxStoreError`` if the folder cannot be read now.
     public func wait(for term: MuxLeaseTerm) async throws {
         // The watch comes before the look, so no change is missed.
@@ -137,11 +136,11 @@ public actor FileLease: MuxLease {
 
     private func write(_ record: Record) throws(MuxStoreError) {
         let content = (try? JSONEncoder().encode(record)) ?? Data()  // its numbers are finite, so nothing is thrown
-        // After a power cut nobody is left to whom it would matter.
+        // A power cut ends all holders, so the record need not survive it.
         try self.file.write(content, durability: .relaxed)
     }
 
-    /// Whether the time of a term is up.
+    /// Whether a term has ended.
     private func isOver(_ record: Record, at now: Date) -> Bool {
         guard now < record.deadline else { return true }
         let moment = self.time.now
@@ -153,20 +152,20 @@ public actor FileLease: MuxLease {
     }
 }
 
-/// Keeps processes apart for the length of one function that suspends nowhere.
+/// A lock between processes, held for one synchronous function.
 struct FolderLock: Sendable {
     private let path: String
     private let folder: String
     private let fileSystem: any FileSystem
 
-    /// Describes a lock on a file of its own, which stays empty; touches nothing.
+    /// Describes a lock on an empty file of its own; accesses nothing yet.
     init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.path = FilePath.join(folder, name)
         self.folder = folder
         self.fileSystem = fileSystem
     }
 
-    /// Runs `body` when no other process, and nobody else in this one, is in it; makes the folder (mode 0700) if need be.
+    /// Runs `body` under the lock; makes the folder (mode 0700) if it is missing.
     func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
         let file: OpenFile
         do {

@@ -1,13 +1,13 @@
-/// Does things while it has a lease, and gives the lease back when the last of them has ended.
+/// Keeps a lease while operations use it, and gives it back when the last of them has ended.
 package final class LeaseHolder: Sendable {
     private struct State: Sendable {
-        /// How many things are being done, or are about to be.
+        /// How many operations use the lease or wait for it.
         var uses = 0
-        /// What was taken, and not yet given back.
+        /// The term that was taken and not given back.
         var term: MuxLeaseTerm?
-        /// Until when nobody else can have the lease.
+        /// Until when no other owner can have the lease.
         var end = Moment.distantPast
-        /// Counts the times for which nobody else can have had the lease in between.
+        /// Changes when another owner may have had the lease.
         var tenure: UInt64 = 0
     }
 
@@ -16,8 +16,8 @@ package final class LeaseHolder: Sendable {
     private let duration: Duration
     private let time: TimeSource
     private let state = Locked(State())
-    /// Where taking and giving back wait for each other.
-    private let lane = AsyncMutex()
+    /// Serializes taking and giving back.
+    private let mutex = AsyncMutex()
 
     package init(_ lease: any MuxLease, owner: String, duration: Duration, time: TimeSource) {
         self.lease = lease
@@ -26,10 +26,10 @@ package final class LeaseHolder: Sendable {
         self.time = time
     }
 
-    /// Runs `work` as soon as nobody else has the lease, and keeps it for as long as that takes.
+    /// Runs `work` when the lease is free, and keeps the lease until it has ended.
     ///
-    /// Others wait in no order. While the work lasts the lease is taken again and again, in a third of its time. A process
-    /// that is held up for longer loses it all the same, which the work can find out by ``tenure``.
+    /// The lease is extended after each third of its duration. A process that is suspended for longer loses it; the work
+    /// detects that by ``tenure``. Owners that wait are served in no order.
     ///
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` while waiting, or what `work` threw.
     package func run<Success: Sendable>(_ work: () async throws -> Success) async throws -> Success {
@@ -38,7 +38,7 @@ package final class LeaseHolder: Sendable {
             return try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask {
                     while (try? await self.time.sleep(for: self.duration / 3)) != nil {
-                        // What is lost is not taken back: somebody else may have begun the same.
+                        // A lost lease is not taken back: its new owner may have begun the same work.
                         if let term = try? await self.take(), term.owner != self.owner { return }
                     }
                 }
@@ -48,7 +48,7 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Runs `work` if nobody else has the lease.
+    /// Runs `work` if no other owner has the lease.
     ///
     /// - Throws: What the lease or `work` threw.
     package func runIfFree(_ work: () async throws -> Void) async throws {
@@ -57,22 +57,22 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Names the time for which nobody else can have had the lease until now; `nil` if somebody else may have it.
+    /// Identifies the time until now in which no other owner can have had the lease; `nil` if another may have it.
     var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
     }
 
-    /// Takes the lease again after its time may have been up; others may have had it in between.
+    /// Takes the lease again after it may have ended; other owners may have had it in between.
     ///
-    /// - Returns: What ``tenure`` is from now on; `nil` if somebody else has the lease.
+    /// - Returns: ``tenure`` from now on; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
     func takenAgain() async throws -> UInt64? {
         let term = try await self.orUnavailable { try await self.take() }
         return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
-    /// Counts `body` among those who use the lease; the last one gives it back.
+    /// Counts `body` as a use of the lease; the last use gives it back.
     private func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result: Result<Success, any Error>
@@ -81,8 +81,8 @@ package final class LeaseHolder: Sendable {
         } catch {
             result = .failure(error)
         }
-        // Also for one who was cancelled: the others need not wait for the end of the time.
-        await finishing { await self.lane.run { await self.useEnded() } }
+        // Also after a cancellation, so that other owners need not wait for the lease to end.
+        await finishing { await self.mutex.run { await self.useEnded() } }
         return try result.get()
     }
 
@@ -98,7 +98,7 @@ package final class LeaseHolder: Sendable {
     }
 
     private func take() async throws -> MuxLeaseTerm {
-        try await self.lane.run {
+        try await self.mutex.run {
             let start = self.time.now
             let term = try await self.lease.take(as: self.owner, for: self.duration)
             let now = self.time.now
@@ -112,37 +112,37 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// Waits until nobody else has the lease, and takes it.
+    /// Waits until no other owner has the lease, and takes it.
     private func untilTaken() async throws {
-        // The term whose end was told though it had not come.
-        var mistold: MuxLeaseTerm?
+        // A term that was reported as over and still held: it is not watched again, only waited for.
+        var misreported: MuxLeaseTerm?
         while true {
             try Task.checkCancellation()
             let term = try await self.take()
             guard term.owner != self.owner else { return }
-            let isNew = mistold?.owner != term.owner || mistold?.generation != term.generation
-            mistold = try await self.end(of: term, isTold: isNew) ? term : nil
+            let isNew = misreported?.owner != term.owner || misreported?.generation != term.generation
+            misreported = try await self.end(of: term, isWatched: isNew) ? term : nil
         }
     }
 
-    /// Waits until `term` may be over: given back, if that is told, or out of time.
+    /// Waits until `term` may be over: until the lease reports that it was given back, if watched, or its time has passed.
     ///
-    /// - Returns: Whether its end was told.
-    private func end(of term: MuxLeaseTerm, isTold: Bool) async throws -> Bool {
+    /// - Returns: Whether the lease reported its end.
+    private func end(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
         let (lease, time) = (self.lease, self.time)
-        // A lease that is somebody's, and over at once, would be asked for without a rest.
+        // The minimum keeps a term that reports no time left from being polled in a busy loop.
         let remaining = max(term.remaining, .milliseconds(1))
         return try await withThrowingTaskGroup(of: Bool.self) { group in
             group.addTask {
                 try await time.sleep(for: remaining)
                 return false
             }
-            if isTold {
+            if isWatched {
                 group.addTask {
                     do {
                         try await lease.wait(for: term)
                     } catch  where !(error is CancellationError) {
-                        try await time.sleep(for: remaining)  // there is no way of knowing
+                        try await time.sleep(for: remaining)  // the lease cannot be watched
                     }
                     return true
                 }

@@ -1,8 +1,8 @@
-/// Lets one of several processes, or machines, do something at a time, and none for longer than it lives.
+/// Mutual exclusion between processes, or machines, that survives the death of its holder.
 ///
-/// Whoever takes a lease has it until it is given back or its time is up, whichever comes first; a holder that lives takes
-/// it again, and so has more time. Nothing else is held: no lock of the system's, no connection. ``FileLease`` is the one
-/// for processes of one machine. A lease kept on a server serves several machines:
+/// A lease lasts until it is given back or its duration has passed; a live holder extends it by taking it again. No lock of
+/// the system and no connection is held meanwhile. ``FileLease`` is for the processes of one machine. A lease kept on a
+/// server serves several machines:
 ///
 /// ```swift
 /// struct ServerLease: MuxLease {
@@ -15,39 +15,39 @@
 ///
 /// `MuxLeaseConformance` in `MuxTesting` checks the rules on a lease of your own.
 public protocol MuxLease: Sendable {
-    /// Takes the lease if it is free or its time is up; gives `owner` more time if it has it already.
+    /// Takes the lease if it is free or has ended; extends it if `owner` has it already.
     ///
     /// - Parameters:
-    ///   - owner: Names who asks, and nobody else.
-    ///   - duration: How long the lease is to last from now on.
-    /// - Returns: The term that holds now: that of `owner`, or of somebody else who has the lease.
-    /// - Throws: If it is not known who has the lease.
+    ///   - owner: A name that no other caller uses.
+    ///   - duration: How long the lease lasts from now on.
+    /// - Returns: The present term, of `owner` or of another one.
+    /// - Throws: If the holder is not known.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 
     /// Gives the lease back; does nothing if `term` is over already.
     ///
     /// - Parameter term: What ``take(as:for:)`` returned, in whatever extension.
-    /// - Throws: If that failed; the lease is then free when its time is up.
+    /// - Throws: If that failed; the lease is free at its end.
     func giveBack(_ term: MuxLeaseTerm) async throws
 
     /// Suspends until `term` may be over because it was given back.
     ///
-    /// Returning early does no harm, and returning late costs no more than the term's time, which the caller counts itself.
+    /// It may return early. It may return late, too: the caller measures the term's time itself.
     ///
-    /// - Parameter term: Somebody else's term.
-    /// - Throws: `CancellationError` as soon as the task is cancelled; anything else if there is no way of knowing.
+    /// - Parameter term: The term of another owner.
+    /// - Throws: `CancellationError` as soon as the task is cancelled; any other error if the lease cannot be watched.
     func wait(for term: MuxLeaseTerm) async throws
 }
 
-/// A time for which somebody has a ``MuxLease``.
+/// A time for which one owner has a ``MuxLease``.
 public struct MuxLeaseTerm: Sendable, Hashable {
-    /// Who has it.
+    /// The name of the holder.
     public var owner: String
 
-    /// Raised each time the lease changes hands, and never lowered; having more time changes nothing in it.
+    /// Raised each time the lease changes hands, and never lowered; an extension does not change it.
     public var generation: UInt64
 
-    /// How long it lasts yet, from when it was asked for, unless it is extended.
+    /// How long it lasts, from the call that returned it, unless it is extended.
     public var remaining: Duration
 
     /// Describes a term.

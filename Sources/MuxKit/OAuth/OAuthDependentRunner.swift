@@ -12,31 +12,31 @@
 /// }
 /// ```
 ///
-/// **Concurrent calls.** At most one refresh and at most one sign-in run, however many tasks find out at once that their
-/// token is bad; all of them then go on with the new one. A refresh token is used by one refresh at a time.
+/// **Concurrent calls.** At most one refresh and at most one sign-in run, however many tasks report at once that their
+/// token is bad; all of them continue with the new one. A refresh token is used by one refresh at a time.
 ///
 /// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; refreshes and sign-ins go on without it.
 ///
-/// **After a failure.** An error thrown by a closure (no network, 503, time-out) goes to all who wait, and the next call
-/// tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown by
-/// `refreshAccess`.
+/// **After a failure.** An error thrown by a closure (no network, 503, time-out) goes to all callers that wait, and the next
+/// call tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown
+/// by `refreshAccess`.
 ///
-/// **Broken folders** stop nothing that does not need them: tokens that are good are used, and where nothing can be stored, tokens are
-/// kept in memory, and renewed there. That is told once, as ``MuxEvent/Kind/storageFailed``. What is not done then is to send a
-/// refresh token that the store has, and the server exchanges: losing its successor would end the session.
+/// **Broken folders** stop only what needs them: tokens that are good are used, and tokens that cannot be stored are kept and
+/// renewed in memory. That is reported once, as ``MuxEvent/Kind/storageFailed``. A refresh token that is stored, and that the
+/// server rotates, is not sent then: losing its successor would end the session.
 ///
-/// **On disk.** Tokens are kept in the store. That a refresh token is about to be sent is noted there first, and one that
-/// the server exchanged is stored before anyone sees the access token that came with it. After a crash in between, the next
-/// start tries what the store has, and asks for a sign-in only if the server refuses that.
+/// **On disk.** Tokens are kept in the store. Before a refresh token is sent, the attempt is recorded there, and a rotated
+/// refresh token is stored before any caller gets the access token that came with it. After a crash in between, the next
+/// start tries the stored refresh token, and asks for a sign-in only if the server refuses it.
 ///
-/// **Several processes** that share a store make one refresh between them: whoever has the lease looks into the store first,
-/// and takes up what another one has left there. A process that is killed costs the others the rest of its lease.
+/// **Several processes** that share a store make one refresh between them: the holder of the lease reads the store first, and
+/// uses newer tokens of another process. A process that is killed costs the others the rest of its lease.
 ///
 /// **Sign-out** is one with the repository's: ``signOut()`` is ``MuxRepository/clearAll()``, and either ends the other.
 public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>:
     DependencyRunner
 {
-    /// What the runner hands out.
+    /// The access token.
     public typealias Dependency = AccessToken
 
     @usableFromInline nonisolated let session: OAuthSession<AccessToken, RefreshToken>
@@ -47,17 +47,17 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Makes a runner.
     ///
-    /// Nothing is read, and nobody is signed in, before the first call.
+    /// Nothing is read, and no sign-in starts, before the first call.
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.
     ///   - lease: Keeps processes that share the store from renewing tokens at the same time; `nil` for the store's own, if
     ///     it has one, as a ``ProtectedFileTokenStore`` does.
-    ///   - repository: Whose session the tokens belong to.
-    ///   - policy: Bounds on what is done for one call, in each of the two layers; one update.
+    ///   - repository: The repository whose session the tokens belong to.
+    ///   - policy: Bounds for each of the two layers; by default one update a call.
     ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the server refuses the
     ///     refresh token (`invalid_grant`, RFC 6749, section 5.2), anything else if it is worth another try.
-    ///   - signIn: Asks the person, and returns the tokens of a new session.
+    ///   - signIn: Asks the user, and returns the tokens of a new session.
     public init(
         store: any TokenStore = .inMemory,
         lease: (any MuxLease)? = nil,
@@ -93,15 +93,16 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ) async throws -> Output {
         switch try await self.session.lower.firstTry(task) {
         case .output(let output): return output
-        case .unfinished(let call): return try await self.session.run(from: call, task)
+        case .unfinished(let call):
+            return try await self.session.lower.run(from: call) { held, _ in try await task(held.value) }
         }
     }
 
     /// Runs `task` as ``run(_:)`` does, within a time.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for tokens and go on to further runs. A task that runs is not interrupted, and
-    ///     a refresh goes on. A token that was only to be renewed early is used when the time is over.
+    ///   - timeout: How long the call may wait for tokens and start further runs. A running task is not interrupted, and a
+    ///     refresh goes on. A token that is only renewed ahead of its end is used when the time is over.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
@@ -109,20 +110,19 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         timeout: Duration,
         _ task: (AccessToken) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.session.run(timeout: timeout, task)
+        try await self.session.lower.run(timeout: timeout) { held, _ in try await task(held.value) }
     }
 
     /// Renews the access token, however good it is; callers at the same time share one refresh.
     ///
-    /// It makes exactly one request to the server that hands out tokens: also right after a relaunch, for what the store has is
-    /// not new, and right after tokens were set. Without a refresh token there is a sign-in first, and if that gives an access
-    /// token, it is the new one.
+    /// Makes exactly one request to the token server, also right after a launch, as stored tokens are not new, and right after
+    /// tokens were set. Without a refresh token there is a sign-in first; an access token that it brings is the new one.
     ///
     /// - Returns: The new access token.
     /// - Throws: What a closure of the runner threw, ``RunnerError``, or `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> AccessToken {
-        try await self.session.renewed()
+        try await self.session.lower.renewed().value
     }
 
     /// The same as ``renew()``.
@@ -133,38 +133,39 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     @discardableResult
     public nonisolated(nonsending) func refresh() async throws -> AccessToken { try await self.renew() }
 
-    /// What happens to the access token from now on, for one listener; it ends with the runner.
+    /// The events of the access token from now on, for one listener; ends with the runner.
     ///
-    /// A listener who is slow misses the oldest of more than 256 events.
-    public nonisolated var events: AsyncStream<RunnerEvent> { self.session.events }
+    /// Keeps the newest 256 events for a slow listener.
+    public nonisolated var events: AsyncStream<RunnerEvent> { self.session.lower.watchers.stream }
 
     /// Takes over tokens that were obtained elsewhere, and stores them.
     ///
-    /// Who waits for an update gets the new access token, or has it made with the new refresh token.
+    /// Callers that wait for an update get the new access token, or one made with the new refresh token.
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
     ///   - access: An access token, if there is one.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; they are used nevertheless.
     public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
-        try await self.session.set(refresh: refresh, access: access)
+        let (upper, lower) = (self.session.upper, self.session.lower)
+        try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
     }
 
     /// Takes over an access token that was obtained elsewhere, without a refresh token for it.
     ///
-    /// It is kept in memory. Who waits for an update gets it.
+    /// It is kept in memory. Callers that wait for an update get it.
     ///
     /// - Parameter access: The access token.
     public nonisolated func set(access: AccessToken) {
-        self.session.set(access: access)
+        self.session.lower.set(access)
     }
 
     /// Signs out: ``MuxRepository/clearAll()`` of the runner's repository.
     ///
-    /// Calls that are under way end with ``RunnerError/signedOut`` when they wait or report; a refresh that is running is
-    /// dropped, and a late refusal starts no sign-in. The next call signs in.
+    /// Running calls end with ``RunnerError/signedOut`` when they wait or report; the outcome of a running refresh is dropped,
+    /// and a late refusal starts no sign-in. The next call signs in.
     ///
-    /// - Returns: What could not be removed from disk. Ignoring it is fine: what is left is not read again.
+    /// - Returns: What could not be removed from disk; it is never read again.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxClearReport {
         await self.repository.clearAll()

@@ -1,36 +1,34 @@
-/// What an authorisation server offers, in one place.
-///
-/// ``OAuthAccount`` offers the same to an app, with everything that a runner adds.
+/// The operations of an authorization server, for use by an ``OAuthAccount``.
 public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
-    /// What opens resources.
+    /// What authorizes requests.
     associatedtype AccessToken: Codable & Sendable
     /// What makes access tokens.
     associatedtype RefreshToken: Codable & Sendable
 
-    /// Asks the person to sign in.
+    /// Asks the user to sign in.
     ///
     /// - Returns: The tokens of a new session.
-    /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or anything else that went wrong.
+    /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or any other error.
     func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
-    /// Lets the person change what the server knows about them, for which it issues new tokens.
+    /// Lets the user edit their profile at the server, which issues new tokens for it.
     ///
-    /// - Returns: The tokens that are good from now on.
-    /// - Throws: Anything that went wrong.
+    /// - Returns: The new tokens.
+    /// - Throws: Any error.
     func editProfile() async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     /// Makes an access token with a refresh token.
     ///
-    /// - Throws: A ``BadDependencyError`` if the server refuses the token, anything else if it is worth another try.
+    /// - Throws: A ``BadDependencyError`` if the server refuses the token, any other error if a retry may succeed.
     func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
 
-    /// Tells the server that the session is over, such as by revoking its tokens (RFC 7009).
+    /// Ends the session at the server, such as by revoking its tokens (RFC 7009).
     ///
-    /// - Throws: Anything that went wrong; the session is over on this side nevertheless.
+    /// - Throws: Any error; the local session has ended nevertheless.
     func logout() async throws
 }
 
-/// A person's account at a server: the four things that an app does with one.
+/// A user's account at a server: sign-in, profile, refresh and sign-out.
 ///
 /// ```swift
 /// let account = OAuthAccount(MyService(), store: .protectedFile(named: "session"))
@@ -52,7 +50,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     ///   - service: The server.
     ///   - store: Keeps the tokens between launches.
     ///   - lease: Keeps processes that share the store from renewing at the same time; `nil` for the store's own.
-    ///   - repository: Whose session the tokens belong to.
+    ///   - repository: The repository whose session the tokens belong to.
     ///   - policy: Bounds on what is done for one call.
     public init(
         _ service: Service,
@@ -72,12 +70,12 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
         )
     }
 
-    /// Has the person sign in, unless there are tokens already.
+    /// Asks the user to sign in, unless there are tokens already.
     ///
     /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
-    /// Lets the person change what the server knows about them, and takes over the tokens that it issues.
+    /// Lets the user edit their profile, and uses the tokens that the server issues for it.
     ///
     /// - Throws: What the service threw, or ``RunnerError/tokensNotStored(underlying:)``.
     public func editProfile() async throws {
@@ -90,12 +88,10 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
     public func refresh() async throws { try await self.runner.renew() }
 
-    /// Ends the session, here and at the server.
-    ///
-    /// The session is over on this side first, whether or not the server can be told.
+    /// Ends the session, first locally, then at the server.
     ///
     /// - Returns: What could not be removed from disk.
-    /// - Throws: What the service threw.
+    /// - Throws: What the service threw; the local session has ended nevertheless.
     @discardableResult
     public func logout() async throws -> MuxClearReport {
         let report = await self.runner.signOut()
@@ -104,17 +100,17 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     }
 }
 
-/// What a refresh of the access token brought.
+/// The outcome of a refresh of the access token.
 public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Sendable {
     /// The new access token.
     public var access: AccessToken
 
-    /// The refresh token to use from now on, if the server exchanged it (RFC 6749, section 6); `nil` to keep the old one.
+    /// The refresh token to use from now on, if the server rotated it (RFC 6749, section 6); `nil` to keep the old one.
     public var refresh: RefreshToken?
 
     /// How long the access token lives (`expires_in`, RFC 6749, section 5.1); `nil` if the server did not say.
     ///
-    /// Counted from now on, by a clock that nobody sets. The token is renewed a little before its end: see ``RunnerPolicy/leeway``.
+    /// Measured from now on by a monotonic clock. The token is renewed before its end: see ``RunnerPolicy/leeway``.
     public var accessLifetime: Duration?
 
     /// Describes a renewal.
@@ -125,15 +121,15 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
     }
 }
 
-/// What a sign-in brought.
+/// The outcome of a sign-in.
 public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendable {
     /// The refresh token of the new session.
     public var refresh: RefreshToken
 
-    /// The first access token, if the server gave one with it; `nil` to have it made with the refresh token.
+    /// The first access token, if the server issued one; `nil` to obtain it with the refresh token.
     public var access: AccessToken?
 
-    /// How long the access token lives, if there is one and the server said.
+    /// How long the access token lives; `nil` if the server did not say.
     public var accessLifetime: Duration?
 
     /// Describes a sign-in.
@@ -145,7 +141,7 @@ public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendab
 }
 
 extension OAuthRenewal: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the tokens.
+    /// Shows nothing of the tokens.
     public var description: String { "OAuthRenewal(…)" }
 
     /// Shows nothing of the tokens.
@@ -153,7 +149,7 @@ extension OAuthRenewal: CustomStringConvertible, CustomReflectable {
 }
 
 extension OAuthSignIn: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the tokens.
+    /// Shows nothing of the tokens.
     public var description: String { "OAuthSignIn(…)" }
 
     /// Shows nothing of the tokens.

@@ -6,8 +6,8 @@ import Foundation
 /// whose update is the sign-in. An access token is void as soon as the grant that it was made with is replaced.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
-    private let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
-    private let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
+    let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
+    let upper: RunnerCore<OAuthGrant<AccessToken, RefreshToken>>
     @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
@@ -43,41 +43,6 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         )
     }
 
-    /// Runs `task` with an access token.
-    nonisolated(nonsending) func run<Output: Sendable>(
-        timeout: Duration,
-        _ task: (AccessToken) async throws -> RunResult<Output>
-    ) async throws -> Output {
-        try await self.run(from: self.lower.begun(timeout), task)
-    }
-
-    /// Goes on with a call.
-    @inlinable
-    nonisolated(nonsending) func run<Output: Sendable>(
-        from call: RunnerCore<AccessToken>.PendingCall,
-        _ task: (AccessToken) async throws -> RunResult<Output>
-    ) async throws -> Output {
-        try await self.lower.run(from: call) { held, _ in try await task(held.value) }
-    }
-
-    /// Has the access token renewed.
-    nonisolated(nonsending) func renewed() async throws -> AccessToken {
-        try await self.lower.renewed().value
-    }
-
-    /// What happens to the access token from now on.
-    var events: AsyncStream<RunnerEvent> { self.lower.watchers.stream }
-
-    /// Takes over tokens that were obtained elsewhere, and stores them.
-    nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken?) async throws {
-        try await self.tokenManager.set(refresh: refresh, access: access, upper: self.upper, lower: self.lower)
-    }
-
-    /// Takes over an access token that was obtained elsewhere.
-    func set(access: AccessToken) {
-        self.lower.set(access)
-    }
-
     // MARK: - SessionParticipant
 
     /// The storage's, which learns that another process has ended a session.
@@ -104,7 +69,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 }
 
-/// What the upper layer of an OAuth session holds: a refresh token, and what is known about it.
+/// The dependency of an OAuth session's upper layer: a refresh token, and what is known about it.
 struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     let refresh: RefreshToken
 
@@ -120,7 +85,7 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Whether the server has replaced the refresh token in the store by this one, which is not stored yet.
     var isRotated = false
 
-    /// Whether the server is known to exchange refresh tokens.
+    /// Whether the server is known to rotate refresh tokens.
     var rotates = false
 
     /// Serializes uses of the refresh token; shared with the grants that continue this one.

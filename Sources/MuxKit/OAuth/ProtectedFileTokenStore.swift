@@ -1,21 +1,21 @@
 public import Foundation
 
-/// Keeps tokens in a file that only its owner can read: mode 0600, in a folder of mode 0700 that holds nothing else.
+/// Keeps tokens in a file that only its owner can read: mode 0600, in a folder of mode 0700 for token stores alone.
 ///
 /// On Apple platforms the file is also protected until the device was first unlocked, and kept out of backups.
 ///
 /// **Concurrent calls** wait for one another, on a thread of the store's own; several processes may share the store, and
 /// ``lease`` keeps them from renewing tokens at the same time.
 ///
-/// **On disk.** Killed at any point, the file has its old content or the new one. What a killed process left beside it is
-/// removed by the next one that uses the store.
+/// **On disk.** After a crash at any point, the file has its old content or the new one. Temporary files of a killed process
+/// are removed by the next one that uses the store.
 public actor ProtectedFileTokenStore: TokenStore {
     private let executor = DiskExecutor(label: "MuxKit.ProtectedFileTokenStore")
     private let file: DurableFile
     private let lock: FolderLock
     private let folder: String
     private let fileSystem: any FileSystem
-    /// Whether what killed processes left was removed.
+    /// Whether temporary files of killed processes were removed.
     private var isTidy = false
 
     /// A ``FileLease`` in the same folder.
@@ -26,12 +26,12 @@ public actor ProtectedFileTokenStore: TokenStore {
         unsafe self.executor.asUnownedSerialExecutor()
     }
 
-    /// Describes a store; touches nothing yet.
+    /// Describes a store; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Tells the tokens from others in the folder: any text. The file is named by a digest of it.
+    ///   - name: Identifies the tokens in the folder: any text. The file is named by a digest of it.
     ///   - directory: The folder in which the store makes its own, "tokens"; `nil` for a folder of this app among the user's
-    ///     data (XDG on Linux, Application Support on Apple platforms). Unlike the caches folder, the system does not empty it.
+    ///     data (XDG on Linux, Application Support on Apple platforms), which the system does not empty.
     public init(named name: String, directory: URL? = nil) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
     }
@@ -54,7 +54,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         do {
             content = try self.file.read()
         } catch .fileSystem(.read, code: POSIXFileSystem.tooLarge) {
-            content = Data()  // nobody wrote that on purpose
+            content = Data()  // no store has written that
         }
         if content != nil { self.tidy() }
         return content
@@ -65,7 +65,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     /// - Throws: ``MuxStoreError``; the file then has its old content.
     public func save(_ data: Data) throws {
         try self.lock.hold { () throws(MuxStoreError) in
-            self.tidyAlone()
+            self.tidyLocked()
             try? self.fileSystem.mark(self.folder)
             try self.file.write(data, durability: .full)
         }
@@ -78,22 +78,22 @@ public actor ProtectedFileTokenStore: TokenStore {
         guard try self.fileSystem.status(at: self.folder) != nil else { return }
         try self.lock.hold { () throws(MuxStoreError) in
             try self.file.remove(durability: .full)
-            // A killed writer may have left tokens beside the file.
+            // The temporary file of a killed writer may hold tokens.
             try self.file.removeLeftovers()
         }
     }
 
-    /// Removes what killed processes left, if nobody has yet; what cannot be removed now is left to the next one.
+    /// Removes temporary files of killed processes, unless this store has; files that cannot be removed now stay.
     private func tidy() {
         guard !self.isTidy else { return }
-        try? self.lock.hold { () throws(MuxStoreError) in self.tidyAlone() }
+        try? self.lock.hold { () throws(MuxStoreError) in self.tidyLocked() }
     }
 
-    /// Does the same while no other process writes.
-    private func tidyAlone() {
+    /// The same, under the lock.
+    private func tidyLocked() {
         guard !self.isTidy else { return }
         self.isTidy = true
-        // The folder is the store's own, but somebody may have made it, or copied it, with another mode.
+        // The folder may have been made or copied with another mode.
         _ = FolderAttributes.restrict(self.folder)
         try? self.file.removeLeftovers()
     }
@@ -103,7 +103,7 @@ extension TokenStore where Self == ProtectedFileTokenStore {
     /// A file that only its owner can read; see ``ProtectedFileTokenStore/init(named:directory:)``.
     ///
     /// - Parameters:
-    ///   - name: Tells the tokens from others in the folder: any text.
+    ///   - name: Identifies the tokens in the folder: any text.
     ///   - directory: The folder; `nil` for a folder of this app among the user's data.
     /// - Returns: The store.
     public static func protectedFile(named name: String, directory: URL? = nil) -> ProtectedFileTokenStore {

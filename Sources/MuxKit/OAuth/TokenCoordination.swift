@@ -16,7 +16,7 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     // MARK: Before and after a sign-in
 
-    /// The stored grant to use instead of the `refused` one, if it can be told without exclusive access.
+    /// The stored grant to use instead of the `refused` one, if that can be decided without exclusive access.
     func restored(insteadOf refused: Grant?) async throws -> Grant?
 
     /// The stored grant to use instead of a sign-in; during ``exclusively(risking:_:)``.

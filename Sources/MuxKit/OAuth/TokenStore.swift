@@ -1,13 +1,13 @@
 public import Foundation
 
-/// Where a runner keeps the tokens of a session between launches.
+/// Keeps the tokens of a session between launches.
 ///
-/// The library calls `save` and `delete` of one store one after another, in order. A store that calls its runner meanwhile gets a good
-/// access token; a call that would have to wait for the store throws ``RunnerError/wouldDeadlock``.
+/// The library calls `save` and `delete` of one store one after another, in order. Within such a call, the store may call its
+/// runner: a good access token is used, and a call that would have to wait for the store throws ``RunnerError/wouldDeadlock``.
 public protocol TokenStore: Sendable {
     /// Returns what was saved last; `nil` if there is nothing.
     ///
-    /// - Throws: If there may be something that cannot be read now, as on a locked device. That is never taken for "nothing".
+    /// - Throws: If there may be tokens that cannot be read now, as on a locked device.
     func load() async throws -> Data?
 
     /// Keeps `data` in place of what was there; returns when it is durable.
@@ -20,12 +20,12 @@ public protocol TokenStore: Sendable {
     /// - Throws: If that failed.
     func delete() async throws
 
-    /// Keeps processes that share the store from renewing tokens at the same time; `nil` if nobody shares it.
+    /// Keeps processes that share the store from renewing tokens at the same time; `nil` if no other process uses it.
     var lease: (any MuxLease)? { get }
 }
 
 extension TokenStore {
-    /// Nobody shares the store.
+    /// No other process uses the store.
     public var lease: (any MuxLease)? { nil }
 }
 
@@ -36,7 +36,7 @@ public final class InMemoryTokenStore: TokenStore {
     /// Makes an empty store.
     public init() {}
 
-    /// What was saved last; `nil` if there is nothing.
+    /// The same as ``load()``, for tests.
     package var peek: Data? { self.data.withLock { $0 } }
 
     /// Returns what was saved last.
@@ -56,39 +56,39 @@ extension TokenStore where Self == InMemoryTokenStore {
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }
 
-/// The tokens of a session as a ``TokenStore`` keeps them.
+/// Encodes the tokens of a session for a ``TokenStore``.
 struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
-    /// One session's tokens, or that a session is over.
+    /// The tokens of a session, or the note that sessions are over.
     struct Record: Codable, Sendable {
         /// The repository's session epoch; a record of an earlier one does not exist.
         var session: UInt64
-        /// Missing if the sessions before ``session`` are over, and none has begun since.
+        /// Missing in the note that the sessions before ``session`` are over.
         var refresh: RefreshToken?
         var access: AccessToken?
         /// When the access token ends, by the time of day.
         var accessExpiry: Date?
-        /// Whether the server is known to exchange refresh tokens.
+        /// Whether the server is known to rotate refresh tokens.
         var rotates: Bool?
-        /// Grows with each record, so that processes can tell which is newer.
+        /// Grows with each record: the greater one is newer.
         var serial: UInt64?
-        /// The exchange of ``refresh`` that was about to be sent; missing once its outcome is known.
+        /// The exchange of ``refresh`` that was about to be sent; removed when its outcome is known.
         var attempt: Attempt?
     }
 
     /// An exchange of a refresh token that was about to be sent.
     struct Attempt: Codable, Sendable {
-        /// The runner that was about to send it.
+        /// The name of the runner.
         var owner: String
         var time: Date
     }
 
-    /// What a store has.
+    /// The content of a store.
     enum Found: Sendable {
         /// Nothing.
         case nothing
-        /// Something that nobody can have written on purpose.
+        /// Data that no runner has written.
         case nonsense
-        /// Tokens of a session that has ended, or the note that all sessions before this one have.
+        /// Tokens of an ended session, or the note that the sessions before this one have ended.
         case ended(before: UInt64)
         /// Tokens that may be used.
         case record(Record)
@@ -96,10 +96,10 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 
     let store: any TokenStore
 
-    /// Nobody has signed out, or stored tokens, so many times; greater numbers would leave none to go on with.
+    /// Greater numbers are taken for damage: counting on from them might overflow.
     private static var limit: UInt64 { 1 << 62 }
 
-    /// Reads what the store has, given that sessions before `epoch` have ended.
+    /// Reads the store, given that the sessions before `epoch` have ended.
     ///
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
     func load(session epoch: UInt64) async throws -> Found {
@@ -136,7 +136,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
 }
 
 extension StoredTokens.Record: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the tokens.
+    /// Shows nothing of the tokens.
     var description: String { "Record(…)" }
 
     /// Shows nothing of the tokens.
@@ -152,7 +152,7 @@ extension JSONEncoder {
     }
 }
 
-/// What the statuses of the keychain mean: decided here, for any platform, and carried out by `KeychainTokenStore`.
+/// What the statuses of the keychain mean, apart from `KeychainTokenStore` so that tests run on any platform.
 package enum KeychainAnswer {
     package static let success: Int32 = 0
     package static let duplicateItem: Int32 = -25_299
@@ -160,43 +160,43 @@ package enum KeychainAnswer {
     package static let interactionNotAllowed: Int32 = -25_308
     package static let missingEntitlement: Int32 = -34_018
 
-    /// Replaces an item, whoever else adds or removes it meanwhile.
+    /// Replaces an item that other processes may add or remove meanwhile.
     package struct Replacement: Sendable {
         /// What to do next.
         package enum Action: Sendable, Equatable {
             /// Update the item.
             case update
-            /// Add an item, for there is none.
+            /// Add an item, as there is none.
             case add
-            /// The item is as it should be.
+            /// Stop: the item is replaced.
             case done
-            /// Give up: the keychain refuses with this status.
+            /// Fail with this status.
             case fail(Int32)
         }
 
         /// The first thing to do.
         package static let first = Action.update
 
-        /// How often another process may come between before that is an error.
+        /// How many interferences of other processes are left before they are an error.
         private var races = 3
 
         package init() {}
 
-        /// The keychain has answered to an update or an addition.
+        /// The keychain answered an update or an addition.
         package mutating func answered(_ status: Int32) -> Action {
             switch status {
             case KeychainAnswer.success: return .done
             case KeychainAnswer.itemNotFound where self.races > 0:
                 self.races -= 1
                 return .add
-            // Another process added it between our update and our addition.
+            // Another process added it between the update and the addition.
             case KeychainAnswer.duplicateItem where self.races > 0: return .update
             default: return .fail(status)
             }
         }
     }
 
-    /// A sentence for a person, which says what would help if that is known.
+    /// A description for a log, with the remedy if it is known.
     package static func words(for status: Int32) -> String {
         switch status {
         case Self.missingEntitlement:
