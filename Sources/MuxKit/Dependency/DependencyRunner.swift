@@ -1,4 +1,4 @@
-/// Runs tasks with a dependency that can turn bad, and renews it for all of them at once.
+/// Runs tasks with a dependency that can become invalid, and renews it once for all of them.
 ///
 /// ``DependentRunner`` and ``OAuthDependentRunner`` are such runners; ``Multiplexer`` and ``MultiplexerMap`` take one for
 /// fetches that need a token.
@@ -8,12 +8,12 @@ public protocol DependencyRunner<Dependency>: Sendable {
 
     /// The repository whose session the dependency belongs to; `nil` if it belongs to none.
     ///
-    /// Multiplexers that fetch with the runner belong to it, unless told otherwise.
+    /// It is the default repository of multiplexers that fetch with the runner.
     var sessionRepository: MuxRepository? { get }
 
-    /// Runs `task` with the dependency; again, with a new one, if the task reports that it is bad.
+    /// Runs `task` with the dependency, and again with a new one if the task refuses it.
     ///
-    /// - Parameter task: Does the work. A thrown ``BadDependencyError`` is a report, too.
+    /// - Parameter task: Does the work. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task threw, or why there is no dependency that the task accepts.
     nonisolated(nonsending) func run<Output: Sendable>(
@@ -26,7 +26,7 @@ extension DependencyRunner {
     public var sessionRepository: MuxRepository? { nil }
 }
 
-/// Something to do with a dependency, and how to make one, as one object.
+/// A task with a dependency, and the update that makes the dependency, as one value.
 ///
 /// ```swift
 /// struct LoadPage: DependentOperation {
@@ -36,9 +36,9 @@ extension DependencyRunner {
 /// let page = try await runner.run(LoadPage())
 /// ```
 public protocol DependentOperation<Dependency, Output> {
-    /// What is needed.
+    /// What the operation needs.
     associatedtype Dependency: Sendable
-    /// What comes of it.
+    /// What the operation returns.
     associatedtype Output: Sendable
 
     /// How long the call may take; see ``DependentRunner/run(timeout:_:update:)``.
@@ -46,14 +46,14 @@ public protocol DependentOperation<Dependency, Output> {
 
     /// Does the work.
     ///
-    /// - Returns: The output, or that the dependency is no good.
-    /// - Throws: What is passed on to the caller; a ``BadDependencyError`` is a report that the dependency is no good.
+    /// - Returns: The output, or that the dependency is refused.
+    /// - Throws: What is passed on to the caller; a ``BadDependencyError`` is a refusal.
     nonisolated(nonsending) func run(_ dependency: Dependency, _ context: RunContext) async throws -> RunResult<Output>
 
-    /// Makes a dependency if it falls to this call.
+    /// Makes a dependency, if this call is the first to need one.
     ///
-    /// - Returns: The dependency, or that it was refused.
-    /// - Throws: Anything else that went wrong.
+    /// - Returns: The dependency, or that the update was refused.
+    /// - Throws: Any other error.
     nonisolated(nonsending) func refresh(
         _ refused: Dependency?,
         _ context: RunContext
@@ -61,6 +61,6 @@ public protocol DependentOperation<Dependency, Output> {
 }
 
 extension DependentOperation {
-    /// As long as it likes.
+    /// No limit.
     public var timeout: Duration? { nil }
 }

@@ -1,9 +1,9 @@
 public import Foundation
 
-/// Runs tasks that need something which can turn bad while it is in use, such as an access token or a connection.
+/// Runs tasks with a dependency that can become invalid while it is in use, such as an access token or a connection.
 ///
-/// Many tasks find out at once that it is bad. Exactly one update runs, everybody else waits for it, and then everybody is
-/// run again with the new value:
+/// Many tasks may refuse it at once. Exactly one update runs, the others wait for it, and all tasks run again with the new
+/// value:
 ///
 /// ```swift
 /// let runner = DependentRunner<Token>()
@@ -17,24 +17,24 @@ public import Foundation
 ///
 /// Nothing is stored in this form, and the closures run where the caller runs: they may use `self` and anything else.
 ///
-/// **Concurrent calls.** At most one update runs. A task that reports a value which has been replaced meanwhile gets the
+/// **Concurrent calls.** At most one update runs. A task that refuses a value which has been replaced meanwhile gets the
 /// newer one at once, without an update.
 ///
 /// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; it never cancels an update. The caller
 /// whose own closure is the running update leaves as soon as that has ended.
 ///
-/// **After a failure.** A thrown error goes to all who wait for that update, and the next call tries again. A refusal
+/// **After a failure.** A thrown error goes to all callers that wait for the update, and the next call tries again. A refusal
 /// (``UpdateResult/updateFailed``) fails every call until a value is set or the runner is reset.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @usableFromInline nonisolated let core: RunnerCore<Dependency>
 
-    /// Makes a runner whose callers bring the update along.
+    /// Makes a runner whose callers pass the update.
     ///
     /// - Parameters:
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
-    ///   - observer: Receives what is decided.
-    ///   - clock: Measures how long things take.
+    ///   - observer: Receives the runner's events.
+    ///   - clock: Measures durations.
     ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
     public init(
         _ value: Dependency? = nil,
@@ -53,15 +53,15 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Makes a runner that has its own update, which runs in a task that no caller owns.
+    /// Makes a runner with its own update, which runs in a task of the runner.
     ///
     /// - Parameters:
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
-    ///   - observer: Receives what is decided.
-    ///   - clock: Measures how long things take.
+    ///   - observer: Receives the runner's events.
+    ///   - clock: Measures durations.
     ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
-    ///   - update: Makes a dependency; receives the one that was refused, `nil` if there is none.
+    ///   - update: Makes a dependency; receives the refused one, `nil` if there is none.
     public init(
         _ value: Dependency? = nil,
         policy: RunnerPolicy = .init(),
@@ -94,16 +94,16 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// ```
     ///
     /// What was made with a dependency of `parent` is void as soon as that one is replaced. An update that reports
-    /// ``UpdateResult/updateFailed`` blames the parent's dependency: `parent` makes a new one, and the update runs again.
+    /// ``UpdateResult/updateFailed`` refuses the parent's dependency: `parent` makes a new one, and the update runs again.
     ///
     /// - Parameters:
     ///   - parent: The runner to depend on; it may depend on another one.
     ///   - value: The dependency, if there is one already.
     ///   - policy: Bounds on what is done for one call.
-    ///   - observer: Receives what is decided.
-    ///   - clock: Measures how long things take.
+    ///   - observer: Receives the runner's events.
+    ///   - clock: Measures durations.
     ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
-    ///   - update: Makes a dependency with that of `parent`; receives also the one that was refused, `nil` if there is none.
+    ///   - update: Makes a dependency with that of `parent`; receives also the refused one, `nil` if there is none.
     public init<Parent: Sendable>(
         dependingOn parent: DependentRunner<Parent>,
         _ value: Dependency? = nil,
@@ -135,14 +135,14 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Runs `task` with the dependency, and again with a new one if the task reports that it is bad.
+    /// Runs `task` with the dependency, and again with a new one if the task refuses it.
     ///
     /// - Parameters:
-    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
-    ///   - update: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
+    ///   - update: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if the dependency is there and good.
+    /// - Complexity: O(1), and no suspension of its own, if there is a good dependency.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>,
@@ -169,10 +169,10 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Runs `task` with the dependency, made by the runner's own update.
     ///
-    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1), and no suspension of its own, if the dependency is there and good.
+    /// - Complexity: O(1), and no suspension of its own, if there is a good dependency.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
@@ -191,15 +191,14 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         try await self.core.run(from: call) { held, _ in try await task(held.value) }
     }
 
-    /// Runs `task` as ``run(_:update:)`` does, within a time, and tells both closures what the call has met so far.
+    /// Runs `task` as ``run(_:update:)`` does, within a time; both closures receive the call's history.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
-    ///     that runs is not interrupted, nor is an update, which is of use to later calls: a caller whose own closure is the
-    ///     running update stays until that has ended. A dependency that was only to be renewed early is used when the time is
-    ///     over.
-    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
-    ///   - update: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
+    ///   - timeout: How long the call may wait for updates and start further runs; `nil` for no limit. A running task is not
+    ///     interrupted, nor is an update, which later calls can use: a caller whose own closure is the running update stays
+    ///     until that has ended. A dependency that is only renewed ahead of its end is used when the time is over.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
+    ///   - update: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
@@ -217,10 +216,10 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// Runs `task` with the dependency, made by the runner's own update, within a time.
     ///
     /// - Parameters:
-    ///   - timeout: How long the call may wait for updates and go on to further runs; `nil` for as long as it likes. A task
-    ///     that runs is not interrupted, nor is an update, which is of use to later calls. A dependency that was only to be
-    ///     renewed early is used when the time is over.
-    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
+    ///   - timeout: How long the call may wait for updates and start further runs; `nil` for no limit. A running task is not
+    ///     interrupted, nor is an update, which later calls can use. A dependency that is only renewed ahead of its end is used
+    ///     when the time is over.
+    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: What the task returned.
     /// - Throws: What the task or the update threw, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
@@ -232,9 +231,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Does what an object says, with the dependency, and has the object make one if it falls to this call.
+    /// Runs an operation with the dependency, and its update if this call is the first to need one.
     ///
-    /// - Parameter operation: The work, the way to a new dependency, and the time for both.
+    /// - Parameter operation: The task, the update and the time for both.
     /// - Returns: What the operation returned.
     /// - Throws: What the operation threw, ``RunnerError``, or `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
@@ -247,9 +246,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         }
     }
 
-    /// Has the runner's own update renew the dependency, however good it is; callers at the same time share one update.
+    /// Renews the dependency by the runner's own update, however good it is; concurrent callers share one update.
     ///
-    /// There is exactly one update, also within ``RunnerPolicy/coolDown``, and it counts for no limit.
+    /// There is exactly one update, also within ``RunnerPolicy/coolDown``, and it counts towards no limit.
     ///
     /// - Returns: The new dependency.
     /// - Throws: What the update threw, ``RunnerError``, or `CancellationError`.
@@ -266,31 +265,30 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @discardableResult
     public nonisolated(nonsending) func refresh() async throws -> Dependency { try await self.renew() }
 
-    /// What happens from now on, for one listener; it ends with the runner.
+    /// The events from now on, for one listener; ends with the runner.
     ///
-    /// A listener who is slow misses the oldest of more than 256 events.
+    /// Keeps the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.core.watchers.stream }
 
     /// The dependency, if there is one.
     public nonisolated var value: Dependency? { self.core.held?.value }
 
-    /// Grows with every change of the dependency, and never goes back, not even after a reset.
+    /// Grows with every change of the dependency, and is never lowered, not even by a reset.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
-    /// How many callers wait, updates run and flights are known: zero at rest.
+    /// The numbers of waiting callers, running updates and known flights: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.occupancy }
 
-    /// Puts `value` in place of the dependency; it counts from now on, for those who wait for an update as well.
+    /// Replaces the dependency by `value`, also for callers that wait for an update.
     ///
-    /// The value of an update that is running is dropped, and earlier refusals do not count any more.
+    /// The value of a running update is dropped, and earlier refusals do not count any more.
     public nonisolated func set(_ value: Dependency) {
         self.core.set(value)
     }
 
-    /// Forgets the dependency; the next call makes one.
+    /// Drops the dependency; the next call makes one.
     ///
-    /// Calls that are under way end with ``RunnerError/reset`` when they wait or report, and the value of an update that is
-    /// running is dropped.
+    /// Running calls end with ``RunnerError/reset`` when they wait or refuse, and the value of a running update is dropped.
     public nonisolated func reset() {
         self.core.end(.reset)
     }
@@ -302,7 +300,7 @@ extension Task where Success == Never, Failure == Never {
     /// - Parameters:
     ///   - dependency: The runner that holds the dependency.
     ///   - operation: Does the work, on the caller's executor.
-    ///   - refresh: Makes a dependency if it falls to this call; receives the one that was refused, `nil` if there is none.
+    ///   - refresh: Makes a dependency, if this call is the first to need one; receives the refused one, `nil` if there is none.
     /// - Returns: What the operation returned.
     /// - Throws: What the operation or the refresh threw, ``RunnerError``, or `CancellationError`.
     public static nonisolated(nonsending) func inject<Dependency: Sendable, Output: Sendable>(

@@ -1,9 +1,9 @@
-/// What a task tells the runner that gave it a dependency.
+/// How a task with a dependency ended, if it did not throw.
 public enum RunResult<Output: Sendable>: Sendable {
-    /// The task succeeded; a success is not taken back, whatever happens to others.
+    /// The task succeeded; its caller gets the output, even if the session ends meanwhile.
     case output(Output)
 
-    /// The dependency is no good any more: renew it and run the task again.
+    /// The task refused the dependency: renew it and run the task again.
     case badDependency
 }
 
@@ -22,9 +22,9 @@ extension RunResult {
         }
     }
 
-    /// The result of what comes next, if there is an output.
+    /// The result of a next step that needs the output.
     ///
-    /// - Parameter transform: Does what comes next, which may find the dependency bad.
+    /// - Parameter transform: The next step, which may refuse the dependency.
     /// - Returns: What `transform` returned, or ``badDependency`` as it was.
     /// - Throws: What `transform` threw.
     public func flatMap<Other: Sendable, Failure: Error>(
@@ -41,29 +41,29 @@ extension RunResult: Equatable where Output: Equatable {}
 
 /// How an update of a dependency ended, if it did not throw.
 ///
-/// A thrown error is transient: whoever waits gets it, nothing sticks, and the next call tries again.
+/// A thrown error is transient: the callers that wait get it, and the next call tries again.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// There is a new dependency.
     case updatedDependency(Dependency)
 
     /// The update was refused, and would be again.
     ///
-    /// The dependency that was to be replaced is no good any more, and calls fail at once from now on, until a value is set or the runner is reset. Throwing a ``BadDependencyError`` that
-    /// says so means the same.
+    /// The present dependency is dropped, and calls fail at once until a value is set or the runner is reset. A thrown
+    /// ``BadDependencyError`` means the same.
     case updateFailed
 }
 
 extension UpdateResult: Equatable where Dependency: Equatable {}
 
-/// An error that can tell whether the dependency was to blame.
+/// An error that may be a refusal of the dependency.
 ///
-/// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if it says so.
+/// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if ``isBadDependency`` is `true`.
 public protocol BadDependencyError: Error {
     /// Whether a new dependency could help, as a new access token helps against the HTTP status 401.
     var isBadDependency: Bool { get }
 }
 
-/// Says that the dependency was to blame, and nothing more.
+/// A refusal of the dependency, without a cause.
 public struct BadDependency: BadDependencyError {
     /// Always `true`.
     public var isBadDependency: Bool { true }
@@ -72,17 +72,17 @@ public struct BadDependency: BadDependencyError {
     public init() {}
 }
 
-/// Says that no call of a runner can succeed any more, such as when an account was closed.
+/// An error after which no call of a runner can succeed, such as when an account was closed.
 ///
-/// Thrown from a task or an update, it ends every call that waits and every later one with
+/// Thrown from a task or an update, it ends every waiting call and every later one with
 /// ``RunnerError/critical(underlying:isOriginator:)``, until the runner is reset or a value is set.
 public struct CriticalError: Error {
-    /// What happened.
+    /// The cause.
     public let underlying: any Error
 
     /// Makes the error.
     ///
-    /// - Parameter underlying: What happened.
+    /// - Parameter underlying: The cause.
     public init(_ underlying: any Error) { self.underlying = underlying }
 }
 
@@ -94,7 +94,7 @@ package struct RaisedCritical: Error {
 
     package init(_ underlying: any Error) { self.underlying = underlying }
 
-    /// What the next caller gets: the first one is the originator.
+    /// The error for the next caller; the first one is the originator.
     func claimed() -> RunnerError {
         let isFirst = self.isClaimed.withLock { isClaimed in
             defer { isClaimed = true }
@@ -105,7 +105,7 @@ package struct RaisedCritical: Error {
 }
 
 extension Error {
-    /// The cause of a critical error, of this runner or of one that it depends on; `nil` if it is none.
+    /// The cause of a critical error of this runner or of its parent; `nil` for any other error.
     var criticalCause: (any Error)? {
         if let error = self as? CriticalError { return error.underlying }
         if case .critical(let underlying, _)? = self as? RunnerError { return underlying }
@@ -113,15 +113,15 @@ extension Error {
     }
 }
 
-/// What one call of a runner has met so far.
+/// The history of one call of a runner.
 public struct RunContext: Sendable {
-    /// How many updates the call has asked for because its task refused the dependency; nobody else's count.
+    /// How many updates the call has asked for because its own task refused the dependency.
     public let updates: Int
 
-    /// How long the call has been under way.
+    /// The time since the call began.
     public let elapsed: Duration
 
-    /// What the task threw when it refused the dependency last, if it threw.
+    /// The error of the last refusal, if it was thrown.
     public let lastError: (any Error)?
 
     init<Dependency: Sendable>(_ call: DependencyStateMachine<Dependency>.Call, at now: Moment) {

@@ -1,18 +1,18 @@
-/// The way of a call that has to wait, to ask, or to note something.
+/// The slow path: calls that may have to wait for an update.
 extension RunnerCore {
-    /// A call that has to go the long way.
+    /// A call on the slow path.
     ///
-    /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
+    /// An object, because locals of an asynchronous function take several times their size while it waits.
     @usableFromInline
     package final class PendingCall {
         @usableFromInline let core: RunnerCore
         @usableFromInline var state: Machine.Call
-        /// Whether the call does an update itself that it is the first to need.
+        /// Whether the call does an update itself if it is the first to need one.
         @usableFromInline var leads = false
-        /// The call's name in the wait that is next, or present.
+        /// Identifies the call in its present or next wait.
         @usableFromInline var ticket: Ticket = 0
-        /// What is to be undone after that wait.
-        @usableFromInline var loose: FlightWaiter.WaitCleanup?
+        /// To be run after that wait.
+        @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
         @usableFromInline
         init(_ core: RunnerCore, _ state: Machine.Call) {
@@ -32,96 +32,98 @@ extension RunnerCore {
         return PendingCall(self, call)
     }
 
-    /// What a call does for itself whose closure is the update.
+    /// Does the update that a call brings along.
     @usableFromInline typealias Lead = (FlightID, PendingCall) async throws -> VersionedDependency?
 
     /// Waits for the dependency and runs `task` with it, until the task accepts it.
     ///
-    /// All but the wait is elsewhere, each step in a function of its own: what is on the stack of an asynchronous function
-    /// takes memory while it waits, and a caller that waits with more than a thousand bytes of it is given another thousand.
+    /// Each step but the wait is a function of its own, so that its locals take no memory while callers wait: beyond a thousand
+    /// bytes, a waiting caller takes another thousand.
     ///
     /// - Parameters:
-    ///   - long: The call.
+    ///   - call: The call.
     ///   - task: Accepts or refuses the dependency.
-    ///   - leads: Whether the call does an update itself that it is the first to need.
-    ///   - lead: Does that update; returns `nil` if the call has to look again.
+    ///   - leads: Whether the call does an update itself if it is the first to need one.
+    ///   - lead: Does that update; returns `nil` if the call has to ask again.
     /// - Returns: What the task returned.
-    /// - Throws: What the task threw that is not about the dependency, or why there is none.
+    /// - Throws: What the task threw that is no refusal, or why there is no dependency.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
-        _ long: PendingCall,
+        _ call: PendingCall,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
         leads: Bool,
         _ lead: Lead
     ) async throws -> Output {
-        long.leads = leads
+        call.leads = leads
         while true {
-            try self.checkPatience(long)
+            try self.checkLimits(call)
             let (engine, ticket) = (self.engine, self.engine.nextID())
-            long.ticket = ticket
-            // A closure that captures one object and nothing else takes no memory of its own.
+            call.ticket = ticket
+            // A closure that captures a single object allocates nothing.
             let answer = await FlightWaiter.answer {
-                long.arrive($0)
+                call.arrive($0)
             } onCancel: {
                 engine.leave(ticket, .sole)
             }
-            guard let held = try await self.received(answer, long, lead) else { continue }
-            if let output = try await self.attempt(task, held, long) { return output }
+            guard let held = try await self.received(answer, call, lead) else { continue }
+            if let output = try await self.attempt(task, held, call) { return output }
         }
     }
 
-    /// The dependency of a call that was answered; `nil` if the call has to look again.
+    /// The dependency after a wait; `nil` if the call has to ask again.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func received(
         _ answer: FlightWaiter.Answer,
-        _ long: PendingCall,
+        _ call: PendingCall,
         _ lead: Lead
     ) async throws -> VersionedDependency? {
         do {
-            switch try self.engine.landing(answer, long.loose.take()) {
+            switch try self.engine.landing(answer, call.cleanup.take()) {
             case .output(let held): return self.unlessVoid(held)
-            case .lead(let flight): return try await lead(flight, long)
+            case .lead(let flight): return try await lead(flight, call)
             }
         } catch {
-            return try self.instead(of: error, long)
+            return try self.fallback(after: error, call)
         }
     }
 
-    /// Runs `task` with the dependency, and notes why if it returns nothing.
+    /// Runs `task` with the dependency.
+    ///
+    /// - Returns: The output; `nil` if the task refused the dependency, which is recorded in the call.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func attempt<Output: Sendable>(
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
         _ held: VersionedDependency,
-        _ long: PendingCall
+        _ call: PendingCall
     ) async throws -> Output? {
         var refusal: (any Error)?
         do {
-            if case .output(let output) = try await task(held, long) {
-                // What only wants a new value has not tried it.
-                if !long.state.isForced { self.accepted(held.epoch) }
+            if case .output(let output) = try await task(held, call) {
+                // The task of a forced renewal does not try the value.
+                if !call.state.isForced { self.accepted(held.epoch) }
                 return output
             }
         } catch {
             refusal = error
         }
-        try self.refused(held, refusal, long)
+        try self.refused(held, refusal, call)
         return nil
     }
 
-    /// Notes that the task of a call has refused the dependency.
+    /// Records that the task of a call has refused the dependency.
     ///
-    /// - Throws: `error`, if it is none about the dependency.
+    /// - Throws: `error`, unless it is a refusal.
     @usableFromInline
-    func refused(_ held: VersionedDependency, _ error: (any Error)?, _ long: PendingCall) throws {
-        long.state.lastError = try error.map { try self.report($0, long.state) }
-        long.state.badEpoch = held.epoch
+    func refused(_ held: VersionedDependency, _ error: (any Error)?, _ call: PendingCall) throws {
+        call.state.lastError = try error.map { try self.report($0, call.state) }
+        call.state.badEpoch = held.epoch
     }
 
-    /// The error, if it is a report that the dependency is no good.
+    /// Returns the error if it is a refusal.
     ///
-    /// - Throws: The error as it is, otherwise; a critical one ends the calls of others, too.
+    /// - Throws: Any other error; a critical one ends all calls of the session.
     @usableFromInline
     func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
@@ -129,25 +131,25 @@ extension RunnerCore {
         throw self.raise(cause, call)
     }
 
-    /// The dependency of a call that did not obtain a new one; `nil` if the call has to look again.
+    /// The present dependency, for a call whose early renewal failed with `error`; `nil` if the call has to ask again.
     ///
-    /// - Throws: What the call ends with, if there is none.
+    /// - Throws: The error of the call, if there is none.
     @usableFromInline
-    func instead(of error: any Error, _ long: PendingCall) throws -> VersionedDependency? {
-        if error is LookAgain { return nil }
+    func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
+        if error is AskAgain { return nil }
         if let critical = error as? RaisedCritical { throw critical.claimed() }
-        guard long.state.isEarly else { throw error }
+        guard call.state.isEarly else { throw error }
         if Task.isCancelled { throw CancellationError() }
         let now = self.time.now
-        let old = self.engine.withState { $0.machine.fallback(for: long.state, at: now) }
+        let old = self.engine.withState { $0.machine.fallback(for: call.state, at: now) }
         guard let old else { throw error }
         return self.unlessVoid(old)
     }
 
-    /// Ends a call that cannot or may not go on: for the runner's reason, the task's cancellation, or the call's time.
+    /// Throws if the call's task is cancelled or its time is over; an error of the runner's state comes first.
     @usableFromInline
-    func checkPatience(_ long: PendingCall) throws {
-        let call = long.state
+    func checkLimits(_ call: PendingCall) throws {
+        let call = call.state
         let isCancelled = Task.isCancelled
         let timedOut = call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
@@ -163,24 +165,24 @@ extension RunnerCore {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
-    /// Looks for the dependency, and joins or starts an update if there is none that the call can use.
+    /// Answers the call with the dependency, or makes it join or start an update.
     @inlinable
     @inline(never)
-    func arrive(_ waiter: FlightWaiter, _ long: PendingCall) {
+    func arrive(_ waiter: FlightWaiter, _ call: PendingCall) {
         let parentEpoch = self.parentEpoch
         let now = self.time.now
         let mayWait = self.mayWait?() ?? true
         var impediment = mayWait ? nil : RunnerError.wouldDeadlock
-        if !long.leads, !self.hasStoredUpdate { impediment = .noUpdate }
+        if !call.leads, !self.hasStoredUpdate { impediment = .noUpdate }
         var waits = false
-        long.loose = self.engine.arrive(
+        call.cleanup = self.engine.arrive(
             waiter,
-            long.ticket,
+            call.ticket,
             at: .sole,
             now: now,
-            leads: long.leads,
+            leads: call.leads,
             decide: { [impediment] in
-                self.decision(&$0, &long.state, parentEpoch: parentEpoch, impediment, at: now)
+                self.decision(&$0, &call.state, parentEpoch: parentEpoch, impediment, at: now)
             },
             joined: { _, _ in waits = true },
             arrived: { if waits { self.tell(.dependencyAwaited) } }
@@ -213,20 +215,20 @@ extension RunnerCore {
 @available(*, unavailable)
 extension RunnerCore.PendingCall: Sendable {}
 
-/// The way of a call whose dependency is there and good, specialised in the caller's module.
+/// The fast path: calls that find a good dependency. Specialised in the caller's module.
 extension RunnerCore {
-    /// How a first try ends that is not over with an error.
+    /// How a first try ends, unless it throws.
     @usableFromInline
     enum FirstTry<Output: Sendable> {
         /// The task accepted the dependency.
         case output(Output)
-        /// The call has to go the long way, which begins here.
+        /// The call continues on the slow path.
         case unfinished(PendingCall)
     }
 
-    /// Runs `task` with the dependency if there is no need to wait, to ask, or to note anything before.
+    /// Runs `task` with the dependency if a good one is there.
     ///
-    /// Specialised, but not inlined: a caller that has to wait after all does not keep what this one needed.
+    /// Not inlined, so that a caller that has to wait after all does not keep its locals.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func firstTry<Output: Sendable>(
@@ -249,20 +251,20 @@ extension RunnerCore {
     @inlinable
     func ready(at now: Moment) -> ReadyDependency<Dependency>? {
         guard !Task.isCancelled else { return nil }
-        // First the parent's epoch: a value that belongs to it cannot be older than this look.
+        // The parent's epoch is read first: a value that is not older than it was current at that moment.
         let parentEpoch = self.parent?.forChildren ?? 0
         let ready = self.engineState.withLock { $0.state.ready }
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
         return ready
     }
 
-    /// Notes that a task accepted the value of `epoch`: refusals of earlier ones do not count any more.
+    /// Records that a task accepted the value of `epoch`: refusals of earlier ones do not count any more.
     @usableFromInline
     func accepted(_ epoch: UInt64) { self.engine.withState { $0.accepted(epoch) } }
 
-    /// The call whose task has refused the dependency of its first try.
+    /// The slow path of a call whose task has refused the dependency.
     ///
-    /// - Throws: `error`, if it is none about the dependency.
+    /// - Throws: `error`, unless it is a refusal.
     @usableFromInline
     func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall

@@ -7,12 +7,11 @@ extension RunnerCore {
         self.watchers.tell(.updateStarted, number: self.engine.withState { $0.machine.nextEvent() })
     }
 
-    /// Ends a flight.
+    /// Ends a flight with the outcome of its update.
     ///
-    /// What it brings after its time is kept, too, if nothing has changed since it began: a token that came late is a token.
+    /// A value that comes after the flight timed out is kept if nothing has changed since it began.
     ///
-    /// - Returns: What its callers got, or would have got in time; `nil` if a fence had passed it, so that its outcome did not
-    ///   count.
+    /// - Returns: What its callers got, or would have got in time; `nil` if a fence had passed it, so that it was dropped.
     @discardableResult
     func land(
         _ flight: FlightID,
@@ -60,7 +59,7 @@ extension RunnerCore {
             return .failure(error)
         }
         self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // Whoever fences a runner off also answers its callers, so an outcome that may not be kept has none.
+            // A fence answers the callers of the flights it passes, so this error reaches none.
             guard mayKeep else { return .failure(RunnerError.reset) }
             let result = settle(&state.machine)
             landed = result
@@ -84,7 +83,7 @@ extension RunnerCore {
         return landed
     }
 
-    /// The outcome, or a failure if the update brought what had been refused and the policy minds.
+    /// The outcome, or a failure if the update brought a value equal to the refused one and the policy does not allow that.
     private func checked(
         _ outcome: Result<Updated, any Error>,
         insteadOf failed: VersionedDependency?
@@ -96,9 +95,9 @@ extension RunnerCore {
         return .failure(RunnerError.sameDependency)
     }
 
-    /// Ends all calls of the present session, if it is that of `call`, because of what its task threw.
+    /// Ends all calls of the session of `call` with a critical error, unless that session has ended.
     ///
-    /// - Returns: What the call itself ends with.
+    /// - Returns: The error of the call itself.
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
@@ -133,9 +132,9 @@ private func areEqual(_ a: Any, _ b: Any) -> Bool {
     return isEqual(a)
 }
 
-/// What is done to a runner from outside, and what it says of itself.
+/// Mutations and state for the runners' public types.
 extension RunnerCore {
-    /// The value with its epochs, if there is one that may be used.
+    /// The present value; `nil` if there is none, or if the parent's value was replaced.
     package var held: VersionedDependency? {
         let parentEpoch = self.parentEpoch
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
@@ -147,9 +146,7 @@ extension RunnerCore {
     /// Raised when a session ends.
     package var session: UInt64 { self.engine.withState { $0.machine.session } }
 
-    /// Sets the value; who waits for an update gets it now, and the update's own value is dropped.
-    ///
-    /// - Returns: The value with its epochs.
+    /// Sets the value; callers that wait for an update get it now, and the update's own value is dropped.
     @discardableResult
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
@@ -162,34 +159,36 @@ extension RunnerCore {
         return held
     }
 
-    /// Has everybody who waits look again: the parent's value was replaced, and the running update's is for nothing.
+    /// The parent's value was replaced: the running update is dropped, and its callers ask again.
     package func parentReplaced() {
         self.engine.dismissAll(cancelling: false) { state in
             state.machine.failuresCleared()
-            return (.failure(LookAgain()), ())
+            return (.failure(AskAgain()), ())
         }
     }
 
     /// Lets calls try again that would fail because of earlier failures.
     package func clearFailures() { self.engine.withState { $0.machine.failuresCleared() } }
 
-    /// Notes something about the value of `held`, unless more has become known meanwhile.
+    /// Replaces the value of `held` by the same with more known about it; `nil`, with no change, if `held` is outdated.
     @discardableResult
     package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
         self.engine.withState { $0.machine.noted(held, as: value) }
     }
 
-    /// Exchanges the value of `held` for one that continues it.
+    /// Exchanges the value of `held` for one that continues it; `nil`, with no change, if `held` was replaced.
     package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
         self.engine.withState { $0.machine.continued(held, with: value, raisesEpoch: raisesEpoch) }
     }
 
-    /// Ends the session: calls that are under way end, and an update that runs is cancelled to no effect.
+    /// Ends the session: running calls fail, and a running update is cancelled and dropped.
     package func end(_ end: Machine.End) { self.ended(end)() }
 
-    /// Does what ``end(_:)`` does, but for telling anybody, which what it returns does.
+    /// Ends the session as ``end(_:)`` does.
+    ///
+    /// - Returns: Answers the callers and reports the event; to be run when other layers and participants have ended, too.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
         let (number, answerWaiters): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
             state.machine.ended(end)

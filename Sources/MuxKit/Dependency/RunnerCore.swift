@@ -1,22 +1,22 @@
 package import Foundation
 
-/// One layer of dependency: its state, its flights, and the loop that runs a task until it accepts the dependency.
+/// The implementation of a runner, or of one layer of one: its state, its flights and the loop that runs tasks.
 @usableFromInline
 package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
     @usableFromInline package typealias VersionedDependency = Machine.VersionedDependency
     @usableFromInline typealias Engine = FlightEngine<SoleKey, VersionedDependency, RunnerState<Dependency>>
 
-    /// What a stored update brings.
+    /// The outcome of a stored update.
     package struct Updated: Sendable {
         let result: UpdateResult<Dependency>
         /// The epoch of the parent's value that it was made with.
         let parentEpoch: UInt64
-        /// The epoch before, of a parent's value that was exchanged for one that continues it.
+        /// The former epoch, if the parent's value was exchanged meanwhile for one that continues it.
         let formerParentEpoch: UInt64
         /// How long the value will live, if that is known.
         let lifetime: Duration?
-        /// Whether the value was found ready: who wants a new one has to ask again.
+        /// Whether the value was found ready instead of made: a forced renewal has to ask again.
         let isFound: Bool
 
         package init(
@@ -34,14 +34,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Makes a value; receives the one that was refused, `nil` if there is none, and the session in which it is needed.
+    /// Makes a value; receives the one to replace, `nil` if there is none, and the session.
     package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> Updated
 
-    /// Has a caller look again: the update that it waits for, or was to do itself, was called off.
-    struct LookAgain: Error {}
+    /// Makes a caller ask again: the update that it waits for, or was to do itself, was dropped.
+    struct AskAgain: Error {}
 
     @usableFromInline let engine: Engine
-    /// The engine's: a hit follows no more references than it has to.
+    /// That of the engine, kept here to save a hit one indirection.
     @usableFromInline let engineState: Locked<Engine.EngineState>
     @usableFromInline let policy: RunnerPolicy
     @usableFromInline let time: TimeSource
@@ -49,13 +49,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     let wallTime: @Sendable () -> Date
     /// The epochs of the layer above; `nil` if there is none.
     @usableFromInline let parent: RunnerEpochs?
-    /// The epochs of this one.
+    /// The epochs of this layer.
     package let epochs: RunnerEpochs
     let observer: (any MuxObserver)?
     let watchers = RunnerEvents()
-    /// Whether the runner makes its values itself.
+    /// Whether the runner has its own update.
     @usableFromInline let hasStoredUpdate: Bool
-    /// Whether the present task may wait for an update, and is not what the update would wait for; `nil` where any may.
+    /// Whether the present task may wait for an update: `false` if the update would wait for it; `nil` if any task may.
     @usableFromInline let mayWait: (@Sendable () -> Bool)?
 
     package init(
@@ -111,13 +111,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// How things stood when an update began.
+    /// The state when an update began.
     struct Beginning: Sendable {
-        /// What the update is to replace.
+        /// The value that the update is to replace.
         var failed: VersionedDependency?
         /// The session that needs it.
         var session: UInt64 = 0
-        /// The epoch of the runner's value, if there was one or not.
+        /// The epoch of the runner, with or without a value.
         var epoch: UInt64 = 0
         var time: Moment
     }
@@ -132,7 +132,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.run(from: self.begun(timeout), task)
     }
 
-    /// Goes on with a call, as ``run(timeout:_:)`` does.
+    /// Continues a call, as ``run(timeout:_:)`` does.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
@@ -141,7 +141,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
-    /// Has the dependency renewed, by an update that is running or by a new one.
+    /// Renews the dependency, by a running update or a new one.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.begun(nil)
         call.state.isForced = true
@@ -151,7 +151,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// A flight of the runner's own update begins.
     ///
-    /// - Returns: How things stand; `nil` if it was dismissed before its turn came, and must not meet the next one's update.
+    /// - Returns: The present state; `nil` if the flight was dismissed before it began.
     private func updateBegins(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
@@ -165,7 +165,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return beginning
     }
 
-    /// The value that an update brought; `nil`, and the caller has to look again, if the parent's was replaced meanwhile.
+    /// The value; `nil` if the parent's was replaced meanwhile, so that the caller has to ask again.
     @inlinable
     func unlessVoid(_ held: VersionedDependency) -> VersionedDependency? {
         held.parentEpoch >= self.parentEpoch ? held : nil
@@ -180,14 +180,16 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: true) { flight, call in
             guard let (result, beginning) = await self.led(flight, by: call, update) else { return nil }
             let landed = self.land(flight, result, since: beginning)
-            try self.checkPatience(call)
-            // If a fence has passed the update, look again.
+            try self.checkLimits(call)
+            // If a fence has passed the update, ask again.
             guard let landed else { return nil }
             return self.unlessVoid(try landed.get())
         }
     }
 
-    /// The outcome of an update that is the caller's own, and how things stood when it began; `nil` if it was called off.
+    /// Does the caller's own update.
+    ///
+    /// - Returns: Its outcome and the state when it began; `nil` if it was dropped before.
     private nonisolated(nonsending) func led(
         _ flight: FlightID,
         by call: PendingCall,
@@ -198,23 +200,23 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var parentEpoch: UInt64 = 0
         let engine = self.engine
         do {
-            // Whoever this call works for waits for the update, as it would for one in a task of its own.
+            // A flight that made this call waits for the update, as for one in a task of its own.
             let node = self.engine.node(.sole, flight)
             let wait = WaitForGraph.WaitID(self.engine, flight)
             if let caller = FlightContext.current { _ = WaitForGraph.begin(wait, of: caller, for: node, isNew: false) }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
-                // The way here may have taken a while: the value to replace is the one of now.
+                // The value to replace is the present one; it may have changed since the call asked.
                 let epoch = self.parentEpoch
-                guard let begun = self.updateBegins(flight) else { throw LookAgain() }
+                guard let begun = self.updateBegins(flight) else { throw AskAgain() }
                 (beginning, parentEpoch) = (begun, epoch)
                 return try await update(begun.failed?.value, call)
             } whenTooLong: {
-                // The caller stays until its closure has ended; those who wait for it need not.
+                // Answers the other callers; this one stays until its closure has ended.
                 engine.expire(flight, of: .sole)
             }
             return (.success(Updated(updated, parentEpoch: parentEpoch)), beginning)
-        } catch is LookAgain {
+        } catch is AskAgain {
             return nil
         } catch {
             guard error is CancellationError, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
@@ -224,11 +226,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The epoch that the value must not be older than.
+    /// The least epoch of the parent that the value may have been made with.
     @inlinable var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
 }
 
 extension Error {
-    /// Whether the error reports a dependency that is no good.
+    /// Whether the error is a refusal of the dependency.
     var saysBadDependency: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
 }

@@ -9,24 +9,23 @@ public import Foundation
     /// The update was refused, for this and every later call until a value is set, or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
-    /// The task refused one dependency after the other, with no success in between; `underlying` is what it threw last, if it threw.
+    /// The task refused one dependency after the other, with no acceptance in between; `underlying` is its last error, if any.
     case tooManyUpdates(count: Int, elapsed: Duration, underlying: (any Error)?)
 
-    /// Tasks refused one new dependency after the other, with no success in between; there is no update until one accepts the
-    /// present dependency, or some time has passed.
+    /// Tasks refused one new dependency after the other, with no acceptance in between. There is no update until one accepts
+    /// the present dependency, or replacements leave the window.
     case tooManyUpdatesInWindow(count: Int, window: Duration, underlying: (any Error)?)
 
-    /// The update brought what had been refused.
+    /// The update made a dependency equal to the refused one.
     case sameDependency
 
     /// The call took longer than its time-out; an update that it waited for goes on.
     case timedOut(after: Duration)
 
-    /// The update took longer than ``RunnerPolicy/updateTimeout``; the next call tries again, and what the update brings late is
-    /// kept.
+    /// The update took longer than ``RunnerPolicy/updateTimeout``; the next call tries again, and a late dependency is kept.
     case updateTimedOut(after: Duration)
 
-    /// A task or an update threw a ``CriticalError``; of all the callers who get this, one is its originator.
+    /// A task or an update threw a ``CriticalError``; exactly one of the callers that get this is its originator.
     case critical(underlying: any Error, isOriginator: Bool)
 
     /// The runner was reset while the call was under way.
@@ -35,28 +34,28 @@ public import Foundation
     /// The session ended (sign-out) while the call was under way.
     case signedOut
 
-    /// The call came from within an update that it would have to wait for, directly or through others.
+    /// The call came from within an update that it would have to wait for, directly or through other flights.
     case wouldDeadlock
 
-    /// There is no dependency, and the runner was given no way of making one.
+    /// There is no dependency, and no update that makes one.
     case noUpdate
 
     /// The sign-in was refused, as with a wrong password. The next call asks again.
     case signInFailed(underlying: any Error)
 
-    /// Stored tokens are there, but cannot be read now, perhaps because the device is locked. Not a reason to sign in.
+    /// The stored tokens cannot be read now, such as on a locked device; there is no sign-in.
     case tokensUnreadable(underlying: any Error)
 
-    /// New tokens could not be made durable, and the store has others which they replace at the server. They are kept in memory, and
-    /// the next call tries to store them again.
+    /// New tokens could not be stored, and those in the store are void at the server. The new ones are kept in memory, and the
+    /// next call tries to store them again.
     case tokensNotStored(underlying: any Error)
 
-    /// It is not known whether another process renews the stored tokens now, so this one does not. The next call tries again.
+    /// The lease could not be taken, so another process may be renewing the stored tokens. The next call tries again.
     case leaseUnavailable(underlying: any Error)
 }
 
 extension RunnerError {
-    /// A ``RunnerError`` without what belongs to the occasion: can be compared, counted and logged.
+    /// The kind of a ``RunnerError``: can be compared, counted and logged.
     @nonexhaustive public enum Code: String, Sendable, Hashable, CaseIterable {
         /// ``RunnerError/updateFailed(underlying:)``.
         case updateFailed
@@ -90,7 +89,7 @@ extension RunnerError {
         case leaseUnavailable
     }
 
-    /// Which error it is.
+    /// The kind of the error.
     public var code: Code {
         switch self {
         case .updateFailed: .updateFailed
@@ -113,10 +112,10 @@ extension RunnerError {
 }
 
 extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectable {
-    /// A sentence for a person.
+    /// A sentence for users and logs.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person.
+    /// A sentence for users and logs.
     public var description: String {
         switch self {
         case .updateFailed: "The dependency could not be renewed: the update was refused."
@@ -142,7 +141,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
     /// Shows what ``description`` shows and nothing more.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// What was thrown to the runner, where something was.
+    /// The error that a closure of the runner, the store or the lease threw; `nil` if none did.
     public var underlying: (any Error)? {
         switch self {
         case .updateFailed(let error), .tooManyUpdates(_, _, let error), .tooManyUpdatesInWindow(_, _, let error): error
@@ -154,7 +153,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 }
 
 extension Error {
-    /// Whether the error says that nothing can be written where it was tried, by this process or another like it.
+    /// Whether the folder cannot be written to, by this process or another one of the same user.
     var saysUnwritable: Bool {
         guard case .fileSystem(_, let code)? = self as? MuxStoreError else { return false }
         return POSIXFileSystem.isUnwritable(code)

@@ -1,32 +1,32 @@
-/// Something that happened to the dependency of a runner; it names no values.
+/// An event of a runner's dependency, without the value.
 @nonexhaustive public enum RunnerEvent: Sendable, Hashable {
     /// An update began.
     case updateStarted
-    /// An update brought a dependency, which has this epoch.
+    /// An update made a dependency with this epoch.
     case updated(epoch: UInt64)
     /// An update failed, or was refused.
     case updateFailed
-    /// An update ended whose outcome nobody wants any more.
+    /// An update ended after a fence, which dropped its outcome.
     case updateDropped
-    /// A dependency was set, which has this epoch.
+    /// A dependency was set, with this epoch.
     case set(epoch: UInt64)
     /// A critical error ended all calls.
     case critical
     /// The runner was reset.
     case reset
-    /// The owner signed out.
+    /// The session ended by a sign-out.
     case signedOut
 }
 
-/// Tells those who watch a runner what happened, in the order in which it happened.
+/// Delivers the events of a runner to its listeners, in the order of their numbers.
 final class RunnerEvents: Sendable {
     private struct State: Sendable {
         var listeners = Subscribers<AsyncStream<RunnerEvent>.Continuation>()
-        /// The number of the event that is to be told next.
+        /// The number of the event that is delivered next.
         var next: UInt64 = 1
-        /// Events that wait for those before them.
+        /// Events that came before their predecessors.
         var waiting: [UInt64: RunnerEvent] = [:]
-        var isTelling = false
+        var isDelivering = false
     }
 
     private let state = Locked(State())
@@ -35,7 +35,7 @@ final class RunnerEvents: Sendable {
         for listener in self.state.withLock({ $0.listeners.inOrder }) { listener.finish() }
     }
 
-    /// What happens from now on; it ends with the runner.
+    /// The events from now on; ends with the runner.
     var stream: AsyncStream<RunnerEvent> {
         let (stream, continuation) = AsyncStream.makeStream(
             of: RunnerEvent.self,
@@ -49,18 +49,18 @@ final class RunnerEvents: Sendable {
         return stream
     }
 
-    /// Tells of an event as soon as all with smaller numbers were told.
+    /// Delivers an event when all with smaller numbers are delivered.
     func tell(_ event: RunnerEvent, number: UInt64) {
         let isFirst = self.state.withLock { state -> Bool in
             state.waiting[number] = event
-            defer { state.isTelling = true }
-            return !state.isTelling
+            defer { state.isDelivering = true }
+            return !state.isDelivering
         }
         guard isFirst else { return }
         while true {
             let step = self.state.withLock { state -> (RunnerEvent, [AsyncStream<RunnerEvent>.Continuation])? in
                 guard let event = state.waiting.removeValue(forKey: state.next) else {
-                    state.isTelling = false
+                    state.isDelivering = false
                     return nil
                 }
                 state.next &+= 1

@@ -1,63 +1,62 @@
-/// Bounds on what a runner does.
+/// The limits and times of a runner.
 public struct RunnerPolicy: Sendable, Hashable {
     /// How many updates a call may ask for because its task refused one dependency after the other; at least 0.
     ///
-    /// A success in between clears the count: a dependency that any task accepted was good, and was refused for its age. Making
-    /// a dependency that is missing does not count, nor does renewing one ahead of time, nor being handed one that is newer than
-    /// the refused one. However many succeed in between, a call asks for ten times as many at most.
+    /// An acceptance by any task clears the count: that dependency was good, and is refused for its age. Updates of a missing
+    /// dependency and early renewals do not count, nor does getting one that is newer than the refused one. A call asks for
+    /// ten times as many at most, whatever is accepted in between.
     public var maximumUpdatesPerCall: Int
 
-    /// How an update that fails is attempted again before its failure counts; `nil`, unless it is set, for not at all.
+    /// How an update that throws is retried; `nil`, the default, for no retry.
     ///
-    /// The attempts are one update. A refusal is not repeated, nor is a sign-in; and an update that may have exchanged a refresh
-    /// token is, only if its error says that this does no harm, or says nothing: see ``RetryAdvice/isRepeatable``.
+    /// The attempts count as one update. Refusals and sign-ins are not retried. The refresh of a token is, unless its error says
+    /// that a repetition may do harm: see ``RetryAdvice/isRepeatable``.
     public var retry: RetryPolicy?
 
-    /// How many dependencies may be refused and replaced within ``window``, over all callers, with no success in between; `nil`
-    /// for any number.
+    /// How many dependencies may be refused and replaced within ``window``, over all callers, with no acceptance in between;
+    /// `nil` for any number.
     ///
-    /// A task that accepts a dependency clears the count. When there were as many, calls whose task refuses the dependency fail with
-    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)`` until the window has moved on.
+    /// Then calls whose task refuses the dependency fail with
+    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)`` until replacements leave the window.
     public var maximumUpdatesPerWindow: Int? = 5
 
     /// The time in which refused and replaced dependencies are counted.
     public var window = Duration.seconds(30)
 
-    /// How long a call waits for an update; `nil` for as long as it takes.
+    /// How long an update may take; `nil` for no limit.
     ///
-    /// Then the update is cancelled, and all who wait get ``RunnerError/updateTimedOut(after:)``, whether or not it heeds that;
-    /// the next call tries again. What it brings nevertheless is kept, unless something else was set meanwhile; until then no
-    /// other refresh uses its refresh token. A caller whose own closure is the update stays until that has ended. A sign-in may
-    /// take as long as it likes.
+    /// Then it is cancelled, and its callers get ``RunnerError/updateTimedOut(after:)`` without waiting for its end; the next
+    /// call tries again. A dependency that it makes nevertheless is kept, unless another was set meanwhile; until then no other
+    /// refresh uses its refresh token. A caller whose own closure is the update stays until that has ended. A sign-in has no
+    /// limit.
     public var updateTimeout: Duration? = .seconds(300)
 
-    /// For how long after an update that threw, or took too long, calls get the same error at once, instead of another try.
+    /// For how long after an update that threw or timed out calls get the same error at once, instead of another try.
     ///
-    /// "Renew now" tries nevertheless.
+    /// `renew()` tries nevertheless.
     public var coolDown = Duration.zero
 
     /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``,
     /// ``PerishableDependency`` and ``OAuthRenewal/accessLifetime``.
     ///
-    /// Of one that lives for less than twice that time, half the life. If the renewal fails, or takes longer than half of what the
-    /// old one has left, or than a call may wait, the old one is used to its end.
+    /// At most half the life of a new dependency. If the renewal fails, or takes longer than half of what the old one has left,
+    /// or than a call may wait, the old one is used to its end.
     ///
-    /// The end is counted from the arrival, by a clock that nobody sets; the time of day counts only for what was kept from an
-    /// earlier launch. What looks over then is renewed first, and used if that fails: the clock may be wrong, and the server
-    /// knows better.
+    /// The life of a new dependency is measured by a monotonic clock, that of a stored one by the time of day. A stored one that
+    /// seems to have ended is renewed first, and used if that fails, as the time of day may be wrong.
     public var leeway = Duration.seconds(30)
 
-    /// Whether an update that brings a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.
+    /// Whether an update that makes a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.
     ///
-    /// It matters only where dependencies are `Equatable`.
+    /// Has an effect only on dependencies that are `Equatable`.
     public var refusesSameDependency = false
 
-    /// Whether an update is cancelled when nobody waits for it any more; otherwise it finishes, and its value is kept.
+    /// Whether an update is cancelled when its last caller leaves; otherwise it finishes, and its value is kept.
     ///
-    /// ``OAuthDependentRunner`` never does that: the server may have exchanged the refresh token already.
+    /// Has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh token already.
     public var cancelsUnwantedUpdates = false
 
-    /// For how long a ``MuxLease`` is taken at a time: what the death of its holder costs the others at most.
+    /// For how long a ``MuxLease`` is taken at a time: the longest wait for other processes after the death of its holder.
     public var leaseDuration = Duration.seconds(10)
 
     /// Makes a policy.
@@ -70,12 +69,12 @@ public struct RunnerPolicy: Sendable, Hashable {
         self.maximumUpdatesPerWindow = maximumUpdatesPerWindow
     }
 
-    /// One update for each call: a token that is refused right after it was renewed is not refused for its age.
+    /// One update for each call, because a token that is refused right after its renewal is not refused for its age.
     public static let onePerCall = RunnerPolicy(maximumUpdatesPerCall: 1)
 }
 
 extension RunnerPolicy {
-    /// Does an update as often as ``retry`` says; throws what the last attempt threw.
+    /// Runs an update with the retries of ``retry``; throws what the last attempt threw.
     nonisolated(nonsending) func retrying<Output>(
         _ time: TimeSource,
         _ update: () async throws -> Output

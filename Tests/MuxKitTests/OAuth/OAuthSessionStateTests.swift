@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-/// What a vault knows, without a vault.
+/// The state of a token manager, without one.
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct OAuthMemoTests {
     @Test func `D06 the number of a session that was looked up before a sign-out is not that of the next one`() {
