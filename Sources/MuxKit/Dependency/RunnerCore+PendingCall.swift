@@ -9,9 +9,7 @@ extension RunnerCore {
         @usableFromInline var state: Machine.Call
         /// Whether the call does an update itself if it is the first to need one.
         @usableFromInline var leads = false
-        /// Identifies the call in its present or next wait.
-        @usableFromInline var ticket: Ticket = 0
-        /// To be run after that wait.
+        /// To be run after the wait.
         @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
         @usableFromInline
@@ -58,9 +56,8 @@ extension RunnerCore {
         while true {
             try self.checkLimits(call)
             let (engine, ticket) = (self.engine, self.engine.nextID())
-            call.ticket = ticket
             // A closure that captures a single object allocates nothing.
-            let answer = await FlightWaiter.answer {
+            let answer = await FlightWaiter.answer(ticket) {
                 call.arrive($0)
             } onCancel: {
                 engine.leave(ticket, .sole)
@@ -177,7 +174,6 @@ extension RunnerCore {
         var waits = false
         call.cleanup = self.engine.arrive(
             waiter,
-            call.ticket,
             at: .sole,
             now: now,
             leads: call.leads,
@@ -205,7 +201,7 @@ extension RunnerCore {
             let waitLimit = state.waitLimit(of: call, at: now)
             guard let limit = call.deadline.map({ min($0, waitLimit ?? $0) }) ?? waitLimit else { return .fly }
             let (timeout, call) = (self.timeout(of: call), call)
-            return .flyNoLonger(than: limit.duration(since: now)) { state, now in
+            return .flyNoLonger(than: limit.duration(since: now)) { state, _, _, now in
                 state.outcome(of: call, orElse: timeout, at: now)
             }
         }

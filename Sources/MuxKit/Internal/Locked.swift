@@ -1,7 +1,7 @@
+public import Synchronization
+
 #if MUX_TSAN
 import Foundation
-#else
-public import Synchronization
 #endif
 
 /// State behind a lock: the only lock of the package, so that the sanitizer build can swap it in one place.
@@ -10,6 +10,10 @@ public import Synchronization
 /// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
 @usableFromInline
 package final class Locked<State> {
+    #if DEBUG
+    @usableFromInline let acquisitions = Atomic(0)
+    #endif
+
     #if MUX_TSAN
     private let lock = NSLock()
     private var state: State
@@ -19,6 +23,7 @@ package final class Locked<State> {
 
     @usableFromInline
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
+        self.countAcquisition()
         self.lock.lock()
         defer { self.lock.unlock() }
         return try body(&self.state)
@@ -31,9 +36,26 @@ package final class Locked<State> {
 
     @inlinable
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
-        try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
+        self.countAcquisition()
+        return try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
     }
     #endif
+
+    /// How often the lock was taken; `nil` in a release build, which does not count.
+    package var acquisitionCount: Int? {
+        #if DEBUG
+        self.acquisitions.load(ordering: .relaxed)
+        #else
+        nil
+        #endif
+    }
+
+    @inlinable
+    func countAcquisition() {
+        #if DEBUG
+        self.acquisitions.wrappingAdd(1, ordering: .relaxed)
+        #endif
+    }
 }
 
 #if MUX_TSAN

@@ -161,11 +161,14 @@ public final actor Multiplexer<Value: Sendable> {
     /// How many watch: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
-    /// How many callers wait that want other than what the policy says: zero at rest.
+    /// The number of waiting callers with options of their own: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
-    /// How many callers wait, tasks run and flights are known: zero at rest.
+    /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
+    /// See ``Locked/acquisitionCount``.
+    package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
     // MARK: - Repository
 

@@ -131,7 +131,7 @@ extension MultiplexerCore {
         }
         if isAdopted {
             self.watchers.send((), to: key)
-            self.letGoOfEvicted()
+            self.releaseEvicted()
         }
         return entry
     }
@@ -170,7 +170,7 @@ extension MultiplexerCore {
         }
         withExtendedLifetime(former) {}
         self.watchers.send((), to: key)
-        self.letGoOfEvicted()
+        self.releaseEvicted()
     }
 
     /// Tells the disk to forget the entries of `keys`; in the lane.

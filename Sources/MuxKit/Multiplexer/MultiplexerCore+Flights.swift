@@ -1,5 +1,5 @@
 extension MultiplexerCore {
-    /// The work of one flight: the disk first, where memory has nothing; then the fetch.
+    /// The work of one flight: looks at the disk if memory has no entry, then fetches.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
         var loaded: Slot<Value>?
@@ -8,17 +8,20 @@ extension MultiplexerCore {
             guard !isOver else { return }
             loaded = found
         }
-        var fallback: Slot<Value>?  // what there is to fall back to, even if the bound takes it away meanwhile
+        var fallback: Slot<Value>?  // kept here, since it may be evicted during the fetch
+        var isCancelled = false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
+            isCancelled = Task.isCancelled
+            guard !isCancelled else { return }
+            state.statistics.fetches += 1
             let slot = state.slots.slot(of: key)
             fallback = slot?.entry == nil && !wasFenced ? loaded ?? slot : slot
         }
         guard begins else { return }
-        guard !Task.isCancelled else {  // nobody waits any more: no work begins
+        guard !isCancelled else {
             self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
             return
         }
-        self.engine.withState { $0.statistics.fetches += 1 }
         self.tell(.fetchStarted, key)
         let start = self.repository.time.now
         let result: Result<Fetched<Value>, any Error>
@@ -28,22 +31,20 @@ extension MultiplexerCore {
             result = .failure(error)
         }
         let duration = self.repository.time.now.duration(since: start)
-        self.engine.withState { $0.statistics.fetchTime = .sum($0.statistics.fetchTime, duration) }
         switch result {
         case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
         case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
         }
     }
 
-    /// Loads the entry of `key` into its slot, if memory has none, and gives it to those for whom it is good enough.
+    /// Loads the entry of `key` into its slot, if memory has none, and answers the callers for which it is good enough.
     ///
-    /// - Returns: Whether that ended the flight, for nobody wants better. And what was loaded in any case, which the table may
-    ///   not have had room for.
+    /// - Returns: Whether the flight has ended, and the loaded slot, for which the table may not have had room.
     @usableFromInline
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
         guard let persistence else { return (false, nil) }
         guard let look = self.look(for: key) else {
-            // Another process may have ended the session. If that is found out just now elsewhere, the value is dropped later.
+            // Another process may have ended the session. If another task is finding that out now, the value is dropped later.
             try? await self.repository.checkSession()
             return (false, nil)
         }
@@ -51,7 +52,9 @@ extension MultiplexerCore {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var servesStale = false
+        var evictions: Evictions?
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
+            defer { evictions = state.takeEvictions() }
             var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
             guard let slot = self.adopt(found, of: key, look, in: &state),
                 let found = slot.snapshot(at: now, source: .disk)
@@ -80,7 +83,7 @@ extension MultiplexerCore {
             return early
         }
         self.watchers.send((), to: key)
-        self.letGoOfEvicted()
+        self.release(evictions)
         if servesStale { self.tell(.servedStale, key) }
         return (isOver, loaded)
     }
@@ -97,7 +100,8 @@ extension MultiplexerCore {
         let entry = self.entry(of: fetched)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
-        var replaced: Slot<Value>.Entry?  // let go of outside the lock, for a value's deinit may call us
+        var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
+        var evictions: Evictions?
         self.engine.land(flight, of: key, failed: false) { state, mayKeep in
             isKept = mayKeep
             state.sweep(at: entry.fetchedAt, self.usualLimits)
@@ -122,11 +126,14 @@ extension MultiplexerCore {
                     revision: entry.revision
                 )
             )
+        } always: { state in
+            state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
+            evictions = state.takeEvictions()
         }
         withExtendedLifetime(replaced) {}
         if isKept { self.changed(key) }
         self.tell(.fetched, key, duration)
-        self.letGoOfEvicted()
+        self.release(evictions)
         if !isKept { self.tell(.fenceDropped, key) }
     }
 
@@ -142,7 +149,7 @@ extension MultiplexerCore {
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
         var servesStale = false
-        self.engine.withState { $0.statistics.failures += 1 }
+        var evictions: Evictions?
         self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
@@ -170,15 +177,19 @@ extension MultiplexerCore {
             guard servesStale else { return .success(entry) }
             state.statistics.staleServed += 1
             return .success(entry.served(because: .fetchFailed))
+        } always: { state in
+            state.statistics.failures += 1
+            state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
+            evictions = state.takeEvictions()
         }
         self.tell(.fetchFailed, key, duration)
-        self.letGoOfEvicted()
+        self.release(evictions)
         if servesStale { self.tell(.servedStale, key) }
     }
 }
 
 extension MultiplexerCore {
-    /// Fetches, as often as the policy says; throws what the last attempt threw.
+    /// Fetches, with the retries of the policy; throws the error of the last attempt.
     @inlinable
     func fetched(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
         guard let policy = self.policy.retry else { return try await self.fetch(key, before) }

@@ -17,6 +17,23 @@ extension MultiplexerCore {
         }
     }
 
+    /// What a change of slots leaves to be done outside the lock.
+    @usableFromInline
+    struct Evictions: Sendable {
+        @usableFromInline let slots: [(Key, Slot<Value>)]
+        /// Whether dirty entries have to be saved so that they can be evicted.
+        @usableFromInline let writesBack: Bool
+        /// See ``SlotStorage/hasTooManyMarks``.
+        @usableFromInline let hasTooManyMarks: Bool
+
+        @inlinable
+        init(slots: [(Key, Slot<Value>)], writesBack: Bool, hasTooManyMarks: Bool) {
+            self.slots = slots
+            self.writesBack = writesBack
+            self.hasTooManyMarks = hasTooManyMarks
+        }
+    }
+
     /// What the flight engine's lock guards for us.
     @usableFromInline
     struct State: Sendable {
@@ -62,7 +79,7 @@ extension MultiplexerCore {
 
         /// Changes the slot of `key`; counts what had to make room.
         ///
-        /// ``MultiplexerCore/letGoOfEvicted()`` has to follow, outside the lock.
+        /// ``MultiplexerCore/releaseEvicted()`` has to follow, outside the lock.
         @inlinable
         mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
             var evicted: [(Key, Slot<Value>)] = []
@@ -77,7 +94,7 @@ extension MultiplexerCore {
             return result
         }
 
-        /// Looks at two entries, and forgets those that have been of no use for long; ``MultiplexerCore/letGoOfEvicted()`` has
+        /// Looks at two entries, and forgets those that have been of no use for long; ``MultiplexerCore/releaseEvicted()`` has
         /// to follow, outside the lock.
         @usableFromInline
         mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
@@ -158,6 +175,16 @@ extension MultiplexerCore {
             self.lossesBeforeTry = self.cannotWrite ? min(self.lossesBeforeTry * 2, 65_536) : Self.firstLossesBeforeTry
         }
 
+        /// Takes what has to be dealt with outside the lock after a change of slots, by ``MultiplexerCore/release(_:)``.
+        @inlinable
+        mutating func takeEvictions() -> Evictions? {
+            let evicted = self.evicted
+            if !evicted.isEmpty { self.evicted = [] }
+            let (writesBack, hasTooManyMarks) = (self.writeBackBegins(), self.slots.hasTooManyMarks)
+            guard writesBack || hasTooManyMarks || !evicted.isEmpty else { return nil }
+            return Evictions(slots: evicted, writesBack: writesBack, hasTooManyMarks: hasTooManyMarks)
+        }
+
         /// Takes note of what went before it was saved, for a report.
         mutating func takeLosses() -> Int {
             defer { self.lostCount = 0 }
@@ -208,22 +235,28 @@ extension MultiplexerCore {
             self.engine.withState { state in for key in rest.prefix(Self.portion) { body(&state, key) } }
             rest = rest.dropFirst(Self.portion)
         }
-        self.letGoOfEvicted()
+        self.releaseEvicted()
     }
 
-    /// Lets go of what had to make room since the last time, and tells of it; not under the lock.
-    ///
-    /// If too much may not go before it is on disk, has it written.
+    /// Changes slots, then releases outside the lock what that evicted.
     @inlinable
-    func letGoOfEvicted() {
-        let (evicted, writesBack, hasTooManyMarks) = self.engine.withState { state in
-            let evicted = state.evicted
-            if !evicted.isEmpty { state.evicted = [] }
-            return (evicted, state.writeBackBegins(), state.slots.hasTooManyMarks)
-        }
-        if hasTooManyMarks { self.foldMarks() }
-        if writesBack { self.writeBack() }
-        for (key, slot) in evicted {
+    func withSlots<R>(_ body: (inout State) -> sending R) -> sending R {
+        let (result, evictions) = self.engine.withState { (body(&$0), $0.takeEvictions()) }
+        self.release(evictions)
+        return result
+    }
+
+    /// Releases what was evicted, for changes of slots that do not use ``withSlots(_:)``; not under the lock.
+    @inlinable
+    func releaseEvicted() { self.release(self.engine.withState { $0.takeEvictions() }) }
+
+    /// Releases what was evicted, reports it, and starts the work that ``State/takeEvictions()`` found due.
+    @inlinable
+    func release(_ evictions: Evictions?) {
+        guard let evictions else { return }
+        if evictions.hasTooManyMarks { self.foldMarks() }
+        if evictions.writesBack { self.writeBack() }
+        for (key, slot) in evictions.slots {
             guard let entry = slot.entry else { continue }
             self.tell(.evicted, key)
             if entry.isDirty { self.tell(.evictedUnsaved, key) }
@@ -246,10 +279,10 @@ extension MultiplexerCore {
                 let report = await repository.save([self])
                 self.engine.withState { state in
                     state.wroteBack(report.saved, failed: report.failed.count)
-                    state.lostCount += report.letGo  // for a report that somebody reads
+                    state.lostCount += report.letGo
                 }
-                if report.saved == 0, !report.failed.isEmpty { self.letGoOfUnsaved() }
-                self.letGoOfEvicted()
+                if report.saved == 0, !report.failed.isEmpty { self.makeUnsavedExpendable() }
+                self.releaseEvicted()
             }
         }
     }
@@ -257,7 +290,7 @@ extension MultiplexerCore {
 
 extension MultiplexerCore {
     /// The disk cannot be written: what waits for it may go.
-    private func letGoOfUnsaved() {
+    private func makeUnsavedExpendable() {
         var place: Int?
         repeat {
             place = self.engine.withState { state in

@@ -1,25 +1,24 @@
 extension MultiplexerCore {
-    /// Options in an object: few calls have any.
+    /// Options in an object, since few calls have any.
     @usableFromInline
-    final class Unusual: Sendable {
+    final class BoxedOptions: Sendable {
         @usableFromInline let options: RequestOptions
 
         @usableFromInline
         init(_ options: RequestOptions) { self.options = options }
     }
 
-    /// A request that has to go the long way.
+    /// A request that was no hit.
     ///
-    /// An object, for what is on the stack of an asynchronous function takes several times its memory while it waits.
+    /// An object: the stack of an asynchronous function takes several times its memory while it waits.
     @usableFromInline
     final class PendingRequest {
         @usableFromInline let core: MultiplexerCore
         @usableFromInline let key: Key
-        /// What the caller wants, if it is not what is usual.
-        @usableFromInline let options: Unusual?
+        /// `nil` for default options.
+        @usableFromInline let options: BoxedOptions?
         @usableFromInline let ticket: Ticket
-        /// What is to be undone after the wait.
-        @usableFromInline var loose: FlightWaiter.WaitCleanup?
+        @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
         @inlinable
         @inline(never)
@@ -35,13 +34,13 @@ extension MultiplexerCore {
         init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions) {
             self.core = core
             self.key = key
-            self.options = options == .init() ? nil : Unusual(options)
+            self.options = options == .init() ? nil : BoxedOptions(options)
             self.ticket = core.engine.nextID()
         }
 
-        /// Looks for the entry, and joins or starts the key's flight if there is none that is good enough.
+        /// Answers the caller from memory if the entry is good enough; otherwise joins or starts the key's flight.
         ///
-        /// If it is not `isAlone`, its maker sees to the caller's patience.
+        /// If not `isAlone`, the caller keeps the wait limit itself.
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter, isAlone: Bool = true) {
@@ -49,9 +48,8 @@ extension MultiplexerCore {
             let now = core.repository.time.now
             let limits = options?.limits(core.policy) ?? core.usualLimits
             var met: MuxEvent.Kind?
-            self.loose = core.engine.arrive(
+            self.cleanup = core.engine.arrive(
                 waiter,
-                ticket,
                 at: key,
                 now: now,
                 decide: { state in
@@ -65,9 +63,7 @@ extension MultiplexerCore {
                         met = .hit
                     case .fly, .flyNoLonger:
                         guard isAlone, let waitLimit = options?.waitLimit else { break }
-                        return .flyNoLonger(than: waitLimit) {
-                            MultiplexerCore.instead(in: &$0, key, ticket, at: $1).map(Result.success)
-                        }
+                        return .flyNoLonger(than: waitLimit) { MultiplexerCore.instead(in: &$0, $1, $2, at: $3) }
                     }
                     return decision
                 },
@@ -89,18 +85,18 @@ extension MultiplexerCore {
             )
         }
 
-        /// What a request ends with that was answered, and wants no more than the value.
+        /// The value of an answer.
         @inlinable
         @inline(never)
         func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
 
-        /// What a request ends with that was answered.
+        /// The entry of an answer, after the cleanup.
         @inlinable
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
             if self.options != nil { core.engine.withState { $0.waiterOptions[self.ticket] = nil } }
-            guard case .output(let entry) = try core.engine.landing(answer, self.loose) else {
+            guard case .output(let entry) = try core.engine.landing(answer, self.cleanup) else {
                 throw CancellationError()
             }
             if entry.staleReason == .outOfPatience {
@@ -116,42 +112,40 @@ extension MultiplexerCore {
 extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
-    /// How many entries a request for many keys reads from disk at once.
+    /// How many entries a request for many keys reads from disk at the same time.
     private static var readersAtOnce: Int { 16 }
 
-    /// What requests for `keys`, made at the same time, lead to, in the order of the keys.
+    /// The results of simultaneous requests for `keys`, in their order.
     ///
-    /// The task waits once, for all flights together; nothing but their work has a task of its own.
+    /// The task waits once, for all flights; only their work has tasks of its own.
     @concurrent
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
         let calls = keys.map { options == .init() ? PendingRequest(self, $0) : PendingRequest(self, $0, options) }
         let (engine, callers) = (self.engine, calls.map { ($0.ticket, $0.key) })
         var timer: Task<Void, Never>?
-        let answers = await FlightGathering.answers(count: calls.count) { index, waiter in
+        let answers = await FlightGathering.answers(calls.map(\.ticket)) { index, waiter in
             let call = calls[index]
             call.arrive(waiter, isAlone: false)
-            defer { call.loose = nil }
-            return call.loose
+            defer { call.cleanup = nil }
+            return call.cleanup
         } arrived: {
             timer = options.waitLimit.map { waitLimit in
-                engine.startWaitLimit(of: callers, waitLimit) { state, key, ticket, now in
-                    Self.instead(in: &state, key, ticket, at: now).map(Result.success)
-                }
+                engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
             }
         } onCancel: {
             for (ticket, key) in callers { engine.leave(ticket, key) }
         }
         timer?.cancel()
-        return zip(calls, answers).map { call, answer in
+        return calls.map { call in
             Result {
-                guard let answer else { throw CancellationError() }
+                guard let answer = answers[call.ticket] else { throw CancellationError() }
                 return try call.value(answer)
             }
         }
     }
 
-    /// The values in memory or on disk, read by a few tasks, each of which takes every so many of the keys.
+    /// The values in memory or on disk, read by a few tasks that share the keys evenly.
     private func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         let readers = min(keys.count, Self.readersAtOnce)
         return await withTaskGroup(of: [(Int, Result<Value, any Error>)].self) { group in

@@ -140,20 +140,18 @@ extension MultiplexerCore: SessionParticipant {
             },
             isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
             markSaved: {
-                self.engine.withState { state in
+                self.withSlots { state in
                     guard state.slots.slot(of: key) != nil else { return }
                     state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
                     state.cannotWrite = false
                     if state.isDomainRemovalPending { state.savedDuringRemoval.insert(key) }
                 }
-                self.letGoOfEvicted()
             },
             markFailed: {
-                self.engine.withState { state in
+                self.withSlots { state in
                     guard state.slots.slot(of: key) != nil else { return }
                     state.withSlot(of: key) { $0.notSaved(entry) }
                 }
-                self.letGoOfEvicted()
             },
             markSuperseded: { _ = self.supersede(entry, of: key) }
         )
@@ -169,7 +167,7 @@ extension MultiplexerCore: SessionParticipant {
         }
         guard former != nil else { return false }
         self.watchers.send((), to: key)
-        self.letGoOfEvicted()
+        self.releaseEvicted()
         return true
     }
 

@@ -126,7 +126,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inline(__always)
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
         let (engine, key, ticket) = (self.engine, long.key, long.ticket)
-        return await FlightWaiter.answer {
+        return await FlightWaiter.answer(ticket) {
             long.arrive($0)
         } onCancel: {
             engine.leave(ticket, key)
@@ -153,20 +153,22 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return .fail(error)
     }
 
-    /// What there is for a caller whose patience has ended; `nil` if that is nothing.
+    /// The answer to a caller whose wait limit has passed; `nil` if there is no usable entry.
     @usableFromInline
     static func instead(
         in state: inout State,
         _ key: Key,
         _ ticket: Ticket,
         at now: Moment
-    ) -> MuxEntry<Value>? {
+    ) -> Result<MuxEntry<Value>, any Error>? {
         guard let waiter = state.waiterOptions[ticket] else { return nil }
         let known = state.slots.slot(of: key)
-        guard let slot = known?.entry != nil ? known : waiter.loaded else { return nil }
+        guard let slot = known?.entry != nil ? known : waiter.loaded,
+            let entry = slot.snapshot(at: now, source: .memory)
+        else { return nil }
         switch slot.freshness(at: now, waiter.limits) {
-        case .fresh: return slot.snapshot(at: now, source: .memory)
-        case .servable, .fallback: return slot.snapshot(at: now, source: .memory)?.served(because: .outOfPatience)
+        case .fresh: return .success(entry)
+        case .servable, .fallback: return .success(entry.served(because: .outOfPatience))
         case .unusable, nil: return nil
         }
     }
@@ -210,7 +212,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
         }
-        self.letGoOfEvicted()
+        self.releaseEvicted()
     }
 
     /// Makes every entry stale, in memory and on disk.
@@ -226,7 +228,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             return removed
         }
         withExtendedLifetime(removed) {}  // let go of outside the lock
-        self.letGoOfEvicted()
+        self.releaseEvicted()
     }
 
     /// Puts `value` in place of what is cached; a flight that runs cannot overwrite it.
@@ -248,7 +250,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         withExtendedLifetime(replaced) {}
         guard isStored else { return false }
-        self.letGoOfEvicted()
+        self.releaseEvicted()
         self.changed(key)
         return true
     }

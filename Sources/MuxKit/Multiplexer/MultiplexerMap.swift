@@ -220,11 +220,14 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The fresh value of `key` in memory, which counts as requested; `nil` if there is none.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
-    /// How many callers wait that want other than what the policy says: zero at rest.
+    /// The number of waiting callers with options of their own: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
-    /// How many callers wait, tasks run and flights are known: zero at rest.
+    /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
+
+    /// See ``Locked/acquisitionCount``.
+    package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
     /// Whether the value is in memory, or about to be.
     package nonisolated func isKnown(key: Key) -> Bool {

@@ -1,10 +1,8 @@
-/// When flights have to be over.
-///
-/// All are given the same time, so they come in the order in which they are due.
+/// The deadlines of flights, which all have the same limit and so are due in the order of their arrival.
 @usableFromInline
 package struct Deadlines<Key: Sendable>: Sendable {
     @usableFromInline
-    struct Deadline: Sendable {
+    package struct Deadline: Sendable {
         @usableFromInline let moment: Moment
         @usableFromInline let flight: FlightID
         @usableFromInline let key: Key
@@ -19,24 +17,19 @@ package struct Deadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
     @usableFromInline var first = 0
-    /// What was forgotten, for ``takeForgotten()``: a key may be the last reference to an object of the caller's.
+    /// Deadlines of ended flights, for ``takeForgotten()``: a key may hold the last reference to an object of the caller's.
     @usableFromInline var forgotten: [Deadline] = []
 
-    /// Whether somebody sleeps until the first one.
+    /// Whether a task sleeps until the first deadline.
     @usableFromInline var isWatched = false
 
-    @inlinable
-    var isEmpty: Bool { self.first == self.deadlines.count }
-
-    /// How many are kept, those of flights that are over included.
+    /// The number of deadlines, those of ended flights included.
     package var count: Int { self.deadlines.count }
 
     @inlinable
     package init() {}
 
-    /// Adds the deadline of a flight that starts.
-    ///
-    /// Those of flights that are over are forgotten before they outnumber the others by far.
+    /// Adds the deadline of a flight that starts, and removes those of ended flights before they are the great majority.
     @inlinable
     package mutating func add(
         _ flight: FlightID,
@@ -49,7 +42,7 @@ package struct Deadlines<Key: Sendable>: Sendable {
         if self.deadlines.count > 1_024 + 4 * runningCount { _ = self.next(where: isRunning) }
     }
 
-    /// The first deadline of a flight that is still running; those of others before it are forgotten.
+    /// The first deadline of a running flight; removes those of ended flights.
     @usableFromInline
     package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
@@ -59,15 +52,15 @@ package struct Deadlines<Key: Sendable>: Sendable {
         return self.deadlines.first?.moment
     }
 
-    /// Takes out what was forgotten, for the caller to let go of outside its lock.
+    /// Takes the removed deadlines, for the caller to release outside its lock.
     @inlinable
-    package mutating func takeForgotten() -> any Sendable {
-        guard !self.forgotten.isEmpty else { return () }
+    package mutating func takeForgotten() -> [Deadline] {
+        guard !self.forgotten.isEmpty else { return [] }
         defer { self.forgotten = [] }
         return self.forgotten
     }
 
-    /// Takes out the flights that are due.
+    /// Takes the flights that are due.
     package mutating func takeDue(at now: Moment) -> [(FlightID, Key)] {
         var due: [(FlightID, Key)] = []
         while self.first < self.deadlines.count, self.deadlines[self.first].moment <= now {

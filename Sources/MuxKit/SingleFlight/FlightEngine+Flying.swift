@@ -1,23 +1,25 @@
 extension FlightEngine {
-    // MARK: - Flying
-
+    /// Starts the work of a flight, and the watch of deadlines if there is none.
     @inlinable
-    func launch(_ flight: FlightID, of key: Key) {
-        let (running, work) = self.engineState.withLock { ($0.running[flight], $0.work) }
-        guard let running, let work else { return }
-        let node = self.node(key, flight)
-        let name = self.options.name
-        let task = self.spawn(name: name, priority: running.priority, for: node) { await work(key, flight) }
-        // A caller may have joined, or all may have left, before there was a task to tell.
-        let meanwhile = self.engineState.withLock { engineState in
+    func launch(_ launch: Launch, of key: Key) {
+        guard let work = launch.work else { return }
+        let flight = launch.flight
+        let task = self.spawn(name: self.options.name, priority: launch.priority, for: self.node(key, flight)) {
+            await work(key, flight)
+        }
+        let watch = launch.watch.map { self.watchDeadlines(from: $0) }
+        let running = self.engineState.withLock { engineState in
             engineState.running[flight]?.task = task
+            if let watch { engineState.watch = watch }
             return engineState.running[flight]
         }
-        if let meanwhile, meanwhile.priority > running.priority { task.raisePriority(to: meanwhile.priority) }
-        if meanwhile?.isCancelled ?? false { task.cancel() }
+        // A caller may have joined, or all may have left, before the task was stored.
+        if let running, running.priority > launch.priority { task.raisePriority(to: running.priority) }
+        if running?.isCancelled ?? false { task.cancel() }
     }
 
     func cancel(_ flights: [FlightID]) {
+        guard !flights.isEmpty else { return }
         let tasks = self.engineState.withLock { engineState in
             flights.compactMap { flight -> Task<Void, Never>? in
                 engineState.running[flight]?.isCancelled = true
@@ -27,31 +29,31 @@ extension FlightEngine {
         for task in tasks { task.cancel() }
     }
 
-    /// The work of a flight is about to begin, after a look at the disk: from here on, fences count.
+    /// The work of a flight is about to begin, after the look at the disk: fences count from here on.
     ///
     /// - Parameters:
     ///   - flight: The flight.
-    ///   - key: What it is about.
-    ///   - begins: Called under the lock if it is to begin; the flag says whether a fence has passed it before.
-    /// - Returns: Whether it is to begin. Otherwise the flight is over, and must not land.
+    ///   - key: Its key.
+    ///   - begins: Called under the lock if the work is to begin; the flag says whether a fence has passed the flight before.
+    /// - Returns: Whether the work is to begin. Otherwise the flight has ended, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
         let (isToBegin, stuck) = self.engineState.withLock { engineState -> (Bool, [Waiter]) in
-            let wasFenced = engineState.machines[key]?.flight != flight
-            guard engineState.withMachine(of: key, { $0.worksNow(flight) }) else {
+            let wasFenced = engineState.machines[key]?.currentFlight != flight
+            guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
                 engineState.running[flight] = nil
                 return (false, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
             begins(&engineState.state, wasFenced)
             return (true, [])
         }
-        self.tellStuck(stuck)
+        self.failStuck(stuck)
         return isToBegin
     }
 
-    /// Those who waited for `flight` wait for the current flight of `key` now.
+    /// Moves the waits for `flight` in the graph to the current flight of `key`, which its callers wait for now.
     ///
-    /// - Returns: Those who would wait for ever, taken out, to be told so.
+    /// - Returns: The callers whose wait would never end, removed from the flight.
     @usableFromInline
     func waitersMoved(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> [Waiter] {
         guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
@@ -64,25 +66,24 @@ extension FlightEngine {
     }
 
     @usableFromInline
-    func tellStuck(_ waiters: [Waiter]) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
+    func failStuck(_ waiters: [Waiter]) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
 
-    /// What there is for those who wait for a flight before its work begins.
+    /// Answers to callers of a flight before its work begins.
     package struct EarlyAnswers {
-        /// What the callers get who are answered, by their tickets.
         package var outputs: [Ticket: Output] = [:]
-        /// Whether the work need not begin, if nobody else waits.
+        /// Whether the flight ends if no other caller waits.
         package var isOver = false
 
         package init() {}
     }
 
-    /// Answers some of those who wait for a flight, if no fence has passed it.
+    /// Answers some callers of a flight, unless a fence has passed it.
     ///
     /// - Parameters:
     ///   - flight: The flight.
-    ///   - key: What it is about.
-    ///   - answers: Called under the lock with the tickets of those who wait.
-    /// - Returns: Whether the flight is over. Then it must not land.
+    ///   - key: Its key.
+    ///   - answers: Called under the lock with the tickets of the callers.
+    /// - Returns: Whether the flight has ended. Then it must not land.
     package func answerEarly(
         _ flight: FlightID,
         of key: Key,
@@ -96,7 +97,7 @@ extension FlightEngine {
                 $0.answeredEarly(flight, answered, isOver: early.isOver)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
-            // Not when they notice it: until then they do not wait for what the flight may ask for next.
+            // Now, not when they resume: the flight may go on and request what they work for.
             for ticket in answered { WaitForGraph.end(WaitForGraph.WaitID(self, ticket)) }
             return (Array(zip(waiters, outputs)), isOver ? engineState.running.removeValue(forKey: flight) : nil)
         }
@@ -105,7 +106,7 @@ extension FlightEngine {
         return ended != nil
     }
 
-    /// Changes the owner's state on behalf of a flight that goes on, if no fence has passed it.
+    /// Changes the owner's state on behalf of a running flight, unless a fence has passed it.
     ///
     /// - Returns: Whether the flight is still the current one of `key`.
     @discardableResult
@@ -121,26 +122,32 @@ extension FlightEngine {
     enum LandingStep: Sendable {
         case nothing
         case wake([Waiter], Result<Output, any Error>)
-        case restart(FlightID)
+        case restart(Launch)
     }
 
-    /// Ends a flight: keeps its outcome if no fence has passed it, and wakes its callers.
+    /// Ends a flight: keeps its outcome if no fence has passed it, and resumes its callers.
     ///
-    /// `settle` is called under the lock if somebody has a use for the outcome: it changes the owner's state, if the flag says
-    /// that the outcome may be kept, and returns what the callers get. `failed` says whether there is a new outcome at all.
+    /// - Parameters:
+    ///   - flight: The flight.
+    ///   - key: Its key.
+    ///   - failed: Whether it has no new outcome.
+    ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if the flag says that
+    ///     the outcome may be kept, and returns the callers' answer.
+    ///   - always: Called under the lock afterwards, also if the flight has ended already.
     @inlinable
     package func land(
         _ flight: FlightID,
         of key: Key,
         failed: Bool,
-        settle: (inout State, Bool) -> Result<Output, any Error>
+        settle: (inout State, Bool) -> Result<Output, any Error>,
+        always: (inout State) -> Void = { _ in }
     ) {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
         let (step, linger, stuck) = self.engineState.withLock {
             engineState -> (LandingStep, Task<Void, Never>?, [Waiter]) in
             let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
-            let action = engineState.withMachine(of: key) { $0.ends(flight, failed: failed, next: next) }
+            let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
             var step = LandingStep.nothing
             var stuck: [Waiter] = []
             switch action {
@@ -148,20 +155,18 @@ extension FlightEngine {
             case .commit(let waiters): step = .wake(waiters, settle(&engineState.state, true))
             case .answer(let waiters): step = .wake(waiters, settle(&engineState.state, false))
             case .restart(let next):
-                step = .restart(next)
                 stuck = self.waitersMoved(from: flight, of: key, in: &engineState)
-                if let running { engineState.begins(next, of: key, running.priority, until: deadline) }
+                if let running { step = .restart(engineState.begins(next, of: key, running.priority, until: deadline)) }
             }
+            always(&engineState.state)
             return (step, running?.linger, stuck)
         }
         linger?.cancel()
-        self.tellStuck(stuck)
+        self.failStuck(stuck)
         switch step {
         case .nothing: break
         case .wake(let waiters, let result): Self.wake(waiters, with: result)
-        case .restart(let next):
-            self.launch(next, of: key)
-            self.watchDeadlines()
+        case .restart(let launch): self.launch(launch, of: key)
         }
     }
 
@@ -172,12 +177,13 @@ extension FlightEngine {
     }
 }
 
-/// What belongs to a flight that runs in a task of the engine's.
+/// The task of a flight.
 @usableFromInline
 struct RunningFlight: Sendable {
+    /// `nil` until the task is stored.
     @usableFromInline var task: Task<Void, Never>?
     @usableFromInline var linger: Task<Void, Never>?
-    /// The highest of its callers.
+    /// The highest priority of its callers.
     @usableFromInline var priority: TaskPriority
     @usableFromInline var isCancelled = false
 
@@ -186,7 +192,7 @@ struct RunningFlight: Sendable {
 }
 
 extension TaskLauncher {
-    /// Starts the work of a flight, in a task that knows for which one it works.
+    /// Starts a task that works for the flight `node`; see ``FlightContext``.
     @usableFromInline
     func callAsFunction(
         name: String,

@@ -1,114 +1,123 @@
-/// Identifies one piece of running work; never used twice by one engine.
+/// Identifies one flight; unique within its engine.
 @usableFromInline package typealias FlightID = UInt64
 
-/// Identifies one waiting caller; never used twice by one engine.
+/// Identifies one waiting caller; unique within its engine.
 @usableFromInline package typealias Ticket = UInt64
 
-/// Decides who waits for which piece of work of one key, and when work is started, adopted, cancelled or fenced off.
+/// Decides, for one key, when a flight is started, joined, adopted, cancelled or fenced, and which callers its end answers.
 ///
-/// At most one flight is *current*: callers join it, and its outcome is the one to keep. A fence moves the current
-/// flight aside: it still answers those who joined it before, and the next caller starts another. A flight that was
-/// cancelled because nobody waited any more stays current until it has really ended, so that the next one never
-/// overlaps it: whoever arrives in between gets its value if there is one after all, and a new flight if not.
+/// At most one flight is *current*: new callers join it, and its outcome is kept. A fence detaches the current flight: it
+/// still answers the callers it has, and the next caller starts another flight. A flight that was cancelled because its last
+/// caller left stays current until it has ended, so that its successor never overlaps it. Callers that join it meanwhile get its
+/// value if it has one after all, and a new flight otherwise.
 ///
-/// `Waiter` is whatever the shell needs to wake a caller. Identifiers come from the shell, and none comes twice.
+/// Tickets and flight identifiers are drawn by the engine.
 @usableFromInline
-package struct FlightStateMachine<Waiter: Sendable>: Sendable {
+package struct FlightStateMachine: Sendable, Hashable {
     /// Why a flight keeps running.
-    fileprivate enum Phase: Sendable, Hashable {
-        /// Somebody waits, or the flight runs to its end in any case.
+    private enum Phase: Sendable, Hashable {
+        /// It has callers, or runs to its end in any case.
         case wanted
-        /// Nobody waits; the flight is cancelled when the linger that began with this ticket has passed.
+        /// It has no callers and is cancelled when the linger that began with this ticket has passed.
         case lingering(since: Ticket)
-        /// The flight was told to stop and has not ended yet.
+        /// It was cancelled and has not ended yet.
         case cancelled
     }
 
-    /// One running piece of work.
-    fileprivate struct Flight: Sendable {
+    private struct Flight: Sendable, Hashable {
         let id: FlightID
         var phase: Phase = .wanted
-        var waiters = WaiterQueue<Waiter>()
-        /// Whether it runs to its end though nobody waits.
+        var waiters = WaiterQueue()
+        /// Whether it runs to its end even without callers.
         var mustFinish = false
     }
 
     /// The flight that callers join.
     private var current: Flight?
 
-    /// Flights from before a fence that have not ended yet and whose callers still wait.
+    /// Fenced flights that have not ended and still have callers.
     private var detached: [Flight] = []
 
+    @usableFromInline
     package init() {}
 
-    /// Nothing runs, so nothing more can happen to what happened so far.
+    /// No flight is left, so the machine can be dropped.
+    @usableFromInline
     package var isIdle: Bool { self.current == nil && self.detached.isEmpty }
 
-    /// How many callers wait, for all flights together.
+    /// The number of waiting callers of all flights.
     package var waiterCount: Int { self.detached.reduce(self.current?.waiters.count ?? 0) { $0 + $1.waiters.count } }
 
     /// The flight that a caller would join now.
+    @usableFromInline
     package var currentFlight: FlightID? { self.current?.id }
 
-    /// The flight that was named first of all; `nil` if there is none.
+    /// The tickets of the callers of the current flight.
+    package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
+
+    /// The oldest flight.
     package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }
+
+    private func detachedIndex(of id: FlightID) -> Int? { self.detached.firstIndex { $0.id == id } }
+
+    /// Lets the callers of another flight wait for the current one; `false`, with no change, if there is none.
+    private mutating func joinCurrent(_ others: WaiterQueue) -> Bool {
+        guard self.current != nil else { return false }
+        self.current?.waiters.merge(others)
+        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
+        return true
+    }
 
     // MARK: - Arriving
 
-    /// What to do for a caller who wants the outcome.
     @usableFromInline
     package enum RequestAction: Sendable, Equatable {
         /// Start this flight; the caller waits for it.
         case start(FlightID)
         /// The caller waits for this flight, which runs already.
         case join(FlightID)
-        /// The caller waits for this flight, which nobody waited for any more; the linger is off.
+        /// The caller waits for this flight, which had no callers; cancel its linger.
         case adopt(FlightID)
     }
 
-    /// A caller asks for the outcome and waits under `ticket`, which also names the flight if one has to start.
-    package mutating func requested(by waiter: Waiter, ticket: Ticket) -> RequestAction {
+    /// A caller waits for the outcome; its ticket also names the flight if one has to start.
+    @usableFromInline
+    package mutating func requested(by waiter: FlightWaiter) -> RequestAction {
         guard let id = self.current?.id, let phase = self.current?.phase else {
-            var flight = Flight(id: ticket)
-            flight.waiters.park(waiter, ticket: ticket)
+            var flight = Flight(id: waiter.ticket)
+            flight.waiters.park(waiter)
             self.current = flight
-            return .start(ticket)
+            return .start(flight.id)
         }
-        // In place: a copy of the flight would copy all who wait, for each who comes.
-        self.current?.waiters.park(waiter, ticket: ticket)
-        switch phase {
-        case .wanted, .cancelled:
-            return .join(id)
-        case .lingering:
-            self.current?.phase = .wanted
-            return .adopt(id)
-        }
+        // In place: copying the flight would copy its queue on every arrival.
+        self.current?.waiters.park(waiter)
+        guard case .lingering = phase else { return .join(id) }
+        self.current?.phase = .wanted
+        return .adopt(id)
     }
 
-    /// A flight starts that nobody waits for yet, and that runs to its end in any case.
+    /// A flight starts without callers and runs to its end in any case.
     ///
-    /// - Returns: `false`, and nothing has changed, if a flight is running.
+    /// - Returns: `false`, with no change, if there is a current flight.
+    @usableFromInline
     package mutating func begun(_ id: FlightID) -> Bool {
         guard self.current == nil else { return false }
         self.current = Flight(id: id, mustFinish: true)
         return true
     }
 
-    /// The tickets of those who wait for the current flight.
-    package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
-
-    /// There are answers, before the work of a flight begins, for those who wait under `tickets`.
+    /// Some callers of the current flight have their answer before its work begins.
     ///
     /// - Parameters:
     ///   - id: The flight.
-    ///   - tickets: Who is answered.
-    ///   - isOver: Whether the flight is over with that, if nobody else waits; otherwise it runs to its end in any case.
-    /// - Returns: Who is answered, and whether the flight is over.
+    ///   - tickets: The callers that are answered.
+    ///   - isOver: Whether the flight ends here if no other caller waits; otherwise it runs to its end in any case.
+    /// - Returns: The answered callers, and whether the flight has ended.
     package mutating func answeredEarly(
         _ id: FlightID,
         _ tickets: [Ticket],
         isOver: Bool
-    ) -> (waiters: [Waiter], isOver: Bool) {
+    ) -> (waiters: [FlightWaiter], isOver: Bool) {
         guard var flight = self.current, flight.id == id else { return ([], false) }
         let waiters = tickets.compactMap { flight.waiters.leave($0) }
         if isOver, flight.waiters.isEmpty, !flight.mustFinish {
@@ -125,32 +134,31 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
 
     // MARK: - Leaving
 
-    /// What becomes of work that nobody waits for any more.
+    /// What becomes of the current flight when its last caller leaves.
     package enum Abandonment: Sendable {
         /// It runs to its end and its outcome is kept.
         case finish
         /// It is cancelled at once.
         case cancel
-        /// It is cancelled if nobody joins it for a while.
+        /// It is cancelled unless a caller joins it within the linger.
         case linger
     }
 
-    /// What to do for a caller that leaves.
-    package enum LeaveAction: Sendable {
-        /// The caller is already answered.
+    package enum LeaveAction: Sendable, Equatable {
+        /// The caller is answered already.
         case ignore
-        /// Tell the caller that it has left.
-        case resume(Waiter)
-        /// Tell the caller that it has left, and cancel the flight: nobody is left.
-        case resumeAndCancel(Waiter, FlightID)
-        /// Tell the caller that it has left, and start the linger of the flight: nobody is left.
-        case resumeAndLinger(Waiter, FlightID)
+        /// Resume the caller.
+        case resume(FlightWaiter)
+        /// Resume the caller, and cancel the flight, which has no callers left.
+        case resumeAndCancel(FlightWaiter, FlightID)
+        /// Resume the caller, and start the linger of the flight, which has no callers left.
+        case resumeAndLinger(FlightWaiter, FlightID)
     }
 
-    /// The caller with this ticket does not want to wait any longer.
+    /// The caller with this ticket stops waiting.
     package mutating func left(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
         if let waiter = self.current?.waiters.leave(ticket) {
-            return self.currentWasLeft(by: waiter, ticket: ticket, abandonment: abandonment)
+            return self.currentWasLeft(by: waiter, abandonment: abandonment)
         }
         for index in self.detached.indices {
             guard let waiter = self.detached[index].waiters.leave(ticket) else { continue }
@@ -160,11 +168,7 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
         return .ignore
     }
 
-    private mutating func currentWasLeft(
-        by waiter: Waiter,
-        ticket: Ticket,
-        abandonment: Abandonment
-    ) -> LeaveAction {
+    private mutating func currentWasLeft(by waiter: FlightWaiter, abandonment: Abandonment) -> LeaveAction {
         guard let flight = self.current, flight.waiters.isEmpty, flight.phase != .cancelled, !flight.mustFinish else {
             return .resume(waiter)
         }
@@ -175,187 +179,137 @@ package struct FlightStateMachine<Waiter: Sendable>: Sendable {
             self.current?.phase = .cancelled
             return .resumeAndCancel(waiter, flight.id)
         case .linger:
-            self.current?.phase = .lingering(since: ticket)
+            self.current?.phase = .lingering(since: waiter.ticket)
             return .resumeAndLinger(waiter, flight.id)
         }
     }
 
-    /// Whether nobody has come since the caller with this ticket left.
+    /// Whether the linger that began when the caller with this ticket left still counts.
     package func isLingering(since ticket: Ticket) -> Bool { self.current?.phase == .lingering(since: ticket) }
 
     /// The linger that began when the caller with this ticket left has passed.
     ///
-    /// - Returns: The flight to cancel, or `nil` if somebody joined it in the meantime or it is over.
+    /// - Returns: The flight to cancel; `nil` if a caller joined it meanwhile, or it has ended.
     package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
-        guard let flight = self.current, flight.phase == .lingering(since: ticket) else { return nil }
+        guard self.isLingering(since: ticket) else { return nil }
         self.current?.phase = .cancelled
-        return flight.id
+        return self.currentFlight
     }
 
-    // MARK: - Beginning
-
-    /// The work of a flight is about to begin, which is what fences are about, after a look at the disk.
-    ///
-    /// A flight that a fence has passed before that is as good as a new one: it is current again, or, if there is another
-    /// by now, its callers wait for that one.
-    ///
-    /// - Returns: Whether the work is to begin; otherwise the flight is over.
-    package mutating func workBegins(_ id: FlightID) -> Bool {
-        if self.current?.id == id { return true }
-        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return false }
-        let flight = self.detached.remove(at: index)
-        guard var current = self.current else {
-            self.current = flight
-            return true
-        }
-        current.waiters.merge(flight.waiters)
-        if case .lingering = current.phase { current.phase = .wanted }
-        self.current = current
-        return false
-    }
-
-    /// Takes out those of a flight who wait under `tickets`; the flight goes on.
-    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> [Waiter] {
-        if self.current?.id == id { return tickets.compactMap { self.current?.waiters.leave($0) } }
-        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return [] }
+    /// Removes callers of a flight, which goes on.
+    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> [FlightWaiter] {
+        if self.currentFlight == id { return tickets.compactMap { self.current?.waiters.leave($0) } }
+        guard let index = self.detachedIndex(of: id) else { return [] }
         return tickets.compactMap { self.detached[index].waiters.leave($0) }
     }
 
-    // MARK: - Ending
+    // MARK: - Beginning and ending
 
-    /// What to do with the outcome of a flight.
+    /// The work of a flight is about to begin, after the look at the disk; fences count from here on.
+    ///
+    /// A flight that was fenced before is as good as a new one: it becomes current again, or its callers move to the flight
+    /// that is current by now.
+    ///
+    /// - Returns: Whether the work is to begin; otherwise the flight has ended.
     @usableFromInline
-    package enum EndAction: Sendable {
-        /// The flight was fenced off or cancelled, and nobody waits for it any more.
+    package mutating func workBegins(_ id: FlightID) -> Bool {
+        if self.currentFlight == id { return true }
+        guard let index = self.detachedIndex(of: id) else { return false }
+        let flight = self.detached.remove(at: index)
+        if self.joinCurrent(flight.waiters) { return false }
+        self.current = flight
+        return true
+    }
+
+    @usableFromInline
+    package enum EndAction: Sendable, Equatable {
+        /// The flight was fenced or cancelled, and has no callers.
         case ignore
         /// Keep the outcome, then give it to these callers.
-        case commit([Waiter])
-        /// Give the outcome to these callers, and keep nothing of it.
-        case answer([Waiter])
-        /// The flight failed because it was cancelled, but callers came since: start this one for them.
+        case commit([FlightWaiter])
+        /// Give the outcome to these callers, and do not keep it.
+        case answer([FlightWaiter])
+        /// The flight failed because it was cancelled, but callers came since: start this flight for them.
         case restart(FlightID)
     }
 
-    /// A flight has ended; `next` names the one to start if callers came after it was cancelled.
+    /// A flight has ended; `next` names the flight to start if callers came after it was cancelled.
+    @usableFromInline
     package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> EndAction {
-        if var flight = self.current, flight.id == id {
+        var flight: Flight
+        let isCurrent = self.currentFlight == id
+        if isCurrent, let current {
+            flight = current
             self.current = nil
-            guard failed, flight.phase == .cancelled else { return .commit(flight.waiters.drain()) }
-            guard !flight.waiters.isEmpty else { return .ignore }
-            self.current = Flight(id: next, waiters: flight.waiters)
-            return .restart(next)
+        } else if let index = self.detachedIndex(of: id) {
+            flight = self.detached.remove(at: index)
+        } else {
+            return .ignore
         }
-        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return .ignore }
-        var flight = self.detached.remove(at: index)
-        // Whoever came after the cancellation, and before the fence, was not cancelled.
-        guard failed, flight.phase == .cancelled, !flight.waiters.isEmpty else {
-            return .answer(flight.waiters.drain())
+        guard failed, flight.phase == .cancelled else {
+            return isCurrent ? .commit(flight.waiters.drain()) : .answer(flight.waiters.drain())
         }
-        guard var current = self.current else {
-            self.current = Flight(id: next, waiters: flight.waiters)
-            return .restart(next)
-        }
-        current.waiters.merge(flight.waiters)
-        if case .lingering = current.phase { current.phase = .wanted }
-        self.current = current
-        return .ignore
+        if flight.waiters.isEmpty || self.joinCurrent(flight.waiters) { return .ignore }
+        self.current = Flight(id: next, waiters: flight.waiters)
+        return .restart(next)
     }
 
-    /// A flight ran out of time: it is over for its callers, and the slot is free, whether or not the work obeys.
+    /// A flight ran out of time: it has ended for its callers, whether or not its work obeys the cancellation.
     ///
-    /// - Returns: The callers to tell, or `nil` if the flight is over already.
-    package mutating func deadlinePassed(_ id: FlightID) -> [Waiter]? {
-        if self.current?.id == id {
+    /// - Returns: The callers to answer; `nil` if the flight has ended already.
+    package mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
+        if self.currentFlight == id {
             defer { self.current = nil }
             return self.current?.waiters.drain()
         }
-        guard let index = self.detached.firstIndex(where: { $0.id == id }) else { return nil }
+        guard let index = self.detachedIndex(of: id) else { return nil }
         var flight = self.detached.remove(at: index)
         return flight.waiters.drain()
     }
 
     // MARK: - Fencing
 
-    /// What to do to the flights that began before a fence.
-    package struct FenceAction: Sendable {
+    package struct FenceAction: Sendable, Equatable {
         /// Callers to answer now.
-        package var answer: [Waiter] = []
-        /// Flights to cancel: nobody waits for them any more.
+        package var answer: [FlightWaiter] = []
+        /// Flights to cancel: they have no callers left.
         package var cancel: [FlightID] = []
 
-        package init(answer: [Waiter] = [], cancel: [FlightID] = []) {
+        package init(answer: [FlightWaiter] = [], cancel: [FlightID] = []) {
             self.answer = answer
             self.cancel = cancel
         }
     }
 
-    /// From now on no flight that began before may have its outcome kept; its callers wait on and get it nevertheless.
-    package mutating func detachedByFence() -> FenceAction {
-        guard let flight = self.current else { return FenceAction() }
-        self.current = nil
-        guard !flight.waiters.isEmpty else { return FenceAction(cancel: [flight.id]) }
-        self.detached.append(flight)
-        return FenceAction()
-    }
-
-    /// See ``detachedByFence()`` and ``dismissedByFence()``.
+    /// A fence: the outcome of no earlier flight is kept.
+    ///
+    /// - Parameter dismissing: Whether the callers of those flights are answered now; otherwise they wait for their outcome.
+    /// - Returns: What has to be done.
     package mutating func fenced(dismissing: Bool) -> FenceAction {
-        dismissing ? self.dismissedByFence() : self.detachedByFence()
-    }
-
-    /// From now on no flight that began before may have its outcome kept, and its callers do not wait for it any longer.
-    package mutating func dismissedByFence() -> FenceAction {
+        defer { self.current = nil }
+        guard dismissing else {
+            guard let flight = self.current else { return FenceAction() }
+            if flight.waiters.isEmpty { return FenceAction(cancel: [flight.id]) }
+            self.detached.append(flight)
+            return FenceAction()
+        }
         var action = FenceAction()
         for var flight in self.detached + [self.current].compactMap(\.self) {
             action.answer += flight.waiters.drain()
             action.cancel.append(flight.id)
         }
-        self.current = nil
         self.detached = []
         return action
     }
 
-    /// What contradicts the machine's own rules; `nil` if nothing does.
+    /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
         let flights = self.detached + [self.current].compactMap(\.self)
-        if Set(flights.map(\.id)).count != flights.count { return "two flights have one name" }
-        if self.detached.contains(where: \.waiters.isEmpty) { return "a fenced flight is kept though nobody waits" }
+        if Set(flights.map(\.id)).count != flights.count { return "two flights have one identifier" }
+        if self.detached.contains(where: \.waiters.isEmpty) { return "a fenced flight without callers is kept" }
         if case .lingering = self.current?.phase, self.current?.waiters.isEmpty == false {
-            return "a flight lingers though somebody waits"
+            return "a flight with callers lingers"
         }
         return flights.lazy.compactMap { $0.waiters.violation() }.first
-    }
-}
-
-extension FlightStateMachine.LeaveAction: Equatable where Waiter: Equatable {}
-extension FlightStateMachine.EndAction: Equatable where Waiter: Equatable {}
-extension FlightStateMachine.FenceAction: Equatable where Waiter: Equatable {}
-
-extension FlightStateMachine: Equatable, Hashable where Waiter: Hashable {}
-extension FlightStateMachine.Flight: Equatable, Hashable where Waiter: Hashable {}
-
-/// The machine as the engine's inlined code uses it: what is not generic is compiled here, once.
-extension FlightStateMachine<FlightWaiter> {
-    @usableFromInline
-    static var idle: Self { Self() }
-
-    @usableFromInline var isOver: Bool { self.isIdle }
-
-    @usableFromInline var flight: FlightID? { self.currentFlight }
-
-    @usableFromInline
-    mutating func arrives(_ waiter: FlightWaiter, ticket: Ticket) -> RequestAction {
-        self.requested(by: waiter, ticket: ticket)
-    }
-
-    @usableFromInline
-    mutating func starts(_ flight: FlightID) -> Bool { self.begun(flight) }
-
-    @usableFromInline
-    mutating func worksNow(_ flight: FlightID) -> Bool { self.workBegins(flight) }
-
-    @usableFromInline
-    mutating func ends(_ flight: FlightID, failed: Bool, next: FlightID) -> EndAction {
-        self.ended(flight, failed: failed, next: next)
     }
 }

@@ -1,71 +1,86 @@
-/// One who waits for a flight, whatever it brings: nothing here is generic, so waiting costs little.
+/// A caller that waits for a flight.
 ///
-/// A waiter is in one machine, and is taken out of it by whoever tells it, under the engine's lock; or it was told when it
-/// came. So it is told exactly once.
+/// Nothing here is generic, so that waiting costs little. One machine holds the waiter; it is resumed exactly once, after it was
+/// taken out of the machine under the engine's lock.
 @usableFromInline
-package struct FlightWaiter: Sendable {
+package struct FlightWaiter: Sendable, Hashable {
     /// A ``FlightAnswer``.
     @usableFromInline package typealias Answer = any AnyObject & Sendable
 
-    @usableFromInline
-    enum Address: Sendable {
+    private enum Address: Sendable {
         /// A caller that waits for this flight alone.
         case caller(LeanContinuation<Answer>)
-        /// A part of what a caller waits for.
-        case part(FlightGathering.Part)
+        /// A caller that waits for several flights.
+        case gathering(FlightGathering)
     }
 
-    @usableFromInline let address: Address
+    /// Identifies the waiter within its engine.
+    @usableFromInline package let ticket: Ticket
+    private let address: Address
 
-    @inlinable
-    init(_ continuation: LeanContinuation<Answer>) { self.address = .caller(continuation) }
+    @usableFromInline
+    init(_ ticket: Ticket, _ continuation: LeanContinuation<Answer>) {
+        self.ticket = ticket
+        self.address = .caller(continuation)
+    }
 
-    init(_ part: FlightGathering.Part) { self.address = .part(part) }
+    package init(_ ticket: Ticket, partOf gathering: FlightGathering) {
+        self.ticket = ticket
+        self.address = .gathering(gathering)
+    }
 
-    /// Tells the caller what it gets; to be called once.
+    @usableFromInline
+    package static func == (a: FlightWaiter, b: FlightWaiter) -> Bool { a.ticket == b.ticket }
+
+    @usableFromInline
+    package func hash(into hasher: inout Hasher) { hasher.combine(self.ticket) }
+
+    /// Answers the caller; to be called once.
     @usableFromInline
     func resume(with answer: Answer) {
         switch self.address {
         case .caller(let continuation): continuation.resume(returning: answer)
-        case .part(let part): part.resume(with: answer)
+        case .gathering(let gathering): gathering.answered(self.ticket, answer)
         }
     }
 
-    /// Tells many callers the same, in their order.
+    /// Gives all `waiters` the same answer, in their order.
     @usableFromInline
     static func resume(_ waiters: [FlightWaiter], with answer: Answer) {
         for waiter in waiters { waiter.resume(with: answer) }
     }
 
-    /// Suspends a caller until it is told what it gets, which may happen before it is suspended.
+    /// Suspends a caller until it is answered, which may happen before it is suspended.
     ///
     /// - Parameters:
-    ///   - isolation: Where the caller runs, and goes on running.
-    ///   - arrive: Settles what the caller gets, or who will tell it; called once, where the caller runs. Has to look whether
-    ///     the caller's task is cancelled, under a lock that `leave` takes, too.
-    ///   - leave: Called when the caller's task is cancelled; sees to it that a caller that has arrived is told.
+    ///   - ticket: The caller's ticket.
+    ///   - isolation: The caller's isolation, in which it goes on.
+    ///   - arrive: Answers the waiter or adds it to a machine; called once, in the caller's isolation. Must check whether the
+    ///     caller's task is cancelled, under a lock that `leave` takes too.
+    ///   - leave: Called when the caller's task is cancelled; must answer a waiter that has arrived.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
     package static func answer(
+        _ ticket: Ticket,
         isolation: isolated (any Actor)? = #isolation,
         arrive: (FlightWaiter) -> Void,
         onCancel leave: @Sendable () -> Void
     ) async -> Answer {
         await withTaskCancellationHandler {
-            // Without this the closure would run on the pool, not where the caller runs (Swift 6.3.1).
+            // Without this the closure would run on the pool, not in the caller's isolation (Swift 6.3.1).
             _ = isolation
-            return await LeanContinuation.wait { arrive(FlightWaiter($0)) }
+            return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0)) }
         } onCancel: {
             leave()
         }
     }
 
-    /// What ends with a wait; rare.
+    /// What has to be undone after a wait; most waits have nothing.
     @usableFromInline
     package final class WaitCleanup: Sendable {
-        /// What was noted of the wait, for the caller works for a flight.
+        /// The wait in the ``WaitForGraph``.
         let wait: WaitForGraph.WaitID?
-        /// What ends the caller's patience.
+        /// The timer of the caller's wait limit.
         let timer: Task<Void, Never>?
 
         @usableFromInline
@@ -82,7 +97,7 @@ package struct FlightWaiter: Sendable {
     }
 }
 
-/// What a caller of a flight gets; all who wait for one flight share it.
+/// The answer to a caller; all callers of one flight share it.
 @usableFromInline
 package final class FlightAnswer<Landing: Sendable>: Sendable {
     @usableFromInline let result: Result<Landing, any Error>
@@ -91,62 +106,44 @@ package final class FlightAnswer<Landing: Sendable>: Sendable {
     init(_ result: Result<Landing, any Error>) { self.result = result }
 }
 
-/// One task's wait for the answers of many flights: one continuation and a count, however many there are.
-@usableFromInline
-final class FlightGathering: Sendable {
-    /// One of the answers, as a flight knows it.
-    @usableFromInline
-    final class Part: Sendable {
-        private let gathering: FlightGathering
-        private let index: Int
-
-        fileprivate init(_ gathering: FlightGathering, _ index: Int) {
-            self.gathering = gathering
-            self.index = index
-        }
-
-        func resume(with answer: FlightWaiter.Answer) { self.gathering.answered(self.index, answer) }
-    }
-
+/// The wait of one task for the answers of several flights: one continuation and a count.
+package final class FlightGathering: Sendable {
     private struct State: Sendable {
-        var answers: [FlightWaiter.Answer?]
+        var answers: [Ticket: FlightWaiter.Answer] = [:]
         var missingCount: Int
-        /// What ends with a part's wait, by its index.
-        var cleanups: [Int: FlightWaiter.WaitCleanup] = [:]
+        var cleanups: [Ticket: FlightWaiter.WaitCleanup] = [:]
         var continuation: LeanContinuation<Void>?
     }
 
     private let state: Locked<State>
 
-    private init(count: Int) {
-        self.state = Locked(State(answers: Array(repeating: nil, count: count), missingCount: count))
-    }
+    package init(count: Int) { self.state = Locked(State(missingCount: count)) }
 
-    /// Suspends a caller until all its parts are answered, which may happen before it is suspended.
+    /// Suspends a caller until all its waiters are answered, which may happen before it is suspended.
     ///
     /// - Parameters:
-    ///   - isolation: Where the caller runs, and goes on running.
-    ///   - count: How many parts there are; at least 1.
-    ///   - arrive: Settles what a part gets, or what will answer it; called once for each, where the caller runs. Has to look
-    ///     whether the caller's task is cancelled, under a lock that `leave` takes, too. Returns what ends with the part's wait.
+    ///   - tickets: The tickets of the waiters; at least one.
+    ///   - isolation: The caller's isolation, in which it goes on.
+    ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:)``; called once for each waiter, with its index.
+    ///     Returns what has to be undone when that waiter is answered.
     ///   - arrived: Called when all have arrived.
-    ///   - leave: Called when the caller's task is cancelled; sees to it that the parts that have arrived are answered.
-    /// - Returns: The answers, in the order of the parts.
+    ///   - leave: Called when the caller's task is cancelled; must answer the waiters that have arrived.
+    /// - Returns: The answers by ticket.
     static func answers(
+        _ tickets: [Ticket],
         isolation: isolated (any Actor)? = #isolation,
-        count: Int,
         arrive: (Int, FlightWaiter) -> FlightWaiter.WaitCleanup?,
         arrived: () -> Void,
         onCancel leave: @Sendable () -> Void
-    ) async -> [FlightWaiter.Answer?] {
-        let gathering = FlightGathering(count: count)
+    ) async -> [Ticket: FlightWaiter.Answer] {
+        let gathering = FlightGathering(count: tickets.count)
         await withTaskCancellationHandler {
             _ = isolation
             await LeanContinuation<Void>.wait { continuation in
                 gathering.state.withLock { $0.continuation = continuation }
-                for index in 0..<count {
-                    let cleanups = arrive(index, FlightWaiter(Part(gathering, index)))
-                    if let cleanups { gathering.note(cleanups, index) }
+                for (index, ticket) in tickets.enumerated() {
+                    let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
+                    if let cleanup { gathering.note(cleanup, ticket) }
                 }
                 arrived()
             }
@@ -156,27 +153,27 @@ final class FlightGathering: Sendable {
         return gathering.state.withLock { $0.answers }
     }
 
-    /// Keeps what ends with a part's wait, or ends it now if the part is answered already.
-    private func note(_ cleanups: FlightWaiter.WaitCleanup, _ index: Int) {
+    /// Keeps a cleanup until the waiter with `ticket` is answered, or runs it if that has happened.
+    private func note(_ cleanup: FlightWaiter.WaitCleanup, _ ticket: Ticket) {
         let isAnswered = self.state.withLock { state -> Bool in
-            if state.answers[index] != nil { return true }
-            state.cleanups[index] = cleanups
+            if state.answers[ticket] != nil { return true }
+            state.cleanups[ticket] = cleanup
             return false
         }
-        if isAnswered { cleanups.run() }
+        if isAnswered { cleanup.run() }
     }
 
-    private func answered(_ index: Int, _ answer: FlightWaiter.Answer) {
-        let (cleanups, continuation) = self.state.withLock {
+    fileprivate func answered(_ ticket: Ticket, _ answer: FlightWaiter.Answer) {
+        let (cleanup, continuation) = self.state.withLock {
             state -> (FlightWaiter.WaitCleanup?, LeanContinuation<Void>?) in
-            state.answers[index] = answer
+            state.answers[ticket] = answer
             state.missingCount -= 1
-            let cleanups = state.cleanups.removeValue(forKey: index)
-            guard state.missingCount == 0 else { return (cleanups, nil) }
+            let cleanup = state.cleanups.removeValue(forKey: ticket)
+            guard state.missingCount == 0 else { return (cleanup, nil) }
             defer { state.continuation = nil }
-            return (cleanups, state.continuation)
+            return (cleanup, state.continuation)
         }
-        cleanups?.run()
+        cleanup?.run()
         continuation?.resume(returning: ())
     }
 }

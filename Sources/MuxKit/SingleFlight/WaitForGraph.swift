@@ -1,17 +1,16 @@
 import Synchronization
 
-/// Which flights wait for which: a circle among them would be a deadlock.
+/// The graph of flights that wait for flights, in which a cycle is a deadlock.
 ///
-/// Only calls from within the work of a flight are noted, so others pay nothing. A wait is *certain* if the waiting flight
+/// Only calls from within the work of a flight are recorded; other calls cost nothing. A wait is *certain* if the waiting flight
 /// cannot end before it: the call came from the flight's own task or a child of that. A `Task {}` that a fetch starts may
-/// be awaited or not, so its waits are only *possible* ones:
+/// be awaited or not, so its waits are *possible*:
 ///
-/// - A circle of certain waits is an error at once, for the call that closes it.
-/// - A circle with a possible wait in it may end by itself, so nobody gets an error for it. If it still stands when a flight
-///   in it runs out of time, those in the circle are told that they waited for themselves.
+/// - A cycle of certain waits is an error at once, for the call that closes it.
+/// - A cycle with a possible wait may resolve itself, so it is no error. If it still exists when a flight in it times out, the
+///   callers in the cycle get the error for a deadlock.
 @usableFromInline
 package enum WaitForGraph: Sendable {
-    /// Names one caller's wait.
     @usableFromInline
     package struct WaitID: Sendable, Hashable {
         let engine: ObjectIdentifier
@@ -30,11 +29,11 @@ package enum WaitForGraph: Sendable {
     }
 
     private struct State: Sendable {
-        /// By what is waited for.
+        /// By the awaited flight.
         var waits: [WaitForNode: [WaitID: Wait]] = [:]
         var awaited: [WaitID: WaitForNode] = [:]
 
-        /// The flights that cannot end, or perhaps cannot, before `node` has; `node` is one of them.
+        /// The flights that wait for `node`, directly or not, and `node` itself.
         func dependents(of node: WaitForNode, certainOnly: Bool) -> Set<WaitForNode> {
             var seen: Set<WaitForNode> = [node]
             var open = [node]
@@ -54,24 +53,24 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// How many flights of one key may be started each inside the one before: it has to end somewhere.
+    /// How many flights of one key may be nested by possible waits.
     private static let greatestDepth = 16
 
     private static let state = Locked(State())
     private static let count = Atomic(0)
 
-    /// Whether nothing waits: as good as always.
+    /// Whether no wait is recorded, which is the usual case.
     @usableFromInline
     static var isEmpty: Bool { self.count.load(ordering: .acquiring) == 0 }
 
-    /// Notes that a task which works for a flight, or was started by one, waits for another; to be called in that task.
+    /// Records that a task which works for a flight, or was started by one, waits for another; to be called in that task.
     ///
     /// - Parameters:
-    ///   - id: Names the wait.
-    ///   - caller: What the present task works for.
+    ///   - id: Identifies the wait.
+    ///   - caller: The context of the current task.
     ///   - awaited: The other flight.
-    ///   - isNew: Whether the other one is yet to start.
-    /// - Returns: `false`, and nothing is noted, if the wait could never end.
+    ///   - isNew: Whether the other flight has yet to start.
+    /// - Returns: `false`, with no record, if the wait would never end.
     @usableFromInline
     static func begin(_ id: WaitID, of caller: FlightContext, for awaited: WaitForNode, isNew: Bool) -> Bool {
         let wait = Wait(waiting: caller.node, isCertain: caller.isAwaited)
@@ -79,7 +78,7 @@ package enum WaitForGraph: Sendable {
             if wait.isCertain || isNew {
                 let dependents = state.dependents(of: wait.waiting, certainOnly: wait.isCertain)
                 if wait.isCertain, dependents.contains(awaited) { return false }
-                // A flight in which one of the same key is started would do so, too, and so on.
+                // A flight that starts another of its own key would do so in that one too, without end.
                 let depth = isNew ? dependents.count { $0.isAboutTheSame(as: awaited) } : 0
                 if depth >= (wait.isCertain ? 1 : Self.greatestDepth) { return false }
             }
@@ -90,7 +89,7 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// Notes that a wait is over, if it was noted.
+    /// Removes a wait, if it is recorded.
     @usableFromInline
     static func end(_ id: WaitID) {
         guard !self.isEmpty else { return }
@@ -100,9 +99,9 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// Those of the callers of one flight who wait under `tickets` wait for another one from now on.
+    /// Moves the waits of the callers with `tickets` from one flight to another.
     ///
-    /// - Returns: The tickets of those whose wait could never end; they are not noted any more.
+    /// - Returns: The tickets of the callers whose wait would never end; their waits are removed.
     static func moved(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
         self.state.withLock { state in
             let moving = (state.waits[former] ?? [:]).filter { tickets.contains($0.key.ticket) }
@@ -121,7 +120,7 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// The tickets of those who wait for `node`, and for whom `node` may be waiting itself.
+    /// The tickets of the callers of `node` that `node` may be waiting for itself.
     static func ticketsInCircle(with node: WaitForNode) -> [Ticket] {
         guard !self.isEmpty else { return [] }
         return self.state.withLock { state in
@@ -131,16 +130,16 @@ package enum WaitForGraph: Sendable {
         }
     }
 
-    /// How many waits are noted: none at rest.
+    /// The number of waits: zero at rest.
     package static var waitCount: Int { self.state.withLock { $0.awaited.count } }
 }
 
-/// Names one flight among those of all engines.
+/// One flight among those of all engines.
 @usableFromInline
 package struct WaitForNode: Sendable, Hashable {
     @usableFromInline let engine: ObjectIdentifier
     @usableFromInline let flight: FlightID
-    /// What the flight is about; not part of its identity, for after a fence there may be two of one key.
+    /// Not part of the identity: after a fence, two flights may have the same key.
     @usableFromInline let key: any Hashable & Sendable
 
     @inlinable
@@ -159,48 +158,47 @@ package struct WaitForNode: Sendable, Hashable {
         hasher.combine(self.flight)
     }
 
-    /// Whether both flights are about the same key of the same engine.
+    /// Whether both flights have the same key of the same engine.
     func isAboutTheSame(as other: WaitForNode) -> Bool {
         self.engine == other.engine && AnyHashable(self.key) == AnyHashable(other.key)
     }
 }
 
-/// For which flight a task works.
+/// The flight that a task works for.
 @usableFromInline
 @safe package struct FlightContext: Sendable {
-    /// The flight that the present task works for, or that started it; `nil` for none.
+    /// The flight that the current task works for, or that started it; `nil` for none.
     @TaskLocal package static var current: FlightContext?
 
     /// As ``current``, for inlined code.
     @usableFromInline static var ofTask: FlightContext? { Self.current }
 
     let node: WaitForNode
-    /// What the work of the flight prefers to run on.
+    /// The preferred executor of the flight's work.
     private let executor: UnownedTaskExecutor?
 
-    /// Says of the present task that it does the work of a flight.
+    /// The current task does the work of a flight.
     init(_ node: WaitForNode) {
         self.node = node
-        unsafe self.executor = Self.presentExecutor
+        unsafe self.executor = Self.currentExecutor
     }
 
-    /// Whether the flight cannot end before the present task has: it is the flight's own, or a child of it.
+    /// Whether the flight cannot end before the current task: it is the flight's own, or a child of it.
     ///
-    /// A `Task {}` sees the task-locals of where it was made, but does not inherit the preference for an executor, as children
-    /// do (SE-0417). Whether the flight waits for such a task cannot be told.
+    /// A `Task {}` inherits task-locals, but, unlike a child, not the executor preference (SE-0417). Whether the flight waits
+    /// for such a task is unknown.
     var isAwaited: Bool {
-        guard let present = unsafe Self.presentExecutor, let own = unsafe self.executor else { return false }
-        return unsafe present == own
+        guard let current = unsafe Self.currentExecutor, let own = unsafe self.executor else { return false }
+        return unsafe current == own
     }
 
-    private static var presentExecutor: UnownedTaskExecutor? {
+    private static var currentExecutor: UnownedTaskExecutor? {
         unsafe withUnsafeCurrentTask { unsafe $0?.unownedTaskExecutor }
     }
 }
 
-/// Where flights do their work: the pool on which all tasks run, under a name of its own.
-///
-/// By that name a task knows whether it is part of a flight, see ``FlightContext/isAwaited``.
+/// The executor of flights: the global pool with an identity of its own, by which ``FlightContext/isAwaited`` tells the tasks
+/// of a flight from others.
 final class FlightExecutor: TaskExecutor {
     static let shared = FlightExecutor()
 

@@ -1,36 +1,44 @@
 /// Waiters in the order of their tickets, each of which can leave before its turn.
 ///
-/// Leaving costs O(log n): places are sorted by ticket, and a left one stays empty until the empty ones outnumber the
-/// taken ones. Waking all of them in order is a walk over an array, which is why this is not a dictionary.
+/// Leaving costs O(log n): places are sorted by ticket, and a vacated place stays until vacated places outnumber occupied ones.
+/// Draining walks an array, which is why this is not a dictionary.
 ///
-/// Tickets are drawn before arriving. Of two who come at the same time, the one with the later ticket may get here first; the
-/// other one overtakes it then.
-package struct WaiterQueue<Waiter: Sendable>: Sendable {
-    /// One place: whose it is, and who waits in it until the waiter has left.
-    fileprivate struct Place: Sendable {
-        let ticket: UInt64
-        var waiter: Waiter?
+/// Tickets are drawn before arrival, so a waiter may arrive after one with a later ticket; it is placed before that one.
+package struct WaiterQueue: Sendable, Hashable {
+    private enum Place: Sendable, Hashable {
+        case occupied(FlightWaiter)
+        case vacated(Ticket)
+
+        var waiter: FlightWaiter? {
+            guard case .occupied(let waiter) = self else { return nil }
+            return waiter
+        }
+
+        var ticket: Ticket {
+            switch self {
+            case .occupied(let waiter): waiter.ticket
+            case .vacated(let ticket): ticket
+            }
+        }
     }
 
     private var places: [Place] = []
 
-    /// How many wait.
     package private(set) var count = 0
 
     package init() {}
 
     package var isEmpty: Bool { self.count == 0 }
 
-    /// Lets `waiter` wait under `ticket`, which nobody else has.
-    package mutating func park(_ waiter: Waiter, ticket: UInt64) {
-        let isLast = self.places.last.map { $0.ticket < ticket } ?? true
-        let index = isLast ? self.places.endIndex : self.index(of: ticket)
-        self.places.insert(Place(ticket: ticket, waiter: waiter), at: index)
+    /// Adds a waiter, whose ticket is unique.
+    package mutating func park(_ waiter: FlightWaiter) {
+        let isLast = self.places.last.map { $0.ticket < waiter.ticket } ?? true
+        self.places.insert(.occupied(waiter), at: isLast ? self.places.endIndex : self.index(of: waiter.ticket))
         self.count += 1
     }
 
-    /// Where the first place is that is not before `ticket`.
-    private func index(of ticket: UInt64) -> Int {
+    /// The index of the first place that is not before `ticket`.
+    private func index(of ticket: Ticket) -> Int {
         var low = 0
         var high = self.places.count
         while low < high {
@@ -40,38 +48,38 @@ package struct WaiterQueue<Waiter: Sendable>: Sendable {
         return low
     }
 
-    /// Removes and returns the waiter of `ticket`; `nil` if it never came or is gone already.
-    package mutating func leave(_ ticket: UInt64) -> Waiter? {
+    /// Removes and returns the waiter with `ticket`; `nil` if it is not in the queue.
+    package mutating func leave(_ ticket: Ticket) -> FlightWaiter? {
         let index = self.index(of: ticket)
-        guard index < self.places.count, self.places[index].ticket == ticket, let waiter = self.places[index].waiter
-        else { return nil }
-        self.places[index].waiter = nil
+        guard index < self.places.count, let waiter = self.places[index].waiter, waiter.ticket == ticket else {
+            return nil
+        }
+        self.places[index] = .vacated(ticket)
         self.count -= 1
         if self.count < self.places.count / 2 { self.places.removeAll { $0.waiter == nil } }
         return waiter
     }
 
-    /// The tickets of those who wait, in their order.
-    package var tickets: [UInt64] { self.places.lazy.filter { $0.waiter != nil }.map(\.ticket) }
+    /// The tickets of all waiters, ascending.
+    package var tickets: [Ticket] { self.places.compactMap(\.waiter?.ticket) }
 
-    /// Lets those of `others` wait here, too, each under the ticket that it has.
+    /// Adds the waiters of another queue.
     package mutating func merge(_ others: WaiterQueue) {
         self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
         self.count = self.places.count
     }
 
-    /// Removes and returns all who still wait, in the order of their tickets.
-    package mutating func drain() -> [Waiter] {
+    /// Removes and returns all waiters, by ascending ticket.
+    package mutating func drain() -> [FlightWaiter] {
         let waiters = self.places.compactMap(\.waiter)
-        self.places = []
-        self.count = 0
+        self = WaiterQueue()
         return waiters
     }
 
-    /// How many places there are, empty ones included.
+    /// The number of places, vacated ones included.
     package var placeCount: Int { self.places.count }
 
-    /// What is wrong with the order or the count; `nil` if nothing is.
+    /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
         guard self.places.count(where: { $0.waiter != nil }) == self.count else { return "the count is wrong" }
         guard zip(self.places, self.places.dropFirst()).allSatisfy({ $0.ticket < $1.ticket }) else {
@@ -80,6 +88,3 @@ package struct WaiterQueue<Waiter: Sendable>: Sendable {
         return nil
     }
 }
-
-extension WaiterQueue: Equatable, Hashable where Waiter: Hashable {}
-extension WaiterQueue.Place: Equatable, Hashable where Waiter: Hashable {}

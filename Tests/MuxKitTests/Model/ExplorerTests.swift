@@ -18,23 +18,23 @@ struct ExplorerTests {
         }
     }
 
-    @Test(arguments: [FlightStateMachine<Int>.Abandonment.finish, .cancel, .linger])
+    @Test(arguments: [FlightStateMachine.Abandonment.finish, .cancel, .linger])
     func `Q-02 every order of callers and fences of two keys is answered as promised`(
-        abandonment: FlightStateMachine<Int>.Abandonment
+        abandonment: FlightStateMachine.Abandonment
     ) async {
-        var scope = FlightBoard<FlightStateMachine<Int>>.Scope()
+        var scope = FlightBoard<FlightStateMachine>.Scope()
         scope.abandonment = abandonment
-        let outcome = await self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(8))
+        let outcome = await self.explore(FlightStateMachine(), scope, depth: ProofEnvironment.depth(8))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "flights, abandonment \(abandonment)", outcome)
     }
 
     @Test func `Q-02 every order of looks at the disk and deadlines is answered as promised`() async {
-        var scope = FlightBoard<FlightStateMachine<Int>>.Scope()
+        var scope = FlightBoard<FlightStateMachine>.Scope()
         scope.keys = 1
         scope.hasDiskAndDeadlines = true
-        let outcome = await self.explore(FlightStateMachine<Int>(), scope, depth: ProofEnvironment.depth(7))
+        let outcome = await self.explore(FlightStateMachine(), scope, depth: ProofEnvironment.depth(7))
 
         #expect(outcome.story == nil)
         ProofEnvironment.report("Q-02", "flights with disk and deadlines", outcome)

@@ -2,7 +2,7 @@ import MuxKit
 
 /// Callers and keys with nothing but decisions between them: what a machine says, and what has to be said.
 struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
-    typealias Machine = FlightStateMachine<Int>
+    typealias Machine = FlightStateMachine
 
     /// Something that happens.
     enum Event: CustomStringConvertible, Sendable {
@@ -110,12 +110,11 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         switch event {
         case .request(let key):
             let id = self.lanes[key].nextID()
-            let caller = Int(id)
             self.lanes[key].waiting.append(id)
             let action = self.decide(
                 key,
-                { $0.requested(by: caller, ticket: id) },
-                { $0.requested(by: caller, ticket: id) }
+                { $0.requested(by: FlightWaiter(id)) },
+                { $0.requested(by: FlightWaiter(id)) }
             )
             if case .start(let flight) = action.expected { self.lanes[key].flights.append(Flight(id: flight)) }
             return action.wrong ?? self.rest(key)
@@ -128,7 +127,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         case .ended(let id, let failed, let key):
             return self.ended(id, failed, key) ?? self.rest(key)
         case .fence(let key):
-            return self.decide(key, { $0.detachedByFence() }, { $0.detachedByFence() }).wrong ?? self.rest(key)
+            let action = self.decide(key, { $0.fenced(dismissing: false) }, { $0.fenced(dismissing: false) })
+            return action.wrong ?? self.rest(key)
         case .dismissAll:
             for key in self.lanes.indices {
                 if let wrong = self.dismiss(key) ?? self.rest(key) { return wrong }
@@ -198,11 +198,11 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     }
 
     private mutating func dismiss(_ key: Int) -> String? {
-        let real = self.lanes[key].decider.dismissedByFence()
-        let expected = self.lanes[key].oracle.dismissedByFence()
+        let real = self.lanes[key].decider.fenced(dismissing: true)
+        let expected = self.lanes[key].oracle.fenced(dismissing: true)
         self.answered(expected.answer, key)
-        // In which order is nobody's business.
-        guard real.answer.sorted() == expected.answer.sorted(), real.cancel.sorted() == expected.cancel.sorted() else {
+        // The order is not specified.
+        guard Set(real.answer) == Set(expected.answer), real.cancel.sorted() == expected.cancel.sorted() else {
             return "\(real) instead of \(expected)"
         }
         return nil
@@ -219,10 +219,11 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     }
 
     /// Notes that these callers do not wait any more, and that the cancellation of one of them may come too late.
-    private mutating func answered(_ callers: [Int], _ key: Int) {
-        guard let last = callers.max() else { return }
-        self.lanes[key].waiting.removeAll { callers.contains(Int($0)) }
-        self.lanes[key].late = Ticket(last)
+    private mutating func answered(_ callers: [FlightWaiter], _ key: Int) {
+        let tickets = callers.map(\.ticket)
+        guard let last = tickets.max() else { return }
+        self.lanes[key].waiting.removeAll { tickets.contains($0) }
+        self.lanes[key].late = last
     }
 
     /// What is wrong with what is left of one key.

@@ -2,19 +2,18 @@ import MuxKit
 
 /// What decides about the flights of one key: the machine, or the machine with a bug planted in it.
 protocol FlightDecider: Hashable, Sendable {
-    typealias Machine = FlightStateMachine<Int>
+    typealias Machine = FlightStateMachine
 
-    mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction
+    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction
     mutating func begun(_ id: FlightID) -> Bool
-    mutating func answeredEarly(_ id: FlightID) -> [Int]
+    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter]
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
     mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
     mutating func lingerPassed(since ticket: Ticket) -> FlightID?
     mutating func workBegins(_ id: FlightID) -> Bool
     mutating func ended(_ id: FlightID, failed: Bool, next: FlightID) -> Machine.EndAction
-    mutating func deadlinePassed(_ id: FlightID) -> [Int]?
-    mutating func detachedByFence() -> Machine.FenceAction
-    mutating func dismissedByFence() -> Machine.FenceAction
+    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]?
+    mutating func fenced(dismissing: Bool) -> Machine.FenceAction
     var waiterCount: Int { get }
     var isIdle: Bool { get }
     func violation() -> String?
@@ -22,13 +21,22 @@ protocol FlightDecider: Hashable, Sendable {
 
 /// Who was answered before the work of a flight began, and whether that ended the flight.
 struct EarlyEnd: Equatable {
-    var waiters: [Int] = []
+    var waiters: [FlightWaiter] = []
     var isOver = false
 }
 
-extension FlightStateMachine<Int>: FlightDecider {
+extension FlightWaiter: ExpressibleByIntegerLiteral {
+    private static let gathering = FlightGathering(count: 1)
+
+    init(_ ticket: Ticket) { self.init(ticket, partOf: Self.gathering) }
+
+    /// A waiter that is only compared with others.
+    public init(integerLiteral ticket: Ticket) { self.init(ticket) }
+}
+
+extension FlightStateMachine: FlightDecider {
     /// All who wait are answered, and the flight goes on.
-    mutating func answeredEarly(_ id: FlightID) -> [Int] {
+    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] {
         self.answeredEarly(id, self.currentTickets, isOver: false).waiters
     }
 

@@ -5,7 +5,7 @@ import MuxKit
 /// Written from the promises, not from the machine: a flight may be joined if no fence came since it began; it is kept if it
 /// may be joined; whoever waits for it is told its end.
 struct FlightOracle: Hashable, Sendable {
-    typealias Machine = FlightStateMachine<Int>
+    typealias Machine = FlightStateMachine
 
     private struct Work: Hashable, Sendable {
         let id: FlightID
@@ -18,7 +18,7 @@ struct FlightOracle: Hashable, Sendable {
 
     private struct Wait: Hashable, Sendable {
         let ticket: Ticket
-        let waiter: Int
+        let waiter: FlightWaiter
         var work: FlightID
     }
 
@@ -34,7 +34,7 @@ struct FlightOracle: Hashable, Sendable {
 
     private func place(of id: FlightID) -> Int? { self.works.firstIndex { $0.id == id } }
 
-    private mutating func dismissWaiters(of id: FlightID) -> [Int] {
+    private mutating func dismissWaiters(of id: FlightID) -> [FlightWaiter] {
         defer { self.waits.removeAll { $0.work == id } }
         return self.waits.filter { $0.work == id }.map(\.waiter)
     }
@@ -48,7 +48,7 @@ struct FlightOracle: Hashable, Sendable {
         self.fences = kept.firstIndex(of: self.fences) ?? 0
     }
 
-    mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction {
+    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction {
         guard let index = self.joinable else {
             self.works.append(Work(id: ticket, bornAt: self.fences))
             self.waits.append(Wait(ticket: ticket, waiter: waiter, work: ticket))
@@ -66,7 +66,7 @@ struct FlightOracle: Hashable, Sendable {
         return true
     }
 
-    mutating func answeredEarly(_ id: FlightID) -> [Int] {
+    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] {
         guard let index = self.joinable, self.works[index].id == id else { return [] }
         self.works[index].mustFinish = true
         self.works[index].lingersSince = nil
@@ -148,26 +148,24 @@ struct FlightOracle: Hashable, Sendable {
         return isKept ? .commit(waiters) : .answer(waiters)
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> [Int]? {
+    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
         guard let index = self.place(of: id) else { return nil }
         self.works.remove(at: index)
         return self.dismissWaiters(of: id)
     }
 
-    mutating func detachedByFence() -> Machine.FenceAction {
+    mutating func fenced(dismissing: Bool) -> Machine.FenceAction {
         defer { self.fences += 1 }
+        guard !dismissing else {
+            defer {
+                self.works = []
+                self.waits = []
+            }
+            return .init(answer: self.waits.map(\.waiter), cancel: self.works.map(\.id))
+        }
         guard let index = self.joinable, !self.waits.contains(where: { $0.work == self.works[index].id }) else {
             return .init()
         }
         return .init(cancel: [self.works.remove(at: index).id])
-    }
-
-    mutating func dismissedByFence() -> Machine.FenceAction {
-        defer {
-            self.fences += 1
-            self.works = []
-            self.waits = []
-        }
-        return .init(answer: self.waits.map(\.waiter), cancel: self.works.map(\.id))
     }
 }

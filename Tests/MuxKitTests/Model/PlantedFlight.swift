@@ -22,7 +22,7 @@ struct PlantedFlight: FlightDecider {
     private var base = Machine()
     /// The flight that is current, its first caller, and who left, where the bug wants to know.
     private var leader: Ticket?
-    private var gone: [Int] = []
+    private var gone: [FlightWaiter] = []
     private var flight: FlightID?
     private var lingers: Ticket?
 
@@ -32,8 +32,8 @@ struct PlantedFlight: FlightDecider {
     var isIdle: Bool { self.base.isIdle }
     func violation() -> String? { self.base.violation() }
 
-    mutating func requested(by waiter: Int, ticket: Ticket) -> Machine.RequestAction {
-        let action = self.base.requested(by: waiter, ticket: ticket)
+    mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction {
+        let action = self.base.requested(by: waiter)
         if case .start(let id) = action {
             self.flight = id
             self.leader = ticket
@@ -44,7 +44,7 @@ struct PlantedFlight: FlightDecider {
 
     mutating func begun(_ id: FlightID) -> Bool { self.base.begun(id) }
 
-    mutating func answeredEarly(_ id: FlightID) -> [Int] { self.base.answeredEarly(id) }
+    mutating func answeredEarly(_ id: FlightID) -> [FlightWaiter] { self.base.answeredEarly(id) }
 
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd { self.base.answeredEnough(id, all: all) }
 
@@ -52,7 +52,7 @@ struct PlantedFlight: FlightDecider {
         let action = self.base.left(ticket, abandonment: abandonment)
         switch (self.bug, action) {
         case (.waiterClearsTheSlot, .resume):
-            _ = self.base.detachedByFence()
+            _ = self.base.fenced(dismissing: false)
         case (.cancelledWaiterResumedTwice, .resume(let waiter)):
             self.gone.append(waiter)
         case (.leaderEndsTheFlight, .resume(let waiter)) where ticket == self.leader:
@@ -95,20 +95,20 @@ struct PlantedFlight: FlightDecider {
         }
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> [Int]? {
+    mutating func deadlinePassed(_ id: FlightID) -> [FlightWaiter]? {
         guard self.bug == .deadlineLeavesTheSlotTaken, self.base.currentFlight == id else {
             return self.base.deadlinePassed(id)
         }
         return self.base.answeredEarly(id)
     }
 
-    mutating func detachedByFence() -> Machine.FenceAction {
-        self.bug == .fenceForgotten ? .init() : self.base.detachedByFence()
-    }
-
-    mutating func dismissedByFence() -> Machine.FenceAction {
-        guard self.bug == .dismissalForgetsTheFenced else { return self.base.dismissedByFence() }
-        _ = self.base.detachedByFence()
-        return .init()
+    mutating func fenced(dismissing: Bool) -> Machine.FenceAction {
+        switch self.bug {
+        case .fenceForgotten where !dismissing: return .init()
+        case .dismissalForgetsTheFenced where dismissing:
+            _ = self.base.fenced(dismissing: false)
+            return .init()
+        default: return self.base.fenced(dismissing: dismissing)
+        }
     }
 }

@@ -5,25 +5,25 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct FlightStateMachineTests {
-    typealias Machine = FlightStateMachine<String>
+    private typealias Machine = FlightStateMachine
 
     @Test func `Q-01 callers join one flight and its end answers them in order`() {
         var machine = Machine()
-        #expect(machine.requested(by: "a", ticket: 1) == .start(1))
-        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
-        #expect(machine.requested(by: "c", ticket: 3) == .join(1))
-        #expect(machine.ended(1, failed: false, next: 4) == .commit(["a", "b", "c"]))
+        #expect(machine.requested(by: 1) == .start(1))
+        #expect(machine.requested(by: 2) == .join(1))
+        #expect(machine.requested(by: 3) == .join(1))
+        #expect(machine.ended(1, failed: false, next: 4) == .commit([1, 2, 3]))
         #expect(machine.isIdle)
         #expect(machine.ended(1, failed: false, next: 5) == .ignore)
     }
 
     @Test func `Q-01 who leaves is answered once, and the last one decides about the flight`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        _ = machine.requested(by: "b", ticket: 2)
-        #expect(machine.left(1, abandonment: .cancel) == .resume("a"))
+        _ = machine.requested(by: 1)
+        _ = machine.requested(by: 2)
+        #expect(machine.left(1, abandonment: .cancel) == .resume(1))
         #expect(machine.left(1, abandonment: .cancel) == .ignore)
-        #expect(machine.left(2, abandonment: .cancel) == .resumeAndCancel("b", 1))
+        #expect(machine.left(2, abandonment: .cancel) == .resumeAndCancel(2, 1))
         #expect(!machine.isIdle, "it has not ended yet")
         #expect(machine.ended(1, failed: true, next: 3) == .ignore)
         #expect(machine.isIdle)
@@ -31,11 +31,11 @@ struct FlightStateMachineTests {
 
     @Test func `Q-01 a linger that was broken off does not cancel`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        #expect(machine.left(1, abandonment: .linger) == .resumeAndLinger("a", 1))
-        #expect(machine.requested(by: "b", ticket: 2) == .adopt(1))
+        _ = machine.requested(by: 1)
+        #expect(machine.left(1, abandonment: .linger) == .resumeAndLinger(1, 1))
+        #expect(machine.requested(by: 2) == .adopt(1))
         #expect(machine.lingerPassed(since: 1) == nil)
-        #expect(machine.left(2, abandonment: .linger) == .resumeAndLinger("b", 1))
+        #expect(machine.left(2, abandonment: .linger) == .resumeAndLinger(2, 1))
         #expect(machine.lingerPassed(since: 1) == nil, "that was the other one")
         #expect(machine.lingerPassed(since: 2) == 1)
         #expect(machine.lingerPassed(since: 2) == nil)
@@ -43,62 +43,62 @@ struct FlightStateMachineTests {
 
     @Test func `Q-01 callers after a cancellation wait for its end and get another flight if it failed`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .cancel)
-        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
+        #expect(machine.requested(by: 2) == .join(1))
         #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
         #expect(machine.ended(1, failed: true, next: 4) == .ignore)
-        #expect(machine.ended(3, failed: true, next: 5) == .commit(["b"]))
+        #expect(machine.ended(3, failed: true, next: 5) == .commit([2]))
     }
 
     @Test func `Q-01 callers between a cancellation and a fence are not told of the cancellation`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .cancel)
-        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
-        #expect(machine.detachedByFence() == .init())
+        #expect(machine.requested(by: 2) == .join(1))
+        #expect(machine.fenced(dismissing: false) == .init())
         #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
-        #expect(machine.ended(3, failed: false, next: 4) == .commit(["b"]))
+        #expect(machine.ended(3, failed: false, next: 4) == .commit([2]))
 
-        _ = machine.requested(by: "c", ticket: 5)
+        _ = machine.requested(by: 5)
         _ = machine.left(5, abandonment: .cancel)
-        #expect(machine.requested(by: "d", ticket: 6) == .join(5))
-        _ = machine.detachedByFence()
-        #expect(machine.requested(by: "e", ticket: 7) == .start(7))
+        #expect(machine.requested(by: 6) == .join(5))
+        _ = machine.fenced(dismissing: false)
+        #expect(machine.requested(by: 7) == .start(7))
         #expect(machine.ended(5, failed: true, next: 8) == .ignore)
-        #expect(machine.ended(7, failed: false, next: 9) == .commit(["d", "e"]))
+        #expect(machine.ended(7, failed: false, next: 9) == .commit([6, 7]))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 a fence moves the flight aside`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        #expect(machine.detachedByFence() == .init())
-        #expect(machine.requested(by: "b", ticket: 2) == .start(2))
-        #expect(machine.ended(2, failed: false, next: 3) == .commit(["b"]))
-        #expect(machine.ended(1, failed: false, next: 4) == .answer(["a"]))
+        _ = machine.requested(by: 1)
+        #expect(machine.fenced(dismissing: false) == .init())
+        #expect(machine.requested(by: 2) == .start(2))
+        #expect(machine.ended(2, failed: false, next: 3) == .commit([2]))
+        #expect(machine.ended(1, failed: false, next: 4) == .answer([1]))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 a fenced flight that nobody waits for is cancelled`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: 1)
         _ = machine.left(1, abandonment: .linger)
-        #expect(machine.detachedByFence() == .init(cancel: [1]))
+        #expect(machine.fenced(dismissing: false) == .init(cancel: [1]))
         #expect(machine.ended(1, failed: false, next: 2) == .ignore)
 
-        _ = machine.requested(by: "b", ticket: 3)
-        _ = machine.detachedByFence()
-        #expect(machine.left(3, abandonment: .finish) == .resumeAndCancel("b", 3))
+        _ = machine.requested(by: 3)
+        _ = machine.fenced(dismissing: false)
+        #expect(machine.left(3, abandonment: .finish) == .resumeAndCancel(3, 3))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 dismissing answers everybody at once, also those of fenced flights`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        _ = machine.detachedByFence()
-        _ = machine.requested(by: "b", ticket: 2)
-        #expect(machine.dismissedByFence() == .init(answer: ["a", "b"], cancel: [1, 2]))
+        _ = machine.requested(by: 1)
+        _ = machine.fenced(dismissing: false)
+        _ = machine.requested(by: 2)
+        #expect(machine.fenced(dismissing: true) == .init(answer: [1, 2], cancel: [1, 2]))
         #expect(machine.isIdle)
         #expect(machine.ended(2, failed: false, next: 3) == .ignore)
     }
@@ -107,59 +107,59 @@ struct FlightStateMachineTests {
         var machine = Machine()
         let leads = [machine.begun(1), machine.begun(2)]
         #expect(leads == [true, false])
-        #expect(machine.requested(by: "b", ticket: 3) == .join(1))
-        #expect(machine.left(3, abandonment: .cancel) == .resume("b"))
+        #expect(machine.requested(by: 3) == .join(1))
+        #expect(machine.left(3, abandonment: .cancel) == .resume(3))
         #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
     }
 
     @Test func `Q-01 a flight that is fenced before its work begins is as good as a new one`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        _ = machine.detachedByFence()
+        _ = machine.requested(by: 1)
+        _ = machine.fenced(dismissing: false)
         var begins = machine.workBegins(1)
         #expect(begins)
-        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
-        #expect(machine.ended(1, failed: false, next: 3) == .commit(["a", "b"]))
+        #expect(machine.requested(by: 2) == .join(1))
+        #expect(machine.ended(1, failed: false, next: 3) == .commit([1, 2]))
 
-        _ = machine.requested(by: "c", ticket: 4)
-        _ = machine.detachedByFence()
-        _ = machine.requested(by: "d", ticket: 5)
+        _ = machine.requested(by: 4)
+        _ = machine.fenced(dismissing: false)
+        _ = machine.requested(by: 5)
         begins = machine.workBegins(4)
         #expect(!begins, "its caller waits for the other one")
         #expect(machine.ended(4, failed: false, next: 6) == .ignore)
-        #expect(machine.ended(5, failed: false, next: 7) == .commit(["c", "d"]))
+        #expect(machine.ended(5, failed: false, next: 7) == .commit([4, 5]))
 
-        _ = machine.requested(by: "e", ticket: 8)
-        _ = machine.dismissedByFence()
+        _ = machine.requested(by: 8)
+        _ = machine.fenced(dismissing: true)
         begins = machine.workBegins(8)
         #expect(!begins)
     }
 
     @Test func `Q-01 a flight that answered early goes on to its end`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
+        _ = machine.requested(by: 1)
         let early = machine.answeredEarly(1, machine.currentTickets, isOver: false)
-        #expect(early.waiters == ["a"])
+        #expect(early.waiters == [1])
         #expect(!early.isOver)
-        #expect(machine.requested(by: "b", ticket: 2) == .join(1))
-        #expect(machine.left(2, abandonment: .cancel) == .resume("b"))
+        #expect(machine.requested(by: 2) == .join(1))
+        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
         #expect(machine.ended(1, failed: false, next: 3) == .commit([]))
     }
 
     @Test func `Q-01 a flight whose answer is enough is over, unless somebody wants more`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        _ = machine.requested(by: "b", ticket: 2)
-        _ = machine.requested(by: "c", ticket: 3)
-        #expect(machine.left(2, abandonment: .cancel) == .resume("b"))
+        _ = machine.requested(by: 1)
+        _ = machine.requested(by: 2)
+        _ = machine.requested(by: 3)
+        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
         #expect(machine.currentTickets == [1, 3])
         var early = machine.answeredEarly(1, [1, 2], isOver: true)
-        #expect(early.waiters == ["a"])
+        #expect(early.waiters == [1])
         #expect(!early.isOver)
         early = machine.answeredEarly(2, [3], isOver: true)
         #expect(early.waiters.isEmpty && !early.isOver, "no such flight")
         early = machine.answeredEarly(1, [3], isOver: true)
-        #expect(early.waiters == ["c"])
+        #expect(early.waiters == [3])
         #expect(early.isOver)
         #expect(machine.isIdle)
         let begins = machine.workBegins(1)
@@ -168,13 +168,13 @@ struct FlightStateMachineTests {
 
     @Test func `Q-01 a deadline frees the slot and tells the callers`() {
         var machine = Machine()
-        _ = machine.requested(by: "a", ticket: 1)
-        #expect(machine.deadlinePassed(1) == ["a"])
+        _ = machine.requested(by: 1)
+        #expect(machine.deadlinePassed(1) == [1])
         #expect(machine.deadlinePassed(1) == nil)
-        #expect(machine.requested(by: "b", ticket: 2) == .start(2))
+        #expect(machine.requested(by: 2) == .start(2))
         #expect(machine.ended(1, failed: false, next: 3) == .ignore)
-        _ = machine.detachedByFence()
-        #expect(machine.deadlinePassed(2) == ["b"])
+        _ = machine.fenced(dismissing: false)
+        #expect(machine.deadlinePassed(2) == [2])
         #expect(machine.isIdle)
     }
 
@@ -191,7 +191,7 @@ struct FlightStateMachineTests {
     /// One random script, and the bookkeeping of who is owed an answer.
     private struct Script {
         var random: SplitMix64
-        var machine = FlightStateMachine<UInt64>()
+        var machine = FlightStateMachine()
         var owed: Set<UInt64> = []
         var flights: Set<UInt64> = []
         var lingers: [UInt64] = []
@@ -224,7 +224,7 @@ struct FlightStateMachineTests {
                 guard self.named.count > 3 || Bool.random(using: &self.random) else { return nil }
                 let ticket = self.named.remove(at: self.named.indices.randomElement(using: &self.random) ?? 0)
                 self.owed.insert(ticket)
-                if case .start(let flight) = self.machine.requested(by: ticket, ticket: ticket) {
+                if case .start(let flight) = self.machine.requested(by: FlightWaiter(ticket)) {
                     guard flight == ticket else { return "a flight has somebody else's name" }
                     self.flights.insert(flight)
                 }
@@ -245,7 +245,7 @@ struct FlightStateMachineTests {
         }
 
         private mutating func leave(_ ticket: UInt64) -> String? {
-            let how = [FlightStateMachine<UInt64>.Abandonment.cancel, .linger, .finish]
+            let how = [FlightStateMachine.Abandonment.cancel, .linger, .finish]
             switch self.machine.left(ticket, abandonment: how.randomElement(using: &self.random) ?? .cancel) {
             case .ignore: return "somebody who waits is not known"
             case .resume(let waiter), .resumeAndCancel(let waiter, _): return self.answered([waiter]) ? "wrong" : nil
@@ -260,7 +260,7 @@ struct FlightStateMachineTests {
             switch self.machine.ended(flight, failed: failed, next: self.nextID()) {
             case .ignore: return false
             case .commit(let waiters), .answer(let waiters):
-                return waiters != waiters.sorted() || self.answered(waiters)
+                return waiters.map(\.ticket) != waiters.map(\.ticket).sorted() || self.answered(waiters)
             case .restart(let next):
                 self.flights.insert(next)
                 return false
@@ -268,13 +268,12 @@ struct FlightStateMachineTests {
         }
 
         private mutating func fence(dismisses: Bool) -> Bool {
-            let action = dismisses ? self.machine.dismissedByFence() : self.machine.detachedByFence()
-            return self.answered(action.answer)
+            self.answered(self.machine.fenced(dismissing: dismisses).answer)
         }
 
         /// Notes that these were answered; says whether one of them was not owed an answer.
-        private mutating func answered(_ waiters: [UInt64]) -> Bool {
-            waiters.contains { self.owed.remove($0) == nil }
+        private mutating func answered(_ waiters: [FlightWaiter]) -> Bool {
+            waiters.contains { self.owed.remove($0.ticket) == nil }
         }
     }
 }

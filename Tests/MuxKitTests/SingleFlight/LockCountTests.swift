@@ -1,0 +1,32 @@
+import MuxKit
+import MuxTesting
+import Testing
+
+/// How often one request takes the lock of its multiplexer.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+struct LockCountTests {
+    @Test func `P-05 a cold persistent miss takes the lock at most seven times`() async throws {
+        let world = World()
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: world.repository) { $0 }
+        guard let before = map.lockCount else { return }  // a release build does not count
+
+        #expect(try await map.request(key: 1) == 1)
+
+        await world.events.wait(for: .fetched)
+        let after = try #require(map.lockCount)
+        #expect(after - before <= 7)
+        #expect(map.statistics.fetches == 1 && map.statistics.misses == 1)
+    }
+
+    @Test func `P-05 a hit takes the lock once`() async throws {
+        let world = World()
+        let map = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: world.repository) { $0 }
+        _ = try await map.request(key: 1)
+        await world.events.wait(for: .fetched)
+        guard let before = map.lockCount else { return }
+
+        #expect(try await map.request(key: 1) == 1)
+
+        #expect(map.lockCount == before + 1)
+    }
+}
