@@ -1,48 +1,42 @@
 /// Gathers the fetches of single keys into fetches of many.
 ///
-/// Each key is still fetched by its own flight, which waits here for its part of a batch; so whatever holds for flights holds
-/// for keys in a batch. A key whose flight is cancelled before the batch begins is not in it; a batch that no flight waits
-/// for any more is cancelled. To those who look for circles a batch is one more thing that flights wait for.
+/// A batch is a flight of the batcher's own engine, under the batch's number, and its callers are the flights of the keys. So a
+/// key whose flight is cancelled before the batch begins is not in it, a batch without callers is cancelled, and cycles of waits
+/// through a batch are found.
 final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-    private typealias Waiter = CheckedContinuation<Value, any Error>
-
-    private struct Batch: Sendable {
-        /// By number, in the order of arrival; from before and after a fence there may be two of one key.
-        var waiters: [UInt64: (key: Key, waiter: Waiter)] = [:]
-        var timer: Task<Void, Never>?
-        var fetch: Task<Void, Never>?
-        /// The highest of those who wait.
-        var priority = TaskPriority.background
-    }
-
-    private struct Place: Sendable {
-        let batch: UInt64
-        let number: UInt64
-    }
+    /// The output is `nil` for a key that came too late for the batch.
+    private typealias Engine = FlightEngine<UInt64, [Key: Value]?, State>
 
     private struct State: Sendable {
-        /// The batch that gathers keys; none if no key waits.
-        var gathering: UInt64?
-        var batches: [UInt64: Batch] = [:]
-        var lastID: UInt64 = 0
+        /// The number of the batch that accepts keys.
+        var gathering: UInt64 = 0
+        /// The keys that wait, by batch and ticket; after a fence, two of them can be equal.
+        var keys: [UInt64: [Ticket: Key]] = [:]
+        /// The timer of the batch that accepts keys.
+        var window: Task<Void, Never>?
 
-        mutating func nextID() -> UInt64 {
-            self.lastID &+= 1
-            return self.lastID
+        mutating func add(_ key: Key, _ ticket: Ticket, to batch: UInt64) -> Int {
+            self.keys[batch, default: [:]][ticket] = key
+            return self.keys[batch]?.count ?? 0
+        }
+
+        mutating func remove(_ ticket: Ticket, from batch: UInt64) {
+            self.keys[batch]?[ticket] = nil
+            if self.keys[batch]?.isEmpty ?? false { self.keys[batch] = nil }
+        }
+
+        /// Directs further keys to the next batch.
+        ///
+        /// - Returns: The timer of this one.
+        mutating func close(_ batch: UInt64) -> Task<Void, Never>? {
+            guard self.gathering == batch else { return nil }
+            self.gathering += 1
+            return self.window.take()
         }
     }
 
-    /// What is to be done for one who has come, once the lock is let go.
-    private enum Arrival {
-        case startTimer
-        case begin
-        case wait
-    }
-
-    private let state = Locked(State())
+    private let engine: Engine
     private let batching: MuxBatching
-    private let time: TimeSource
-    private let spawn: TaskLauncher
     private let fetch: @Sendable @concurrent ([Key]) async throws -> [Key: Value]
 
     init(
@@ -52,114 +46,74 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         self.batching = batching
-        self.time = time
-        self.spawn = spawn
         self.fetch = fetch
+        let options = Engine.Options(name: "mux.batch", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
+        self.engine = Engine(State(), options, time: time, spawn: spawn)
+        self.engine.flies { [weak self] batch, flight in await self?.fly(batch, flight) }
     }
 
-    /// Returns the value of `key` from the batch that it falls into.
+    /// Returns the value of `key` from the batch that it joins.
     ///
-    /// - Throws: ``MuxError/notFound`` if the batch brings none for it, what the fetch threw, or `CancellationError`.
+    /// - Throws: ``MuxError/notFound`` if the batch has no value for it, the error of the fetch, or `CancellationError`.
     func value(of key: Key) async throws -> Value {
-        let caller = FlightContext.current
-        let place = Locked<Place?>(nil)
-        defer { if let here = place.withLock({ $0 }) { WaitForGraph.end(WaitForGraph.WaitID(self, here.number)) } }
-        return try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { (continuation: Waiter) in
-                let (here, arrival) = self.arrive(key, continuation, caller)
-                place.withLock { $0 = here }
-                switch arrival {
-                case .startTimer: self.startTimer(of: here.batch)
-                case .begin: self.begin(here.batch)
-                case .wait: break
-                }
-                if Task.isCancelled { self.leave(here) }
-            }
+        while true {
+            let batch = self.engine.withState { $0.gathering }
+            let ticket = self.engine.nextID()
+            var window: Task<Void, Never>?
+            defer { self.engine.withState { $0.remove(ticket, from: batch) } }
+            let landing = try await self.engine.enter(
+                batch,
+                ticket: ticket,
+                decide: { $0.gathering == batch ? .fly : .answer(nil) },
+                joined: { state, _ in
+                    let count = state.add(key, ticket, to: batch)
+                    if count >= self.batching.maximumSize { window = state.close(batch) }
+                },
+                arrived: { window?.cancel() }
+            )
+            guard case .output(let values?) = landing else { continue }
+            guard let value = values[key] else { throw MuxError.notFound }
+            return value
+        }
+    }
+
+    private func fly(_ batch: UInt64, _ flight: FlightID) async {
+        await self.waitForWindow(of: batch)
+        guard !Task.isCancelled else {
+            return self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(CancellationError()) }
+        }
+        var keys: [Key] = []
+        let isOver = self.engine.answerEarly(flight, of: batch) { state, tickets in
+            _ = state.close(batch)
+            var seen: Set<Key> = []
+            keys = tickets.compactMap { state.keys[batch]?[$0] }.filter { seen.insert($0).inserted }
+            var early = Engine.EarlyAnswers()
+            early.isOver = true
+            return early
+        }
+        guard !isOver else { return }
+        do {
+            let values = try await self.fetch(keys)
+            self.engine.land(flight, of: batch, failed: false) { _, _ in .success(values) }
+        } catch {
+            self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(error) }
+        }
+    }
+
+    /// Returns when the window has passed, the batch is full, or the current task is cancelled.
+    private func waitForWindow(of batch: UInt64) async {
+        let (time, window) = (self.engine.time, self.batching.window)
+        let timer = self.engine.spawn(name: "mux.batch.window") { try? await time.sleep(for: window) }
+        let isOpen = self.engine.withState { state in
+            guard state.gathering == batch else { return false }
+            state.window = timer
+            return true
+        }
+        guard isOpen else { return timer.cancel() }
+        await withTaskCancellationHandler {
+            await timer.value
         } onCancel: {
-            if let here = place.withLock({ $0 }) { self.leave(here) }
+            timer.cancel()
         }
-    }
-
-    private func arrive(
-        _ key: Key,
-        _ waiter: Waiter,
-        _ caller: FlightContext?
-    ) -> (Place, Arrival) {
-        let priority = Task.currentPriority
-        return self.state.withLock { state in
-            let number = state.nextID()
-            let isFirst = state.gathering == nil
-            let id = state.gathering ?? state.nextID()
-            state.gathering = id
-            var batch = state.batches[id] ?? Batch()
-            batch.waiters[number] = (key, waiter)
-            batch.priority = max(batch.priority, priority)
-            state.batches[id] = batch
-            // A batch that gathers waits for nobody, so this cannot close a circle.
-            let wait = WaitForGraph.WaitID(self, number)
-            if let caller { _ = WaitForGraph.begin(wait, of: caller, for: WaitForNode(self, id, id), isNew: false) }
-            let isFull = batch.waiters.count >= max(self.batching.maximumSize, 1)
-            return (Place(batch: id, number: number), isFull ? .begin : isFirst ? .startTimer : .wait)
-        }
-    }
-
-    private func leave(_ place: Place) {
-        let (waiter, tasks) = self.state.withLock { state -> (Waiter?, [Task<Void, Never>?]) in
-            let waiter = state.batches[place.batch]?.waiters.removeValue(forKey: place.number)?.waiter
-            guard let batch = state.batches[place.batch], batch.waiters.isEmpty else { return (waiter, []) }
-            state.batches[place.batch] = nil
-            if state.gathering == place.batch { state.gathering = nil }
-            return (waiter, [batch.timer, batch.fetch])
-        }
-        waiter?.resume(throwing: CancellationError())
-        for task in tasks { task?.cancel() }
-    }
-
-    private func startTimer(of batch: UInt64) {
-        let (time, window) = (self.time, self.batching.window)
-        let timer = self.spawn(name: "mux.batch.window") { [weak self] in
-            guard (try? await time.sleep(for: window)) != nil else { return }
-            self?.begin(batch)
-        }
-        let isOver = self.state.withLock { state in
-            guard state.gathering == batch else { return true }
-            state.batches[batch]?.timer = timer
-            return false
-        }
-        if isOver { timer.cancel() }
-    }
-
-    /// Closes the batch and fetches it, unless that has happened.
-    private func begin(_ batch: UInt64) {
-        let closed = self.state.withLock { state -> Batch? in
-            guard state.gathering == batch else { return nil }
-            state.gathering = nil
-            return state.batches[batch]
-        }
-        guard let closed else { return }
-        var asked: Set<Key> = []
-        let keys = closed.waiters.sorted { $0.key < $1.key }.map(\.value.key).filter { asked.insert($0).inserted }
-        let fetch = self.fetch
-        let node = WaitForNode(self, batch, batch)
-        let task = self.spawn(name: "mux.batch", priority: closed.priority, for: node) { [weak self] in
-            do {
-                let values = try await fetch(keys)
-                self?.end(batch) { key in values[key].map(Result.success) ?? .failure(MuxError.notFound) }
-            } catch {
-                self?.end(batch) { _ in .failure(error) }
-            }
-        }
-        let isGone = self.state.withLock { state in
-            guard state.batches[batch] != nil else { return true }
-            state.batches[batch]?.fetch = task
-            return false
-        }
-        if isGone { task.cancel() }
-        closed.timer?.cancel()
-    }
-
-    private func end(_ batch: UInt64, _ result: (Key) -> Result<Value, any Error>) {
-        let waiters = self.state.withLock { $0.batches.removeValue(forKey: batch)?.waiters ?? [:] }
-        for (_, place) in waiters.sorted(by: { $0.key < $1.key }) { place.waiter.resume(with: result(place.key)) }
     }
 }
