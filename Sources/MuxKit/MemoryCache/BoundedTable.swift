@@ -1,12 +1,11 @@
-/// Elements by key in flat arrays, no more than so many, nor at more than such a cost: the engine of every bound.
+/// A table of elements by key, in flat arrays, with bounds of count and cost.
 ///
-/// One hash and about one look per lookup, no object per key. ``EvictionOrder`` says who goes; the owner says who may.
-/// An element that may not go stays even beyond the bound, see ``excess``. Pure: no lock, no clock, no task.
-///
-/// Up to 2^28 elements are found fast; memory for 2^32, the most that fit, nobody has.
+/// A lookup takes one hash and about one probe; there is no object per key. ``EvictionOrder`` chooses the element to evict, among
+/// those that the owner permits; an element that may not be evicted stays even beyond the bound, see ``excess``. Fast for up to
+/// 2^28 elements; 2^32 is the limit.
 @usableFromInline
 package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendable {
-    /// Where a key is, or would be; good until the next change.
+    /// The position of a key; valid until the next change.
     @usableFromInline
     package struct Place: Sendable {
         @usableFromInline let hash: UInt32
@@ -18,13 +17,12 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
             self.hit = hit
         }
 
-        /// Whether there is an element.
         @inlinable package var isOccupied: Bool { self.hit != nil }
     }
 
-    /// How many elements there may be; `nil` for any number.
+    /// `nil` for no bound.
     @usableFromInline package let maximumCount: Int?
-    /// What they may cost together; `nil` for any cost, and then costs are not even kept.
+    /// `nil` for no bound; costs are not stored then.
     @usableFromInline package let maximumCost: Int?
 
     @usableFromInline package private(set) var keys: ContiguousArray<Key> = []
@@ -39,7 +37,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.maximumCount = maximumCount.map { max(0, $0) }
         self.maximumCost = maximumCost.map { max(0, $0) }
         let isBounded = maximumCount != nil || maximumCost != nil
-        // Where only the cost is bounded the number is not known; ghosts cost ten bytes each.
+        // If only the cost is bounded the count is unknown; a ghost takes ten bytes.
         let ghosts = self.maximumCount.map { $0 - $0 / 10 } ?? 8_192
         self.order = EvictionOrder(ghosts: isBounded ? ghosts : 0)
     }
@@ -47,17 +45,17 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     package var count: Int { self.keys.count }
 
-    /// What all elements cost together, held at the greatest number; zero if costs are not kept.
+    /// The cost of all elements; saturates, and is zero if costs are not stored.
     package var totalCost: Int { Int(clamping: self.cost) }
 
-    /// How many elements are there beyond the bound because they may not go.
+    /// The number of elements beyond the bound, which may not be evicted.
     package var excess: Int { max(0, self.count - (self.maximumCount ?? .max)) }
 
-    /// Whether there is more than the bound permits, because it may not go.
+    /// Whether a bound is exceeded, because elements may not be evicted.
     @inlinable
     package var isOverBound: Bool { !self.fits(0, 0) }
 
-    /// Whether there are several times as many elements as the bound permits, or at several times the cost.
+    /// Whether a bound is exceeded several times.
     @usableFromInline
     package var isFarOverBound: Bool {
         let (count, overflow) = (self.maximumCount ?? .max).multipliedReportingOverflow(by: 4)
@@ -65,12 +63,11 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
     }
 
-    /// How many elements the arrays have room for.
+    /// The capacity of the arrays.
     package var room: Int { self.order.capacity }
 
     // MARK: - Looking
 
-    /// Where `key` is.
     @inlinable
     @inline(__always)
     package func place(of key: Key) -> Place {
@@ -78,40 +75,39 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return Place(hash: hash, hit: self.index.find(hash: hash) { self.keys[$0] == key })
     }
 
-    /// The element at `place`.
     @inlinable
     @inline(__always)
     package func element(at place: Place) -> Element? { place.hit.map { self.elements[$0.number] } }
 
-    /// Notes that the element at `place` was asked for.
+    /// Counts a use of the element at `place`.
     @inlinable
     @inline(__always)
     package mutating func touch(_ place: Place) {
         if let hit = place.hit { self.order.touched(hit.number) }
     }
 
-    /// The element of `key`, which counts as being asked for.
+    /// The element of `key`; counts as a use.
     package mutating func lookup(_ key: Key) -> Element? {
         let place = self.place(of: key)
         self.touch(place)
         return self.element(at: place)
     }
 
-    /// The element of `key`, which counts as nothing.
+    /// The element of `key`; does not count as a use.
     @usableFromInline
     package func peek(_ key: Key) -> Element? { self.element(at: self.place(of: key)) }
 
     // MARK: - Changing
 
-    /// Puts in an element, in place of one of the same key.
+    /// Inserts an element, or replaces that of the same key.
     ///
     /// - Parameters:
     ///   - element: The element.
     ///   - key: Its key.
-    ///   - place: Where the key is.
-    ///   - cost: What it costs; less than zero is zero.
+    ///   - place: The key's place.
+    ///   - cost: Its cost; less than zero is zero.
     ///   - mayGo: Whether an element may be evicted.
-    ///   - evicted: Receives what was evicted, which may be `element` itself: one that alone is beyond the bound.
+    ///   - evicted: Receives evicted elements, including `element` if it alone exceeds the bound.
     @inlinable
     package mutating func put(
         _ element: Element,
@@ -138,7 +134,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.append(element, key, place.hash, cost)
     }
 
-    /// Puts in an element, in place of one of the same key; see ``put(_:of:at:cost:mayGo:evicted:)``.
+    /// See ``put(_:of:at:cost:mayGo:evicted:)``.
     package mutating func insert(
         _ element: Element,
         of key: Key,
@@ -149,7 +145,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.put(element, of: key, at: self.place(of: key), cost: cost, mayGo: mayGo, evicted: evicted)
     }
 
-    /// Changes the element of `key` where it is, if there is one; its cost stays.
+    /// Changes the element of `key` in place, if there is one; its cost stays.
     package mutating func update<R>(
         _ key: Key,
         mayGo: (Element) -> Bool = { _ in true },
@@ -162,7 +158,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return result
     }
 
-    /// Removes the element at `place`.
     @discardableResult
     @usableFromInline
     package mutating func remove(at place: Place) -> Element? {
@@ -172,15 +167,14 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return element
     }
 
-    /// Removes the element of `key`.
     @discardableResult
     package mutating func remove(_ key: Key) -> Element? { self.remove(at: self.place(of: key)) }
 
-    /// Removes, of at most `count` elements, those that `isUnwanted` names.
+    /// Examines at most `count` elements, and removes those for which `isUnwanted` is true.
     ///
-    /// From the end: the one that takes a freed place was asked about already.
+    /// From the end: the element that moves into a freed place was examined already.
     ///
-    /// - Returns: Where to go on, as `place` of the next call; `nil` at the end. What comes in between is left out.
+    /// - Returns: The `place` for the next call; `nil` at the end. Elements added in between are skipped.
     package mutating func removeAll(
         before place: Int?,
         atMost count: Int,
@@ -194,18 +188,16 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return start > 0 ? start : nil
     }
 
-    /// At most `count` of the keys.
+    /// At most `count` of the keys, from the end, so that none is skipped that moves when another one is removed.
     ///
-    /// From the end, so that none is missed whose place changes because another one goes.
-    ///
-    /// - Returns: The keys, and where to go on, as `place` of the next call; `nil` at the end.
+    /// - Returns: The keys, and the `place` for the next call; `nil` at the end.
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
         let end = min(place ?? self.count, self.count)
         let start = max(0, end - count)
         return (Array(self.keys[start..<end]), start > 0 ? start : nil)
     }
 
-    /// Removes all elements, and forgets all evictions.
+    /// Removes all elements and all ghosts.
     package mutating func removeAll(keepingCapacity: Bool = false) {
         self.keys.removeAll(keepingCapacity: keepingCapacity)
         self.elements.removeAll(keepingCapacity: keepingCapacity)
@@ -224,7 +216,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return true
     }
 
-    /// Takes note that an element has changed, and that some may go now.
+    /// An element has changed: evicts it or others if the bound requires it.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.elements[number]) { self.order.released(number) }
@@ -256,9 +248,9 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.cost += UInt128(cost)
     }
 
-    /// Makes room for twice as many, or at once for as many as there may ever be if those are not many more.
+    /// Doubles the capacity, or reserves the maximum at once if that is near.
     ///
-    /// The last arrays that an allocator gets back are large, and it would keep some: a tenth of the whole (glibc 2.41).
+    /// The allocator would retain some of the last, large arrays: a tenth of the memory (glibc 2.41).
     @usableFromInline
     mutating func grow() {
         let most = max(self.count + 1, self.maximumCount ?? .max)
@@ -277,7 +269,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.costs[number] = cost
     }
 
-    /// Where the index has `number`.
+    /// The position of `number` in the index.
     func hit(of number: Int) -> FlatIndex.Hit? {
         self.index.find(hash: self.order.hash(of: number)) { $0 == number }
     }
@@ -287,7 +279,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if let hit = self.hit(of: number) { self.remove(hit) }
     }
 
-    /// Removes an element; the last one takes its place in the arrays.
+    /// Removes an element; the last one moves into its place.
     private mutating func remove(_ hit: FlatIndex.Hit) {
         self.setCost(0, of: hit.number)
         self.index.remove(at: hit.position) { self.order.hash(of: $0) }
@@ -323,13 +315,13 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 }
 
 extension BoundedTable {
-    /// How many words and places all arrays have, together.
+    /// The number of words and places of all arrays.
     package var footprint: Int {
         self.keys.capacity + self.elements.capacity + self.costs.capacity + self.index.size + self.order.capacity
             + self.order.ghosts.footprint
     }
 
-    /// What is wrong, if anything: for tests, after every change.
+    /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
         if let violation = self.order.violation() { return violation }
         if self.keys.count != self.elements.count || self.keys.count != self.order.count { return "arrays differ" }
@@ -342,7 +334,7 @@ extension BoundedTable {
         let cost = self.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
         if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
         if self.costs.count != (self.maximumCost == nil ? 0 : self.count) { return "costs are of others" }
-        // Room is that of an array that doubles, of one that has just grown past its bound, or of hardly any.
+        // The capacity is that of a doubling array, of one that has just grown past its bound, or of a small one.
         if self.room > max(64, 4 * self.count + 4) { return "room for \(self.room), \(self.count) there" }
         return nil
     }

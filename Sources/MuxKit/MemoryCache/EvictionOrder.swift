@@ -1,27 +1,24 @@
-/// Who goes when there is no room: S3-FIFO over numbered things.
+/// The order of eviction: S3-FIFO over numbered elements.
 ///
-/// A newcomer waits in a small queue, a tenth of all. Who was asked for twice meanwhile goes on to the main queue; who was
-/// not goes, and is remembered as a ghost: if it comes back soon it starts in the main queue. There, the oldest goes unless
-/// it was asked for since its last turn. Being asked for counts up to three and moves nothing.
-/// Who may not go is put aside until it may.
+/// A new element enters the small queue, a tenth of all. If it is used twice before it gets to the end, it moves to the main
+/// queue; otherwise it is evicted and its hash remembered as a ghost: if it returns soon it enters the main queue. There, the
+/// oldest element is evicted unless it was used since its last turn. A use increments a counter up to three and moves nothing.
+/// An element that may not be evicted is set aside until it may.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
 package struct EvictionOrder: Sendable {
-    /// Where a thing is.
     @usableFromInline
     package enum Queue: UInt32, Sendable {
-        /// New, on probation.
+        /// New elements, on probation.
         case small
-        /// Was asked for.
+        /// Elements that were used.
         case main
-        /// Was found to be one that may not go.
+        /// Elements that may not be evicted.
         case aside
     }
 
-    /// A place in a queue.
-    ///
-    /// One word has the hash (28 bits), the queue (2) and how often it was asked for (2).
+    /// A node of a queue; the word holds the hash (28 bits), the queue (2) and the number of uses (2).
     @usableFromInline
     struct Node: Sendable {
         @usableFromInline var word: UInt32
@@ -53,7 +50,6 @@ package struct EvictionOrder: Sendable {
     private var aside = List()
     package private(set) var ghosts: GhostQueue
 
-    /// An order that remembers so many evictions.
     package init(ghosts: Int) { self.ghosts = GhostQueue(limit: ghosts) }
 
     package var count: Int { self.nodes.count }
@@ -62,12 +58,11 @@ package struct EvictionOrder: Sendable {
     @usableFromInline
     package func queue(of number: Int) -> Queue { self.nodes[number].queue }
 
-    /// How many are in a queue.
     package func count(in queue: Queue) -> Int { self[queue].count }
 
-    // MARK: - What happened
+    // MARK: - Events
 
-    /// A new thing came; its number is the count of those before it.
+    /// An element was added; its number is the former count.
     @usableFromInline
     package mutating func appended(hash: UInt32) {
         let queue: Queue = self.ghosts.take(hash) ? .main : .small
@@ -75,7 +70,7 @@ package struct EvictionOrder: Sendable {
         self.push(self.nodes.count - 1, onto: queue)
     }
 
-    /// A thing was asked for.
+    /// An element was used.
     @inlinable
     @inline(__always)
     package mutating func touched(_ number: Int) {
@@ -83,7 +78,7 @@ package struct EvictionOrder: Sendable {
         if uses < 3 { self.nodes[number].uses = uses + 1 }
     }
 
-    /// A thing that was put aside may go after all.
+    /// An element that was set aside may be evicted now.
     @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
@@ -91,7 +86,7 @@ package struct EvictionOrder: Sendable {
         self.push(number, onto: .main)
     }
 
-    /// A thing is gone; the last one has its number now.
+    /// An element was removed; the last one takes its number.
     package mutating func removed(_ number: Int) {
         self.unlink(number)
         let last = self.nodes.removeLast()
@@ -102,7 +97,7 @@ package struct EvictionOrder: Sendable {
         if last.older == Self.none { self[last.queue].oldest = name } else { self.nodes[Int(last.older)].newer = name }
     }
 
-    /// All things are gone, evictions of before included.
+    /// All elements were removed; also removes the ghosts.
     package mutating func removedAll(keepingCapacity: Bool) {
         self.nodes.removeAll(keepingCapacity: keepingCapacity)
         self.small = List()
@@ -111,10 +106,9 @@ package struct EvictionOrder: Sendable {
         self.ghosts = GhostQueue(limit: self.ghosts.limit)
     }
 
-    /// Makes room for so many things.
     package mutating func reserve(_ room: Int) { self.nodes.reserveCapacity(room) }
 
-    /// Gives back storage that is not needed for `room` things.
+    /// Shrinks the storage to `room` elements.
     package mutating func reallocate(room: Int) {
         var nodes: ContiguousArray<Node> = []
         nodes.reserveCapacity(room)
@@ -124,10 +118,10 @@ package struct EvictionOrder: Sendable {
 
     // MARK: - Choosing
 
-    /// Chooses who goes; it is still there.
+    /// Chooses the element to evict, which is not removed yet.
     ///
-    /// - Parameter mayGo: Whether a thing may go. Who may not is put aside, and not asked about again.
-    /// - Returns: Its number; `nil` if nobody may go.
+    /// - Parameter mayGo: Whether an element may be evicted; one that may not is set aside.
+    /// - Returns: Its number; `nil` if no element may be evicted.
     /// - Complexity: O(1), on average over many.
     @usableFromInline
     package mutating func victim(mayGo: (Int) -> Bool) -> Int? {
@@ -204,7 +198,7 @@ package struct EvictionOrder: Sendable {
 
     // MARK: - Checking
 
-    /// The numbers in a queue, oldest first, with how often each was asked for.
+    /// The numbers in a queue with their uses, oldest first.
     package func content(of queue: Queue) -> [(number: Int, uses: Int)] {
         var content: [(number: Int, uses: Int)] = []
         var name = self[queue].oldest
@@ -215,7 +209,7 @@ package struct EvictionOrder: Sendable {
         return content
     }
 
-    /// What is wrong, if anything.
+    /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
         var total = 0
         for queue in [Queue.small, .main, .aside] {
@@ -232,15 +226,14 @@ package struct EvictionOrder: Sendable {
             }
             if self[queue].newest != older { return "\(queue) ends elsewhere" }
         }
-        if total != self.nodes.count { return "\(self.nodes.count) things, \(total) in queues" }
+        if total != self.nodes.count { return "\(self.nodes.count) elements, \(total) in queues" }
         if self.ghosts.count > self.ghosts.limit { return "too many ghosts" }
         return nil
     }
 }
 
-/// The hashes of what was evicted lately, first in, first out: who comes back soon has been missed.
+/// The hashes of the last evicted elements, first in, first out.
 package struct GhostQueue: Sendable {
-    /// How many evictions are remembered.
     package let limit: Int
 
     private var ring: ContiguousArray<UInt32> = []
@@ -249,7 +242,7 @@ package struct GhostQueue: Sendable {
 
     package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
 
-    /// Notes an eviction, and forgets the oldest one beyond the limit.
+    /// Adds a hash, and removes the oldest one beyond the limit.
     package mutating func remember(_ hash: UInt32) {
         guard self.limit > 0 else { return }
         _ = self.take(hash)
@@ -270,16 +263,14 @@ package struct GhostQueue: Sendable {
         self.index.insert(place, hash: hash)
     }
 
-    /// Forgets an eviction.
-    ///
-    /// - Returns: Whether it was remembered.
+    /// Removes a hash; returns whether it was present.
     package mutating func take(_ hash: UInt32) -> Bool {
         guard let hit = self.index.find(hash: hash, where: { self.ring[$0] == hash }) else { return false }
         self.index.remove(at: hit.position) { self.ring[$0] }
         return true
     }
 
-    /// How many evictions are remembered; counts them.
+    /// The number of hashes; O(n).
     package var count: Int { self.index.occupancy }
 
     /// Words of storage in use.

@@ -1,13 +1,13 @@
-/// Where numbered things are found by their hashes: open addressing in one flat array of 32-bit words.
+/// An index from hashes to numbers: open addressing in one flat array of 32-bit words.
 ///
-/// A word holds a number and, in the bits that the numbers do not need, part of its hash, so that hardly ever a thing is
-/// looked at in vain. Removal shifts back what follows: no gravestones, and churn leaves nothing behind.
+/// A word holds a number and, in the bits that numbers do not need, part of its hash, so that few elements are compared in
+/// vain. Removal shifts back the words that follow, so there are no tombstones.
 @usableFromInline
 package struct FlatIndex: Sendable {
-    /// How many bits of a hash are used.
+    /// The number of bits of a hash that are used.
     @inlinable package static var hashBits: UInt64 { 28 }
 
-    /// Where a number is.
+    /// A number and its position.
     @usableFromInline
     package struct Hit: Sendable {
         @usableFromInline package let position: Int
@@ -28,15 +28,15 @@ package struct FlatIndex: Sendable {
 
     package init() {}
 
-    /// How many words the array has.
+    /// The number of words.
     package var size: Int { self.words.count }
 
     /// The bits of the hash of `key` that the index uses.
     @inlinable
     @inline(__always)
     package static func hash(_ key: some Hashable) -> UInt32 {
-        // `hashValue` of the usual keys costs half of what a hasher of our own does. A type may still write it itself, and
-        // badly: multiplying lets every bit of it have a say in the upper ones (Knuth, TAOCP 3, 6.4).
+        // `hashValue` of common keys costs half as much as a `Hasher`. A type may implement it badly: multiplying spreads every
+        // bit over the upper ones (Knuth, TAOCP 3, 6.4).
         let product = UInt64(truncatingIfNeeded: key.hashValue) &* 0x9E37_79B9_7F4A_7C15
         return UInt32(truncatingIfNeeded: product &>> (64 - Self.hashBits))
     }
@@ -45,20 +45,20 @@ package struct FlatIndex: Sendable {
     @usableFromInline
     package func hasRoom(for count: Int) -> Bool { count <= self.words.count / 4 * 3 }
 
-    /// Starts afresh with room for the numbers up to `room`, and the numbers up to `count` in it.
+    /// Replaces the array by one with room for `room` numbers that contains the first `count`.
     package mutating func rebuild(room: Int, count: Int, hash: (Int) -> UInt32) {
         let room = max(room, count, 12)
         self.words = ContiguousArray(repeating: Self.empty, count: (room / 3 + 1) * 4)
-        // No number that there is room for fills all its bits: that would look empty.
+        // No number within the room has all bits set, which marks an empty word.
         self.numberBits = UInt32(Int.bitWidth - (self.words.count / 4 * 3).leadingZeroBitCount)
         self.numberMask = (1 << self.numberBits) &- 1
         for number in 0..<count { self.insert(number, hash: hash(number)) }
     }
 
-    /// Forgets everything, and gives the array back.
+    /// Removes everything, and deallocates the array.
     package mutating func removeAll() { self = FlatIndex() }
 
-    /// Finds a number with that hash to which `matches` agrees.
+    /// Finds a number with that hash for which `matches` returns `true`.
     @inlinable
     @inline(__always)
     package func find(hash: UInt32, where matches: (Int) -> Bool) -> Hit? {
@@ -76,7 +76,7 @@ package struct FlatIndex: Sendable {
         }
     }
 
-    /// Adds a number that is not there; there has to be room.
+    /// Adds a new number; there must be room.
     @usableFromInline
     package mutating func insert(_ number: Int, hash: UInt32) {
         var position = self.home(of: hash)
@@ -84,7 +84,7 @@ package struct FlatIndex: Sendable {
         self.words[position] = hash << self.numberBits | UInt32(truncatingIfNeeded: number)
     }
 
-    /// Lets another number have the place, and the hash, of the one at `position`.
+    /// Replaces the number at `position`; the hash stays.
     package mutating func renumber(at position: Int, to number: Int) {
         self.words[position] = self.words[position] & ~self.numberMask | UInt32(truncatingIfNeeded: number)
     }
@@ -106,7 +106,7 @@ package struct FlatIndex: Sendable {
         self.words[hole] = Self.empty
     }
 
-    /// How many numbers are there; counts them.
+    /// The number of entries; O(n).
     package var occupancy: Int { self.words.count { $0 != Self.empty } }
 
     @inlinable

@@ -1,4 +1,4 @@
-/// Keeps values in memory, no more than so many nor at more than such a cost: decoded images, parsed documents.
+/// Keeps values in memory, with bounds of count and cost: decoded images, parsed documents.
 ///
 /// ```swift
 /// let images = MemoryCache<URL, Image>(maximumCount: 500, maximumCost: 64 << 20)
@@ -6,20 +6,20 @@
 /// let image = images.value(for: url)
 /// ```
 ///
-/// What was asked for again stays, what was not goes first (S3-FIFO): a walk through ten thousand images does not drive out
-/// those that are always needed.
+/// Values that are used once are evicted before those that are used again (S3-FIFO): scrolling through ten thousand images
+/// does not evict the ones that are needed all the time.
 ///
-/// **Concurrent calls.** Any member may be called from anywhere; each takes effect at once, and none waits or throws.
+/// **Concurrent calls.** Any member may be called from any thread; each takes effect at once, and none waits or throws.
 ///
-/// **On disk** there is nothing: what had to go is gone.
+/// **On disk.** Nothing is kept on disk: an evicted value is lost.
 public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-    /// What a cache counted since it was made.
+    /// The counters of a cache since its creation.
     public struct Statistics: Sendable, Equatable {
-        /// Values that were asked for and there.
+        /// Lookups that found a value.
         public var hits = 0
-        /// Values that were asked for and not there.
+        /// Lookups that found none.
         public var misses = 0
-        /// Values that had to make room, those included that were too costly to be let in.
+        /// Evicted values, including those that were too costly to be kept at all.
         public var evictions = 0
     }
 
@@ -33,26 +33,26 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     /// Makes an empty cache; a limit below zero is zero.
     ///
     /// - Parameters:
-    ///   - maximumCount: How many values there may be; `nil` for any number.
-    ///   - maximumCost: What they may cost together, in a unit of your choice; `nil` for any cost.
+    ///   - maximumCount: The most values; `nil` for no bound.
+    ///   - maximumCost: Their greatest total cost, in a unit of your choice; `nil` for no bound.
     public init(maximumCount: Int? = 10_000, maximumCost: Int? = nil) {
         self.state = Locked(State(table: BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost)))
     }
 
-    /// How many values there are.
+    /// The number of values.
     public var count: Int { self.state.withLock { $0.table.count } }
 
-    /// What all values cost together; zero in a cache without a limit of cost.
+    /// The cost of all values; zero in a cache without a bound of cost.
     public var totalCost: Int { self.state.withLock { $0.table.totalCost } }
 
-    /// What this cache counted since it was made.
+    /// The counters since creation.
     public var statistics: Statistics { self.state.withLock { $0.statistics } }
 
-    /// The value of `key`, if it is there.
+    /// Returns the value of `key`; counts as a use.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The value.
-    /// - Complexity: O(1); nothing is moved or allocated.
+    /// - Returns: The value; `nil` if there is none.
+    /// - Complexity: O(1), without allocation.
     public func value(for key: Key) -> Value? {
         self.state.withLock { state in
             let value = state.table.lookup(key)
@@ -61,16 +61,16 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         }
     }
 
-    /// Keeps a value, in place of the one that `key` has.
+    /// Inserts a value, or replaces that of `key`.
     ///
     /// - Parameters:
-    ///   - value: The value. One that alone costs more than all may is not kept, nor is the one before it.
-    ///   - key: Its key, which is equal to itself; for another one, nothing is kept.
-    ///   - cost: What it costs; less than zero is zero.
+    ///   - value: The value. One that alone exceeds the bound is not kept, and the former one is removed.
+    ///   - key: Its key. Nothing is kept for a key that is not equal to itself, such as a NaN.
+    ///   - cost: Its cost; less than zero is zero.
     /// - Complexity: O(1), on average over many.
     public func insert(_ value: Value, for key: Key, cost: Int = 0) {
-        guard key == key else { return }  // a not-a-number is never found again
-        // What had to go is let go outside the lock: its deinitializer may be the user's.
+        guard key == key else { return }
+        // Evicted values are released outside the lock: their deinit may be the user's.
         let lost = self.state.withLock { state -> [Value] in
             let place = state.table.place(of: key)
             var lost = state.table.element(at: place).map { [$0] } ?? []
@@ -85,20 +85,20 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         _ = lost
     }
 
-    /// Forgets the value of `key`.
+    /// Removes the value of `key`.
     ///
     /// - Parameter key: Any key.
-    /// - Returns: The value that was there.
+    /// - Returns: The removed value; `nil` if there was none.
     @discardableResult
     public func remove(_ key: Key) -> Value? { self.state.withLock { $0.table.remove(key) } }
 
-    /// Forgets all values, as on a warning that memory is short.
+    /// Removes all values, as on a memory warning.
     public func removeAll() {
         let former = self.state.withLock { state in
             let former = state.table
             state.table = BoundedTable(maximumCount: former.maximumCount, maximumCost: former.maximumCost)
             return former
         }
-        _ = former  // let go outside the lock, too
+        _ = former  // released outside the lock
     }
 }

@@ -1,18 +1,16 @@
-/// A slot with an entry, as a table of a million holds it: 32 bytes and the value.
-///
-/// The pieces that hardly any slot has are in an object of their own.
+/// A compact slot with an entry: 32 bytes and the value; fields that few slots have are in an object.
 @usableFromInline
 package struct PackedSlot<Value: Sendable>: Sendable {
-    /// What few slots have.
+    /// Fields that few slots have.
     @usableFromInline
     final class ColdFields: Sendable {
         @usableFromInline let validator: String?
         @usableFromInline let renewalAge: Duration?
         @usableFromInline let stale: StaleLimits
         @usableFromInline let failureRecord: Slot<Value>.FailureRecord?
-        /// The time to live, if 64 bits of nanoseconds cannot say it.
+        /// The time to live, if 64 bits of nanoseconds cannot hold it.
         @usableFromInline let timeToLive: Duration?
-        /// When the entry came, if it was renewed and has kept its revision.
+        /// The sequence, if the entry was renewed and has kept its revision.
         @usableFromInline let sequence: UInt64?
 
         @usableFromInline
@@ -85,36 +83,36 @@ package struct PackedSlot<Value: Sendable>: Sendable {
             )
     }
 
-    /// When the entry came, see ``Slot/Entry/sequence``.
+    /// See ``Slot/Entry/sequence``.
     @inlinable
     var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
     /// Whether the entry is fresh for a request without options, and not to be renewed ahead of time.
     ///
-    /// Says no in the rare cases that only ``Freshness`` can tell.
+    /// `false` in rare cases that only ``Freshness`` decides.
     ///
     /// - Parameters:
     ///   - now: The time.
     ///   - refresh: The number of the last refresh of everything.
-    /// - Returns: Whether it is.
+    /// - Returns: Whether it is a hit.
     @inlinable
     func isHit(at now: Moment, since refresh: UInt64 = 0) -> Bool {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
-        // The revision says it of all but those that were renewed.
+        // The revision is the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
         return max(age, 0) < self.timeToLive && !overflow
     }
 
-    /// Whether the slot may not be evicted: the disk has yet to hear of it, and has not refused to.
+    /// Whether the slot may not be evicted: it is unsaved, and the disk can be written.
     @inlinable
     package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.expendable) == Self.dirty }
 
-    /// Whether the disk does not have the entry yet.
+    /// Whether the entry is not saved yet.
     @inlinable
     package var isDirty: Bool { self.revisionAndFlags & Self.dirty != 0 }
 
-    /// Whether the slot was refreshed by itself.
+    /// Whether the slot was refreshed, other than with all slots.
     @inlinable
     package var isRefreshed: Bool { self.revisionAndFlags & Self.refreshed != 0 }
 
@@ -141,7 +139,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// The slot that was packed, after the refresh of everything with that number.
+    /// The unpacked slot, after the refresh of everything with that number.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

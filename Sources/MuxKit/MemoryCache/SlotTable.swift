@@ -1,21 +1,21 @@
 /// The slots of a ``MultiplexerMap``: entries in one bounded table, not an object per key.
 ///
-/// Beside it is what is left where there is no entry: a few marks, and remembered failures, as many as entries at most.
+/// Slots without an entry are kept beside it: a few marks, and at most as many remembered failures as entries.
 @usableFromInline
 package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStorage {
     @usableFromInline package typealias Key = ExactKey<RawKey>
 
     @usableFromInline var table: BoundedTable<Key, PackedSlot<Value>>
-    /// Absent entries that the disk may take for fresh though they were refreshed.
+    /// Absent entries whose refresh is not saved yet.
     @usableFromInline var refreshes: Set<Key> = []
-    /// Absent entries that the disk may still have though they were cleared.
+    /// Absent entries whose removal on disk is pending.
     @usableFromInline var removals: Set<Key> = []
     @usableFromInline var failures: BoundedTable<Key, Slot<Value>.FailureRecord>
-    /// The keys of all slots that a save has something to do for, and perhaps of some others.
+    /// The keys with something to save, and perhaps others.
     ///
-    /// A table, for its keys can be gone through in portions while they change.
+    /// A table, whose keys can be enumerated in portions while they change.
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
-    /// The number of the last refresh of everything: what came before it is stale.
+    /// The number of the last refresh of everything: all earlier entries are stale.
     @usableFromInline var lastRefresh: UInt64 = 0
     @usableFromInline let costLimit: MuxCostLimit?
     @usableFromInline let isPersistent: Bool
@@ -23,9 +23,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// An empty table.
     ///
     /// - Parameters:
-    ///   - maximumCount: How many entries there may be; `nil` for any number.
-    ///   - maximumCost: What they may cost together; `nil` for any cost.
-    ///   - isPersistent: Whether the entries have a place on disk.
+    ///   - maximumCount: The most entries; `nil` for no bound.
+    ///   - maximumCost: Their greatest total cost; `nil` for no bound.
+    ///   - isPersistent: Whether the entries are saved.
     package init(maximumCount: Int?, maximumCost: MuxCostLimit? = nil, isPersistent: Bool) {
         self.table = BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost?.maximum)
         self.failures = BoundedTable(maximumCount: maximumCount)
@@ -33,19 +33,19 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.isPersistent = isPersistent
     }
 
-    /// How many entries are in memory.
+    /// The number of entries in memory.
     @usableFromInline
     package var entryCount: Int { self.table.count }
 
-    /// How many absent entries are marked.
+    /// The number of marks of absent entries.
     package var markCount: Int { self.refreshes.count + self.removals.subtracting(self.refreshes).count }
 
-    /// How many failures are remembered of keys that have no entry.
+    /// The number of remembered failures of keys without an entry.
     package var failureCount: Int { self.failures.count }
 
     @inlinable
     package mutating func hit(_ key: Key, at now: Moment) -> Value? {
-        // In place: a copy of the slot, or of an array, would be counted in and out again.
+        // In place: copying the slot or an array would retain and release.
         guard let number = self.table.place(of: key).hit?.number,
             self.table.elements[number].isHit(at: now, since: self.lastRefresh)
         else { return nil }
@@ -90,10 +90,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let former = self.slot(of: key, at: place)
         var slot = former ?? Slot()
         let result = body(&slot)
-        // Marks first: an eviction that follows may leave one of its own, on this key too.
+        // Marks first: a following eviction may set one, even for this key.
         let isAbsent = slot.entry == nil
         let isRemovalPending = isAbsent && slot.isRemovalPending
-        // Keys and errors may be the last references to objects of the caller's, whose deinit may call us.
+        // Keys and errors may be the last references to objects whose deinit calls this map.
         func released(_ key: Key) { evicted(key, Slot()) }
         self.setMarks(
             isRefreshed: isAbsent && slot.isRefreshed,
@@ -142,7 +142,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @inlinable
     package var isFarOverBound: Bool { self.table.isFarOverBound }
 
-    // MARK: - Going through all
+    // MARK: - Enumeration
 
     @inlinable
     package static var hasManyKeys: Bool { true }
@@ -163,7 +163,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     @usableFromInline
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
-        // Places of failures are negative, and come last.
+        // Places of failures are negative, and last.
         if let place, place < 0 {
             let (keys, next) = self.failures.keys(before: ~place, atMost: count)
             return (keys, next.map { ~$0 })
@@ -180,7 +180,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         for key in former.unsaved.keys {
             guard let packed = former.table.peek(key), packed.isDirty || packed.isRemovalPending else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0
-            // What cannot be evicted stays in any case; the others fitted before.
+            // Nothing is evicted: unsaved entries may not be, and the others fitted before.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
         }
         return former
@@ -202,7 +202,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
     }
 
-    /// What is wrong, if anything.
+    /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
         if let violation = self.table.violation() { return violation }
         if let violation = self.failures.violation() { return violation }
@@ -237,11 +237,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         for (key, failure) in lost { evicted(key, Slot(failure)) }
     }
 
-    // MARK: - What the disk has yet to hear of
+    // MARK: - Unsaved changes
 
     @usableFromInline
     mutating func setUnsaved(_ isUnsaved: Bool, _ key: Key, released: (Key) -> Void) {
-        // Where there is no disk, an absent entry cannot come back, and there is nothing to remember.
+        // Without a disk, an absent entry cannot come back, so it needs no mark.
         guard self.isPersistent else { return }
         let place = self.unsaved.place(of: key)
         if isUnsaved {
@@ -268,7 +268,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
     }
 
-    /// What the disk has of an entry that left memory unsaved is out of date, and what was cleared there is still cleared.
+    /// Marks an entry that was evicted unsaved: the one on disk is out of date, and a pending removal stays pending.
     @usableFromInline
     mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
         self.setMarks(
@@ -288,7 +288,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline
     package mutating func removeMarks() -> any Sendable {
         let former = self.refreshes
-        // Those of their keys that a save need not hear of any more are found out when it asks.
+        // Keys that need not be saved any more are filtered out by the next save.
         self.refreshes = []
         return former
     }

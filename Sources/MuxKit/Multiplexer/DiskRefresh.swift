@@ -1,54 +1,54 @@
 import Foundation
 
-/// The last refresh of everything, as far as it concerns what is on disk.
+/// The last refresh of everything, for entries on disk.
 ///
-/// It is one entry of its own on disk, which says when it was: what was fetched earlier is stale.
+/// Saved as an entry of its own, whose date makes all earlier entries stale.
 struct DiskRefresh: Sendable {
-    /// What was fetched at this time of day or earlier is from before a refresh.
+    /// The wall-clock time of the refresh.
     private(set) var date: Date?
-    /// The same on the process's own time line, if the refresh was here: it holds though the clock is set meanwhile.
+    /// The monotonic time, if this process refreshed: it holds even if the wall clock is set.
     private(set) var moment: Moment?
-    /// Whether the disk was asked for the date.
+    /// Whether the date was read from disk.
     private(set) var isRead = false
-    /// Whether the disk has the date.
+    /// Whether the date is on disk.
     private(set) var isSaved = true
 
     private static let payload = Data("\"mux.refreshed\"".utf8)
-    /// Not one that a value has: a ``Multiplexer`` that was given the name of a map does not take this for its value.
+    /// Not a version that a value can have, so that no ``Multiplexer`` of the same name decodes this entry.
     private static let schemaVersion = -1
 
-    /// There was a refresh.
+    /// Everything was refreshed.
     mutating func refreshed(at date: Date, _ moment: Moment) {
         self.date = max(self.date ?? date, date)
         self.moment = moment
         self.isSaved = false
     }
 
-    /// The disk was asked.
+    /// The date was read from disk.
     mutating func read(_ entry: MuxStoredEntry?) {
         self.isRead = true
         guard let found = Self.date(entry) else { return }
         self.date = max(self.date ?? found, found)
     }
 
-    /// The disk has the date.
+    /// The date was saved.
     mutating func saved(_ date: Date) {
         self.isRead = true
         if self.date.map({ $0 <= date }) ?? true { (self.date, self.isSaved) = (date, true) }
     }
 
-    /// The disk has nothing at all.
+    /// The domain was removed on disk.
     mutating func removed() { self = DiskRefresh(isRead: true) }
 
     init(isRead: Bool = false) { self.isRead = isRead }
 
-    /// What the disk says in such an entry; `nil` if it is none.
+    /// The date in such an entry; `nil` if it is another one.
     static func date(_ entry: MuxStoredEntry?) -> Date? {
         guard let entry, entry.payload == self.payload, entry.schemaVersion == self.schemaVersion else { return nil }
         return entry.fetchedAt
     }
 
-    /// The entry that says `date`, in a session.
+    /// The entry for `date`, in a session.
     static func entry(_ date: Date, _ name: MuxStoreKey, _ sessionEpoch: UInt64) -> MuxStoredEntry {
         MuxStoredEntry(
             name: name,
@@ -62,10 +62,10 @@ struct DiskRefresh: Sendable {
 }
 
 extension MuxStoredEntry {
-    /// The entry as it is after a refresh: no time to live, and the same end to its use when a fetch fails.
+    /// The entry after a refresh: expired, and as long usable as a fallback as before.
     ///
-    /// - Parameter staleIfError: How long after its time to live it may answer for a failed fetch, unless it says so itself.
-    /// - Returns: The entry that is to replace it.
+    /// - Parameter staleIfError: The policy's limit, for an entry without its own.
+    /// - Returns: The refreshed entry.
     func refreshed(staleIfError: Duration) -> MuxStoredEntry {
         var entry = self
         entry.staleIfError = .sum(max(entry.staleIfError ?? staleIfError, .zero), max(entry.timeToLive, .zero))
@@ -74,6 +74,6 @@ extension MuxStoredEntry {
         return entry
     }
 
-    /// Whether a refresh concerned the entry.
+    /// Whether the entry was saved as refreshed.
     var isRefreshed: Bool { self.timeToLive <= .zero && self.staleWhileRevalidate == .zero }
 }

@@ -1,18 +1,18 @@
-/// How good an entry is for one request at one moment: the only place that decides it.
+/// How good an entry is for one request at one moment; decided only here.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
     /// Serve it; if it renews, fetch behind it.
     case fresh(renews: Bool)
     /// Stale, but served at once; if it renews, fetch behind it.
     case servable(renews: Bool)
-    /// Stale: fetch, and serve it only if that fails silenceably, or takes too long for the caller.
+    /// Stale: fetch, and serve it only if that fails silenceably or exceeds the wait limit.
     ///
-    /// A failure that is remembered is the answer without a fetch, unless this is a reload.
+    /// A remembered failure is the answer without a fetch, unless this is a reload.
     case fallback
-    /// Too old to answer for a failed fetch, so fetch; a failure that is remembered is the answer here, too.
+    /// Too old to replace a failed fetch: fetch, unless a failure is remembered.
     case unusable
 
-    /// What is known about the entry.
+    /// The facts about the entry.
     @usableFromInline
     package struct Facts: Sendable, Equatable {
         /// Time since it was fetched.
@@ -21,13 +21,13 @@ package enum Freshness: Sendable, Hashable {
         package var timeToLive: Duration
         /// The age from which it is renewed ahead of time; `nil` for never.
         package var renewalAge: Duration?
-        /// What the fetch said about its use when stale.
+        /// The fetch's own limits for its use when stale.
         package var stale: StaleLimits
         /// Whether a refresh came after it.
         package var isRefreshed: Bool
-        /// Whether a fetch failed a moment ago, so that it is too early for another try.
+        /// Whether a fetch failed so recently that it is too early for another.
         package var isInBackoff: Bool
-        /// Whether a failure is remembered, so that it is known what another try would bring.
+        /// Whether a failure is remembered.
         package var isFailureRemembered: Bool
 
         @usableFromInline
@@ -50,18 +50,18 @@ package enum Freshness: Sendable, Hashable {
         }
     }
 
-    /// What the policy and the request permit.
+    /// The limits of the policy and the request.
     @usableFromInline
     package struct Limits: Sendable, Equatable {
         /// How long after its time to live an entry may answer at once, unless the fetch said otherwise.
         package var staleWhileRevalidate: Duration
         /// How long after its time to live an entry may answer for a failed fetch, unless the fetch said otherwise.
         package var staleIfError: Duration
-        /// How long after its time to live this request takes an entry at once, whatever others say.
+        /// How long after its time to live this request takes an entry at once; overrides policy and fetch.
         package var toleratedStaleness: Duration?
-        /// How old an entry may be for this request, if it says so.
+        /// The greatest age for this request.
         package var maximumAge: Duration?
-        /// Whether this request wants a fetch in any case.
+        /// Whether this request fetches in any case.
         @usableFromInline package var isReload: Bool
 
         package init(
@@ -100,18 +100,18 @@ package enum Freshness: Sendable, Hashable {
         return isOldEnoughToGo ? .unusable : .fallback
     }
 
-    /// A time to live and what is allowed beyond it, each held within 146 years, so that the sum cannot overflow.
+    /// A time to live and the limit beyond it; saturates.
     private static func sum(_ timeToLive: Duration, _ beyond: Duration) -> Duration {
         .sum(max(timeToLive, .zero), max(beyond, .zero))
     }
 }
 
-/// How long after its time to live an entry may be used, where that is known of the entry itself.
+/// An entry's own limits for its use after its time to live.
 @usableFromInline
 package struct StaleLimits: Sendable, Hashable {
-    /// For how long it answers at once while it is renewed; `nil` for what the policy says.
+    /// How long it answers at once while it is renewed; `nil` for the policy's limit.
     @usableFromInline package var whileRevalidate: Duration?
-    /// For how long it answers for a failed fetch; `nil` for what the policy says.
+    /// How long it replaces a failed fetch; `nil` for the policy's limit.
     @usableFromInline package var ifError: Duration?
 
     @inlinable

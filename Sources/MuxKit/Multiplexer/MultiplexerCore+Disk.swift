@@ -3,27 +3,27 @@ import Foundation
 extension MultiplexerCore {
     // MARK: - Loading
 
-    /// What is known of an entry before the disk is asked for it.
+    /// The state of a slot before the disk is read for it.
     @usableFromInline
     struct DiskLook: Sendable {
-        /// Whether the entry was refreshed, and the disk may not know it yet.
+        /// Whether the entry was refreshed, which may not be saved yet.
         let isRefreshed: Bool
         /// See ``State/clears`` and ``State/session``.
         let clears: UInt64
         let session: UInt64
     }
 
-    /// What the disk has.
+    /// An entry from disk.
     @usableFromInline
     struct Loaded: Sendable {
         var entry: Slot<Value>.Entry
-        /// The time of day at which it was fetched.
+        /// The wall-clock time of the fetch.
         let fetchedAt: Date
-        /// Whether the disk knows that it was refreshed.
+        /// Whether it was saved as refreshed.
         let isRefreshed: Bool
     }
 
-    /// Whether the disk may be asked for `key`: memory has no entry, and nothing that was cleared can be found there.
+    /// The state of the slot if the disk may be read; `nil` if memory has an entry, or a removal is pending.
     @usableFromInline
     func look(for key: Key) -> DiskLook? {
         self.engine.withState { state in
@@ -35,9 +35,9 @@ extension MultiplexerCore {
         }
     }
 
-    /// Reads the entry of `key` from disk, without touching memory.
+    /// Reads the entry of `key` from disk, without changing memory.
     ///
-    /// - Returns: The entry; `nil` if there is none that can be used.
+    /// - Returns: The entry; `nil` if there is no usable one.
     @usableFromInline
     func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Loaded? {
         let start = self.repository.time.now
@@ -54,7 +54,7 @@ extension MultiplexerCore {
             return failed()
         }
         guard stored.schemaVersion <= self.policy.schemaVersion else {
-            // Written by a later version of the program: not for us to read, or to overwrite.
+            // Written by a later version of the program: neither read nor overwritten.
             self.engine.withState { _ = $0.newerOnDisk.insert(key) }
             return failed()
         }
@@ -67,7 +67,7 @@ extension MultiplexerCore {
         let now = self.repository.time.now
         self.tell(.loaded, key, now.duration(since: start))
         let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
-        // A clock that was set back would make the entry immortal: its age is unknown, so it is just past its time.
+        // If the clock was set back, the age is unknown: the entry counts as just expired, or it would never expire.
         let age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
         var entry = Slot<Value>.Entry(
             value: value,
@@ -75,7 +75,7 @@ extension MultiplexerCore {
             timeToLive: stored.timeToLive,
             renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
-            // A migrated value is not what the server would send: it has to be fetched as a whole once.
+            // A migrated value is not the server's, so it is not revalidated.
             validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
             isDirty: stored.schemaVersion < target,
@@ -89,7 +89,7 @@ extension MultiplexerCore {
         return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
     }
 
-    /// Asks the disk for the last refresh of everything, before the first entry from there is used.
+    /// Reads the last refresh of everything, before the first entry from disk is used.
     private func readRefresh(_ persistence: Persistence<Key, Value>) async throws {
         guard Slots.hasManyKeys else { return }
         let session = self.engine.withState { $0.diskRefresh.isRead ? nil : $0.session }
@@ -98,15 +98,15 @@ extension MultiplexerCore {
         self.engine.withState { if $0.session == session { $0.diskRefresh.read(found) } }
     }
 
-    /// Takes over an entry from disk, where memory knows nothing newer.
+    /// Puts an entry from disk into its slot, if memory has nothing newer.
     ///
-    /// - Returns: The slot, which the table may not have had room for; `nil` if the disk is not to be believed.
+    /// - Returns: The slot, for which the table may not have had room; `nil` while the domain is being removed.
     func adopt(_ loaded: Loaded, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.isDomainRemovalPending else { return nil }
         var entry = loaded.entry
         entry.sequence = state.nextRevision()
         entry.revision = entry.sequence
-        // A refresh may have been written to disk since it was asked, and be forgotten here.
+        // A refresh may have been saved, and its mark removed, since the disk was read.
         let isFromBefore = look.isRefreshed || state.isFromBeforeRefresh(loaded)
         return state.withSlot(of: key) { slot in
             slot.loaded(entry, fromBeforeRefresh: isFromBefore)
@@ -123,7 +123,7 @@ extension MultiplexerCore {
         let now = self.repository.time.now
         let (entry, isAdopted) = self.engine.withState { state -> (MuxEntry<Value>?, Bool) in
             let slot = state.slots.slot(of: key)
-            // What came meanwhile is newer, and what was cleared meanwhile may be this.
+            // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
             guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
                 return (slot?.snapshot(at: now, source: .memory), false)
             }
@@ -138,12 +138,12 @@ extension MultiplexerCore {
 
     // MARK: - Clearing
 
-    /// Forgets the entry of `key`, in memory and on disk.
+    /// Removes the entry of `key`, in memory and on disk.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - endsRequests: Whether those who wait get ``MuxError/cleared`` instead of what their fetch brings.
-    /// - Returns: What could not be removed.
+    ///   - endsRequests: Whether waiting callers get ``MuxError/cleared`` instead of the outcome of their fetch.
+    /// - Returns: The failures of the removal on disk.
     func clear(_ key: Key, endsRequests: Bool) async -> MuxClearReport {
         guard key == key else { return MuxClearReport() }
         guard self.persistence != nil else {
@@ -162,7 +162,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Forgets the entry of `key` in memory.
+    /// Removes the entry of `key` in memory.
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
@@ -173,7 +173,7 @@ extension MultiplexerCore {
         self.releaseEvicted()
     }
 
-    /// Tells the disk to forget the entries of `keys`; in the lane.
+    /// Removes the entries of `keys` on disk; in the lane.
     func remove(_ keys: [Key]) async -> MuxClearReport {
         guard let persistence else { return MuxClearReport() }
         do {
@@ -190,10 +190,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Forgets every entry, in memory and on disk.
-    ///
-    /// - Parameter endsRequests: See ``clear(_:endsRequests:)``.
-    /// - Returns: What could not be removed.
+    /// Removes every entry, in memory and on disk; see ``clear(_:endsRequests:)``.
     func clearAll(endsRequests: Bool) async -> MuxClearReport {
         let error = endsRequests ? MuxError.cleared : nil
         guard self.persistence != nil else {
@@ -216,12 +213,12 @@ extension MultiplexerCore {
         }
     }
 
-    /// Tells the disk to forget the domain; in the lane.
+    /// Removes the domain on disk; in the lane.
     func removeDomain() async -> MuxClearReport {
         guard let persistence else { return MuxClearReport() }
         do {
             let failure = try await self.repository.removeAll(domain: persistence.domain)
-            // What was saved since the first try has gone with the rest.
+            // Entries that were saved since the first try have been removed too.
             let saved = self.engine.withState { state in
                 defer { state.savedDuringRemoval = [] }
                 return state.savedDuringRemoval

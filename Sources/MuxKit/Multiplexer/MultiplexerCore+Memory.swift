@@ -1,13 +1,13 @@
 import Foundation
 
 extension MultiplexerCore {
-    /// What a caller wants that waits, other than what the policy says.
+    /// The options of a waiting caller, where they are not the default.
     @usableFromInline
     struct WaiterOptions: Sendable {
         let limits: Freshness.Limits
-        /// From when on it takes what there is.
+        /// When the wait limit passes.
         let waitLimitEnds: Moment?
-        /// What was found on disk, for which there may have been no room in memory.
+        /// The slot that was loaded from disk, for which memory may have had no room.
         var loaded: Slot<Value>?
 
         @usableFromInline
@@ -34,41 +34,41 @@ extension MultiplexerCore {
         }
     }
 
-    /// What the flight engine's lock guards for us.
+    /// The state that the flight engine's lock guards.
     @usableFromInline
     struct State: Sendable {
         @usableFromInline var slots: Slots
         @usableFromInline var statistics = MuxStatistics()
-        /// The last refresh of everything, as the disk is to know it.
+        /// The last refresh of everything, to be saved.
         var diskRefresh = DiskRefresh()
-        /// Counts the sessions.
+        /// The number of ended sessions.
         var session: UInt64 = 0
-        /// What those want who wait with options, by their tickets; they take it back themselves.
+        /// By ticket; each caller removes its own.
         @usableFromInline var waiterOptions: [Ticket: WaiterOptions] = [:]
-        /// Keys of which the disk has an entry that a later version of the program wrote.
+        /// Keys whose entry on disk was written by a later version of the program.
         @usableFromInline var newerOnDisk: Set<Key> = []
-        /// Keys of values that were stored before the disk was asked what it has of them.
+        /// Keys of values that were stored before the disk was read.
         var unseenOnDisk: Set<Key> = []
-        /// Whether the disk may still have entries that were cleared all together; it is not read meanwhile.
+        /// Whether the disk may still have all entries of the domain, which were cleared; it is not read meanwhile.
         var isDomainRemovalPending = false
-        /// Keys that were saved meanwhile: they go with the rest when it is removed.
+        /// Keys that were saved meanwhile; the removal removes their entries too.
         var savedDuringRemoval: Set<Key> = []
-        /// Counts what was cleared, for those who read the disk meanwhile.
+        /// The number of clears, by which a load notices one that came meanwhile.
         @usableFromInline var clears: UInt64 = 0
-        /// What had to make room, to be told of and let go of outside the lock.
+        /// Evicted slots, to be reported and released outside the lock.
         @usableFromInline var evicted: [(Key, Slot<Value>)] = []
         /// Where ``sweep(at:_:)`` goes on.
         var sweepPlace: Int?
-        /// Whether entries are being written so that they may go.
+        /// Whether a save is running that makes entries evictable.
         @usableFromInline var isWritingBack = false
-        /// How many entries there have to be before that is tried again, after it did not help.
+        /// The number of entries at which the next such save is due, after one that did not help.
         @usableFromInline var writeBackCount = 0
-        /// Whether the disk could not be written when that was tried last: entries may go before they are on disk.
+        /// Whether the last such save could not write: entries may be evicted unsaved.
         @usableFromInline var cannotWrite = false
-        /// How many went so since the last report, and since the last try.
+        /// Entries evicted unsaved, since the last report and since the last such save.
         @usableFromInline var lostCount = 0
         @usableFromInline var lostSinceTry = 0
-        /// How many have to go so before the disk is tried again.
+        /// The number of entries evicted unsaved at which the disk is tried again.
         @usableFromInline var lossesBeforeTry = Self.firstLossesBeforeTry
 
         @usableFromInline static var firstLossesBeforeTry: Int { 64 }
@@ -77,9 +77,7 @@ extension MultiplexerCore {
 
         init(slots: Slots) { self.slots = slots }
 
-        /// Changes the slot of `key`; counts what had to make room.
-        ///
-        /// ``MultiplexerCore/releaseEvicted()`` has to follow, outside the lock.
+        /// Changes the slot of `key`, and counts evictions; ``takeEvictions()`` has to follow.
         @inlinable
         mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
             var evicted: [(Key, Slot<Value>)] = []
@@ -94,8 +92,7 @@ extension MultiplexerCore {
             return result
         }
 
-        /// Looks at two entries, and forgets those that have been of no use for long; ``MultiplexerCore/releaseEvicted()`` has
-        /// to follow, outside the lock.
+        /// Checks two entries, and removes those that are beyond use; ``takeEvictions()`` has to follow.
         @usableFromInline
         mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
             var useless: [(Key, Slot<Value>)] = []
@@ -108,23 +105,23 @@ extension MultiplexerCore {
             if !useless.isEmpty { self.evicted += useless }
         }
 
-        /// Lets go of `key`, which is in no table any more, outside the lock.
+        /// Has `key`, which no table holds any more, released outside the lock.
         mutating func release(_ key: Key?) {
             if let key { self.evicted.append((key, Slot())) }
         }
 
-        /// Where many absent entries are marked as refreshed, lets one date stand for all the marks.
+        /// Replaces the marks of refreshed absent entries by one date.
         ///
-        /// What is on disk and older than the date then counts as stale: more than was asked for, but never less.
+        /// All older entries on disk count as stale then: more than were refreshed, but never fewer.
         ///
-        /// - Returns: The marks, to be let go of outside the lock.
+        /// - Returns: The marks, to be released outside the lock.
         mutating func foldMarks(at date: Date, _ moment: Moment) -> any Sendable {
             self.diskRefresh.refreshed(at: date, moment)
             return self.slots.removeMarks()
         }
 
-        /// The entry as this table takes it in: with a name, its own if it renews none, and kept from a disk that has a newer
-        /// format.
+        /// The entry as the table stores it: with a revision, a new one if it renews none, and not to be saved if the disk has an
+        /// entry in a newer format.
         @inlinable
         mutating func adopted(
             _ entry: Slot<Value>.Entry,
@@ -141,15 +138,15 @@ extension MultiplexerCore {
             return entry
         }
 
-        /// Whether an entry on disk is from before a refresh that the disk knows of, or will.
+        /// Whether an entry on disk is older than a refresh that is saved or will be.
         func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
             loaded.isRefreshed || self.diskRefresh.date.map { loaded.fetchedAt <= $0 } ?? false
                 || self.diskRefresh.moment.map { loaded.entry.fetchedAt <= $0 } ?? false
         }
 
-        /// Whether it is time to write what may not go before it is on disk; then ``wroteBack(_:failed:)`` has to follow.
+        /// Whether a save is due that makes entries evictable; then ``wroteBack(_:failed:)`` has to follow.
         ///
-        /// Where the disk could not be written, it is time for another try when enough went without.
+        /// If the disk could not be written, the next one is due when enough entries were evicted unsaved.
         @inlinable
         mutating func writeBackBegins() -> Bool {
             let isOverBound = self.slots.isOverBound
@@ -164,9 +161,9 @@ extension MultiplexerCore {
             return true
         }
 
-        /// So many entries were written, and so many could not be.
+        /// That save wrote `count` entries, and `failed` could not be written.
         ///
-        /// If none was written, the next try is when there are a quarter more, or twice as many have gone as before this one.
+        /// If it wrote none, the next one is due at a quarter more entries, or at twice as many evicted unsaved.
         mutating func wroteBack(_ count: Int, failed: Int) {
             self.isWritingBack = false
             let entries = self.slots.entryCount
@@ -185,13 +182,13 @@ extension MultiplexerCore {
             return Evictions(slots: evicted, writesBack: writesBack, hasTooManyMarks: hasTooManyMarks)
         }
 
-        /// Takes note of what went before it was saved, for a report.
+        /// Takes the number of entries evicted unsaved since the last report.
         mutating func takeLosses() -> Int {
             defer { self.lostCount = 0 }
             return self.lostCount
         }
 
-        package func leftover() -> String? { self.evicted.isEmpty ? nil : "what was evicted is held" }
+        package func leftover() -> String? { self.evicted.isEmpty ? nil : "evicted slots are held" }
 
         package func violation() -> String? {
             if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
@@ -205,10 +202,10 @@ extension MultiplexerCore {
         }
     }
 
-    /// Forgets what can be had again; fences nothing.
+    /// Removes all entries that need not be saved; fences nothing.
     package func clearMemory() {
         let former = self.engine.withState { $0.slots.removeClean(keeping: Self.portion) }
-        guard former == nil else { return withExtendedLifetime(former) {} }  // let go of outside the lock
+        guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
         var place: Int?
         repeat {
             let (gone, next) = self.engine.withState { state in
@@ -225,17 +222,16 @@ extension MultiplexerCore {
         } while place != nil
     }
 
-    /// How many entries are looked at while the lock is held, where there may be a million: so no request waits for long.
+    /// How many entries one critical section handles, so that no request waits for long.
     static var portion: Int { 128 }
 
-    /// Does something for many keys, a few at a time.
+    /// Calls `body` for many keys, in several critical sections.
     func inPortions(_ keys: some Collection<Key>, _ body: (inout State, Key) -> Void) {
         var rest = keys[...]
         while !rest.isEmpty {
-            self.engine.withState { state in for key in rest.prefix(Self.portion) { body(&state, key) } }
+            self.withSlots { state in for key in rest.prefix(Self.portion) { body(&state, key) } }
             rest = rest.dropFirst(Self.portion)
         }
-        self.releaseEvicted()
     }
 
     /// Changes slots, then releases outside the lock what that evicted.
@@ -270,7 +266,7 @@ extension MultiplexerCore {
         withExtendedLifetime(marks) {}
     }
 
-    /// Saves, so that what is on disk then may go.
+    /// Saves, so that entries can be evicted.
     @usableFromInline
     func writeBack() {
         ReentrantAsyncMutex.outside {
@@ -289,7 +285,7 @@ extension MultiplexerCore {
 }
 
 extension MultiplexerCore {
-    /// The disk cannot be written: what waits for it may go.
+    /// Lets unsaved entries be evicted, since the disk cannot be written.
     private func makeUnsavedExpendable() {
         var place: Int?
         repeat {

@@ -75,18 +75,18 @@ extension MultiplexerCore: SessionParticipant {
         return entries
     }
 
-    /// What the disk has yet to hear of.
+    /// Changes that are not saved.
     private struct Unsaved {
         var dirty: [(Key, Slot<Value>.Entry, isRefreshed: Bool)] = []
-        /// How many entries are dirty, those in ``unseen`` included.
+        /// The number of dirty entries, those in ``unseen`` included.
         var dirtyCount = 0
-        /// Those that may not be written yet.
+        /// Dirty entries that may not be written before the disk was read.
         var unseen: [Key] = []
         var removals: [Key] = []
         var refreshes: [Key] = []
     }
 
-    /// Goes through what changed, a few at a time.
+    /// Collects what changed, in several critical sections.
     private func collect() -> Unsaved {
         var unsaved = Unsaved()
         var seen: Set<Key> = []
@@ -135,7 +135,7 @@ extension MultiplexerCore: SessionParticipant {
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     payload: try persistence.encode(entry.value)
                 )
-                // What a refresh made stale is stale after a relaunch, too.
+                // A refreshed entry is stale after a relaunch, too.
                 return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
             },
             isCurrent: { self.engine.withState { $0.slots.slot(of: key)?.entry?.revision == entry.revision } },
@@ -157,9 +157,9 @@ extension MultiplexerCore: SessionParticipant {
         )
     }
 
-    /// The disk has a newer value than `entry`: lets go of that, so that the next request reads the newer one.
+    /// Removes `entry` from memory, so that the next request reads the newer value on disk.
     ///
-    /// - Returns: Whether it was still there.
+    /// - Returns: Whether memory still had it.
     private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
         let former = self.engine.withState { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
@@ -185,7 +185,7 @@ extension MultiplexerCore: SessionParticipant {
         self.inPortions(keys) { state, key in state.withSlot(of: key) { $0.lostOnDisk() } }
     }
 
-    // MARK: - What comes before a save
+    // MARK: - Before a save
 
     package func makeGood() async -> MadeGood {
         guard let persistence else { return MadeGood() }
@@ -196,7 +196,7 @@ extension MultiplexerCore: SessionParticipant {
         } else if !unsaved.removals.isEmpty {
             made.failures += await self.remove(unsaved.removals).failures
         }
-        // While everything that was cleared may still be there, nothing of it is to be looked at.
+        // Entries on disk are not read while the domain may still have to be removed.
         guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return made }
         do {
             try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
@@ -208,9 +208,9 @@ extension MultiplexerCore: SessionParticipant {
         return made
     }
 
-    /// Tells the disk when everything was refreshed last.
+    /// Saves the date of the last refresh of everything.
     ///
-    /// With every save, so that a store which gives up what was not used for long does not give up this.
+    /// With every save, so that a store which drops the least recently used entries keeps this one.
     private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws {
         let refresh = self.engine.withState { $0.diskRefresh }
         guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
@@ -222,7 +222,7 @@ extension MultiplexerCore: SessionParticipant {
         self.engine.withState { $0.diskRefresh.saved(latest) }
     }
 
-    /// Has the disk take for stale what was refreshed and is not in memory.
+    /// Saves the refreshes of entries that are not in memory.
     private func saveRefreshes(_ keys: [Key], _ persistence: Persistence<Key, Value>) async throws {
         var rest = keys[...]
         while !rest.isEmpty {
@@ -239,13 +239,14 @@ extension MultiplexerCore: SessionParticipant {
         }
     }
 
-    /// Looks at what the disk has of values that were stored by hand: what a later version of the program wrote is to stay.
+    /// Reads the entries on disk that values stored by hand would replace.
     ///
-    /// So is a newer value of another process, which the store takes for known to this one as soon as it was looked at.
+    /// Entries of a later version of the program stay, and so do newer values of another process; once read, the store would let
+    /// this process overwrite these.
     ///
     /// - Parameters:
     ///   - persistence: Names the entries.
-    ///   - made: Receives the entries that left memory because the disk has a newer value, and what could not be looked at.
+    ///   - made: Receives the entries that left memory because the disk has a newer value, and the failures.
     private func lookForNewer(_ persistence: Persistence<Key, Value>, _ made: inout MadeGood) async {
         let unseen = self.engine.withState { $0.unseenOnDisk }
         guard !unseen.isEmpty else { return }
@@ -272,9 +273,9 @@ extension MultiplexerCore: SessionParticipant {
         }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
-        // A date in the future is that of a clock which was set back since, and says nothing.
+        // A date in the future is from before the clock was set back, and proves nothing.
         for (key, fetchedAt) in found where fetchedAt <= wallTime {
-            // What is still to be removed there is no newer value, whatever its time.
+            // An entry that is still to be removed is not newer, whatever its date.
             guard let slot = self.engine.withState({ $0.slots.slot(of: key) }), !slot.isRemovalPending,
                 let entry = slot.entry, entry.isDirty, fetchedAt > entry.timeOfDay(wallTime, at: now),
                 self.supersede(entry, of: key)
@@ -284,12 +285,12 @@ extension MultiplexerCore: SessionParticipant {
         self.inPortions(seen) { state, key in state.release(state.unseenOnDisk.remove(key)) }
     }
 
-    /// So many failures in a row say that the store is down.
+    /// The number of failures in a row after which the store counts as down.
     private static var mostFailuresInARow: Int { 8 }
 }
 
 extension Slot.Entry {
-    /// The time of day at which it was fetched, where the clocks say `wallTime` and `now`.
+    /// The wall-clock time of the fetch, if it is `wallTime` at `now`.
     fileprivate func timeOfDay(_ wallTime: Date, at now: Moment) -> Date {
         wallTime.addingTimeInterval(-now.duration(since: self.fetchedAt).secondsValue)
     }

@@ -1,8 +1,8 @@
 import Foundation
 
-/// What ``Multiplexer`` and ``MultiplexerMap`` have in common, which is all but their names: slots, flights and the disk.
+/// The implementation of ``Multiplexer`` and ``MultiplexerMap``: slots, flights and the disk.
 ///
-/// Members are synchronous where the answer is immediate. What waits for the disk goes through the repository's lane.
+/// Members are synchronous where the answer is immediate. Changes of the disk run in the repository's lane.
 @usableFromInline
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
@@ -20,14 +20,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
     private let keyText: @Sendable (Key) -> String?
-    /// Where the core takes part from its registration on: how many sessions had ended when it was made.
+    /// The number of ended sessions at creation; `nil` if the core is attached at creation.
     package let endedSessionsAtCreation: UInt64?
-    /// What the policy permits to a request without options.
+    /// The limits of a request without options.
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let coarseClock: CoarseClock
-    /// The engine's: a hit follows no more references than it has to.
+    /// The engine's, held here to save a hit one indirection.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
-    /// Whether somebody wants to hear of hits.
+    /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
 
     init(
@@ -70,7 +70,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
     ///
-    /// All of it is inlined into the caller's module, where the types are known: that is what makes a hit cheap.
+    /// Inlined into the caller's module, where it is specialised: that is what makes a hit cheap.
     @inlinable
     func hit(_ key: Key) -> Value? {
         let now = self.coarseClock.now ?? self.engine.time.now
@@ -101,15 +101,15 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    /// The value in memory if it is good enough, or else what the key's flight brings.
+    /// The value in memory if it is good enough, otherwise the outcome of the key's flight.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
-        guard key == key else { throw MuxError.unusableKey }  // a not-a-number is never found again
+        guard key == key else { throw MuxError.unusableKey }  // a NaN is never found again
         let long = PendingRequest(self, key)
         return try long.value(await self.answer(to: long))
     }
 
-    /// The entry in memory if it is good enough for `options`, or else what the key's flight brings.
+    /// The entry in memory if it is good enough for `options`, otherwise the outcome of the key's flight.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }
@@ -119,9 +119,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try long.departed(await self.answer(to: long))
     }
 
-    /// Waits for what a call gets.
+    /// Waits for the answer to a request.
     ///
-    /// All but the wait is elsewhere: what is on the stack of an asynchronous function takes memory while it waits.
+    /// Nothing but the wait: the stack of an asynchronous function takes memory while it waits.
     @inlinable
     @inline(__always)
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
@@ -173,7 +173,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// What is in memory or else on disk.
+    /// The entry in memory or on disk.
     @usableFromInline
     nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
         Value
@@ -198,13 +198,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         MuxValues(current: { self.cachedEntry(key) }, changes: { self.watchers.stream(of: key) })
     }
 
-    /// What is in memory for `key`, however old.
+    /// The entry of `key` in memory, however old.
     func cachedEntry(_ key: Key) -> MuxEntry<Value>? {
         let now = self.repository.time.now
         return self.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
     }
 
-    /// Makes the entry of `key` stale; a flight that runs is not the one to keep.
+    /// Makes the entry of `key` stale, and fences its flight.
     func refresh(_ key: Key) {
         guard key == key else { return }
         let marksAbsent = self.persistence != nil
@@ -223,17 +223,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
-            // The date says it of all that is absent.
+            // The date stands for all absent entries.
             if let date { state.diskRefresh.refreshed(at: date, now) }
             return removed
         }
-        withExtendedLifetime(removed) {}  // let go of outside the lock
+        withExtendedLifetime(removed) {}  // released outside the lock
         self.releaseEvicted()
     }
 
-    /// Puts `value` in place of what is cached; a flight that runs cannot overwrite it.
+    /// Replaces the entry of `key`, and fences its flight.
     ///
-    /// - Returns: `false`, and nothing has changed, if the cached entry is not the one with `revision`.
+    /// - Returns: `false`, with no change, if the cached entry does not have `revision`.
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
@@ -242,7 +242,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let isStored = self.engine.fenceIf(key) { state in
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
-            // The disk may have what a later version of the program wrote.
+            // The disk may have an entry that a later version of the program wrote.
             if entry.isPersistent, former?.entry == nil { state.unseenOnDisk.insert(key) }
             let entry = state.adopted(entry, of: key)
             replaced = state.withSlot(of: key) { $0.committed(entry) }
@@ -257,7 +257,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Helpers
 
-    /// There is a new value: tells who watches, and has it saved if that is the policy.
+    /// Notifies watchers of a new value, and schedules a save if the policy says so.
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send((), to: key)
@@ -282,7 +282,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         )
     }
 
-    /// Tells the repository's observer, if there is one.
+    /// Reports an event to the repository's observer, if there is one.
     @inlinable
     func tell(_ kind: MuxEvent.Kind, _ key: Key? = nil, _ duration: Duration? = nil) {
         if self.isObserved { self.told(kind, key, duration) }

@@ -61,9 +61,9 @@ extension URL: MuxKey {
     }
 }
 
-/// A key as the tables hold it: strings are told apart by their bytes.
+/// A key as the tables store it: strings are compared by their bytes.
 ///
-/// Swift calls two strings equal that differ only in Unicode form; a server does not, and gives each its own value.
+/// To Swift, strings that differ only in Unicode form are equal; to a server they are different keys.
 @usableFromInline
 package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
     @usableFromInline package let key: Key
@@ -79,7 +79,7 @@ package struct ExactKey<Key: Hashable & Sendable>: Hashable, Sendable {
         return String(describing: a.key).utf8.elementsEqual(String(describing: b.key).utf8)
     }
 
-    /// Whether two strings consist of the same bytes, without a detour over canonical equivalence.
+    /// Whether two strings consist of the same bytes; does not compute canonical equivalence.
     @inlinable
     static func haveSameBytes(_ a: String, _ b: String) -> Bool {
         let answer = unsafe a.utf8.withContiguousStorageIfAvailable { a in

@@ -1,9 +1,7 @@
-/// The state of one key: what is cached, and what was demanded of it.
-///
-/// Flights are kept beside it.
+/// The state of one key, without flights: its entry, and the refreshes, clears and failures that concern it.
 @usableFromInline
 package struct Slot<Value: Sendable>: Sendable {
-    /// A cached value with its facts.
+    /// A cached value with its metadata.
     @usableFromInline
     package struct Entry: Sendable {
         @usableFromInline package var value: Value
@@ -11,18 +9,18 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline package var timeToLive: Duration
         /// The age from which it is renewed ahead of time; `nil` for never.
         @usableFromInline package var renewalAge: Duration?
-        /// What the fetch said about its use when stale.
+        /// The fetch's own limits for its use when stale.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
-        /// Grows with every value that the table ever held; names this one, however often it is renewed.
+        /// Identifies the value; ascending, and kept when the value is renewed.
         @usableFromInline package var revision: UInt64
-        /// When it came, by the numbers from which revisions are taken: a refresh of everything concerns what came before.
+        /// The order of its arrival, in the numbering of revisions: a refresh of everything concerns all that arrived before.
         @usableFromInline package var sequence: UInt64
-        /// Whether the disk does not have this value yet.
+        /// Whether it is not saved yet.
         @usableFromInline package var isDirty: Bool
-        /// Whether the disk is to have it at all.
+        /// Whether it is to be saved at all.
         @usableFromInline package var isPersistent: Bool
-        /// Whether it may be evicted though the disk does not have it, because it could not be written.
+        /// Whether it may be evicted unsaved, because the disk cannot be written.
         @usableFromInline package var isExpendable = false
 
         @inlinable
@@ -53,22 +51,21 @@ package struct Slot<Value: Sendable>: Sendable {
         }
     }
 
-    /// What is cached.
     @usableFromInline package private(set) var entry: Entry?
 
-    /// Whether a fetch has to come before any entry is fresh again.
+    /// Whether the entry was refreshed, and is stale until the next fetch.
     @usableFromInline package private(set) var isRefreshed = false
 
-    /// What went wrong last, and until when it counts; rare, so it does not take room in every slot.
+    /// The last failure; an object, since few slots have one.
     @usableFromInline package private(set) var failureRecord: FailureRecord?
 
     @usableFromInline
     package final class FailureRecord: Sendable {
-        /// Until when a stale entry is served without another try.
+        /// Until when a stale entry is served without another fetch.
         @usableFromInline let heldUntil: Moment
-        /// A remembered failure, and until when it answers requests that have no entry which is good enough.
+        /// A remembered failure, and until when it answers requests without a usable entry.
         @usableFromInline let failure: (error: any Error, until: Moment)?
-        /// When it came, see ``Slot/Entry/sequence``.
+        /// See ``Slot/Entry/sequence``.
         @usableFromInline let sequence: UInt64
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, sequence: UInt64) {
@@ -81,7 +78,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Whether the disk may still have an entry that was cleared; it is not read meanwhile.
     @usableFromInline package private(set) var isRemovalPending = false
 
-    /// Whether the disk may have an entry that it takes for fresh although it was refreshed; there is none in memory.
+    /// Whether an entry that is only on disk was refreshed, which is not saved yet.
     @usableFromInline package private(set) var isRefreshOwed = false
 
     @inlinable
@@ -102,17 +99,17 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshOwed = isRefreshOwed
     }
 
-    /// What remains of a slot: a failure that is remembered.
+    /// A slot with nothing but a failure.
     @inlinable
     init(_ failureRecord: FailureRecord) {
         self.init(entry: nil, isRefreshed: false, failureRecord: failureRecord, isRemovalPending: false)
     }
 
-    /// Whether a save has something to do for the slot.
+    /// Whether there is something to save.
     @inlinable
     package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isRefreshOwed }
 
-    /// Nothing distinguishes this slot from one that was never used.
+    /// Whether the slot equals a new one.
     @inlinable
     package var isVacant: Bool {
         self.entry == nil && !self.isRefreshed && !self.isRemovalPending && self.failureRecord == nil
@@ -134,15 +131,14 @@ package struct Slot<Value: Sendable>: Sendable {
         return .of(facts, limits)
     }
 
-    /// Whether the entry has been of no use for so long that it need not take room: it is past every limit up to which a stale
-    /// one answers, and the server could not say that it still holds.
+    /// Whether the entry is long past every limit up to which a stale one is served, and has no validator.
     package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
         guard let entry, entry.validator == nil else { return false }
         let use = max(
             entry.stale.ifError ?? limits.staleIfError,
             entry.stale.whileRevalidate ?? limits.staleWhileRevalidate
         )
-        // As long again as it was fresh, for those who ask for a value however old it is.
+        // As long again as it was fresh, for requests that take a value of any age.
         let grace = max(entry.timeToLive, .seconds(60))
         return now.duration(since: entry.fetchedAt) >= .sum(.sum(max(entry.timeToLive, .zero), max(use, .zero)), grace)
     }
@@ -170,11 +166,11 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
-    // MARK: - What happened
+    // MARK: - Events
 
     /// A fetch brought a value, or one was stored by hand.
     ///
-    /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    /// - Returns: The former entry, for the caller to release outside its lock.
     @inlinable
     package mutating func committed(_ entry: Entry) -> Entry? {
         let former = self.entry
@@ -185,9 +181,9 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// A fetch brought a value that is not to be kept; that of before is not what it was any more, either.
+    /// A fetch brought a value that is not to be kept; the former entry is removed too.
     ///
-    /// - Returns: The entry of before, for the caller to let go of outside its lock.
+    /// - Returns: The former entry, for the caller to release outside its lock.
     @usableFromInline
     package mutating func passed(isOnDisk: Bool) -> Entry? {
         let former = self.entry
@@ -201,11 +197,11 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// The disk had a value, which is taken only where nothing newer is known.
+    /// An entry was loaded from disk; it is ignored if memory has a newer state.
     ///
     /// - Parameters:
-    ///   - entry: The value and its facts.
-    ///   - fromBeforeRefresh: Whether it is from before a refresh of which the disk knows, or will without the entry.
+    ///   - entry: The entry.
+    ///   - fromBeforeRefresh: Whether it is older than a refresh that is saved, or will be without the entry.
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
@@ -214,11 +210,11 @@ package struct Slot<Value: Sendable>: Sendable {
         self.isRefreshOwed = false
     }
 
-    /// A fetch failed whose older value had to leave memory meanwhile: it is taken back if nothing newer is known.
+    /// A fetch failed whose older entry was evicted meanwhile: it is restored if memory has nothing newer.
     ///
     /// - Parameters:
-    ///   - former: The slot as it was when the fetch began.
-    ///   - isSaved: Whether its entry cannot have left memory before the disk had it.
+    ///   - former: The slot when the fetch began.
+    ///   - isSaved: Whether its entry cannot have been evicted unsaved.
     package mutating func restored(_ former: Slot, isSaved: Bool) {
         guard var entry = former.entry else { return }
         if isSaved { entry.isDirty = false }
@@ -227,7 +223,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A fetch failed.
     ///
-    /// The entry, if there is one, is served until `heldUntil` without another try; the error is remembered until `until`.
+    /// The entry, if there is one, is served until `heldUntil` without another fetch; the error is remembered until `until`.
     package mutating func failed(
         _ error: any Error,
         heldUntil: Moment,
@@ -248,7 +244,7 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
-    /// The owner wants a new value, and keeps the old one as a safety net.
+    /// A refresh: the entry is stale, and remains as a fallback.
     package mutating func refreshed() {
         if !self.isRefreshed { self.lostOnDisk() }
         self.isRefreshed = true
@@ -256,9 +252,9 @@ package struct Slot<Value: Sendable>: Sendable {
         self.failureRecord = nil
     }
 
-    /// The owner wants the entry gone.
+    /// A clear: the entry is removed.
     ///
-    /// - Returns: The entry, for the caller to let go of outside its lock.
+    /// - Returns: The entry, for the caller to release outside its lock.
     package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
         let former = self.entry
         defer { if alsoOnDisk { self.isRemovalPending = true } }
@@ -269,9 +265,9 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// Memory is short: the entry goes, unless the disk has yet to hear of it.
+    /// Memory is short: the entry is removed, unless it is unsaved.
     ///
-    /// - Returns: Its value, for the caller to let go of outside its lock.
+    /// - Returns: Its value, for the caller to release outside its lock.
     package mutating func droppedFromMemory(keepingMark: Bool) -> Value? {
         guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }
         self.entry = nil
@@ -280,65 +276,65 @@ package struct Slot<Value: Sendable>: Sendable {
         return entry.value
     }
 
-    /// The disk does not have the entry any more.
+    /// The disk has lost the entry.
     package mutating func lostOnDisk() {
         guard let entry, entry.isPersistent else { return }
         self.entry?.isDirty = true
     }
 
-    /// The disk has forgotten the entry.
+    /// The entry was removed on disk.
     package mutating func removedFromDisk() {
         self.isRemovalPending = false
     }
 
-    /// The disk has what `entry` says, refreshed or not, in place of all that it had before.
+    /// `entry` was saved, refreshed or not, in place of any earlier one.
     package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
-        // One that was cleared or replaced meanwhile says nothing about a removal that is owed.
+        // If it was cleared or replaced meanwhile, a removal is still pending.
         guard self.entry?.revision == entry.revision else { return }
         self.isRemovalPending = false
-        // One that was renewed meanwhile has another time.
+        // If it was renewed meanwhile, the renewal is unsaved.
         guard self.entry?.fetchedAt == entry.fetchedAt, self.isRefreshed == asRefreshed else { return }
         self.entry?.isDirty = false
         self.entry?.isExpendable = false
     }
 
-    /// The disk could not take what `entry` says: it is no reason to keep it in memory any longer.
+    /// `entry` could not be saved: it may be evicted.
     package mutating func notSaved(_ entry: Entry) {
         guard self.entry?.revision == entry.revision, self.entry?.isDirty ?? false else { return }
         self.entry?.isExpendable = true
     }
 
-    /// The disk takes for stale what it has of an entry that was refreshed.
+    /// The refresh of an entry that is only on disk was saved.
     package mutating func refreshedOnDisk() {
         self.isRefreshOwed = false
         if self.entry == nil { self.isRefreshed = false }
     }
 
-    /// A later version of the program wrote what the disk has: it is to stay.
+    /// The disk has an entry of a later version of the program, which is not overwritten.
     package mutating func isNotToBeSaved() {
         self.entry?.isDirty = false
         self.entry?.isPersistent = false
     }
 
-    /// The disk has a newer value than `entry`, which another process saved: that one is read when it is asked for.
+    /// The disk has a newer value than `entry`, saved by another process; the next request reads it.
     ///
-    /// - Returns: The entry, for the caller to let go of outside its lock; `nil` if there is another one by now.
+    /// - Returns: The entry, for the caller to release outside its lock; `nil` if memory has another one by now.
     package mutating func superseded(_ entry: Entry) -> Entry? {
         guard let former = self.entry, former.revision == entry.revision, former.fetchedAt == entry.fetchedAt else {
             return nil
         }
         self.entry = nil
         self.failureRecord = nil
-        // Whether the newer value is from before a refresh cannot be told: so it counts.
+        // The newer value may be older than a refresh, so it counts as refreshed.
         self.isRefreshOwed = self.isRefreshed
-        // The newer value stands in place of what was cleared.
+        // The newer value has replaced the cleared one.
         self.isRemovalPending = false
         return former
     }
 }
 
 extension Slot.Entry {
-    /// A persistent entry without the facts that only matter to others than the slot.
+    /// A persistent entry without renewal, limits and validator.
     package init(value: Value, fetchedAt: Moment, timeToLive: Duration, revision: UInt64, isDirty: Bool) {
         self.init(
             value: value,

@@ -1,68 +1,62 @@
-/// Where slots are kept: one for a ``Multiplexer``, a table for a ``MultiplexerMap``.
+/// Storage of slots: one for a ``Multiplexer``, a table for a ``MultiplexerMap``.
 @usableFromInline
 package protocol SlotStorage<Key, Value>: Sendable {
-    /// What the caller names a slot by.
     associatedtype Key: Hashable & Sendable
-    /// What a slot holds.
     associatedtype Value: Sendable
 
     /// The slot of `key`; `nil` if it is vacant.
     func slot(of key: Key) -> Slot<Value>?
 
-    /// The value of `key` if it is fresh for a request without options, and not to be renewed: that somebody asked for it is
-    /// a reason to keep it.
+    /// The value of `key` if it is fresh for a request without options, and not to be renewed; counts as a use.
     ///
-    /// The only thing on the way of a hit; `nil` means that the slot has to be looked at.
+    /// `nil` means that the slot has to be examined.
     mutating func hit(_ key: Key, at now: Moment) -> Value?
 
-    /// The slot of `key`, which somebody asked for: that is a reason to keep it; `nil` if it is vacant.
+    /// The slot of `key`; `nil` if it is vacant. Counts as a use.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
 
-    /// Changes the slot of `key`, which is vacant if it was never used; a vacant one takes no room afterwards.
+    /// Changes the slot of `key`; a slot that is vacant afterwards is not stored.
     ///
-    /// `evicted` receives the slots that had to make room, and what remains of others, to be let go of outside the lock of
-    /// whoever calls this.
+    /// `evicted` receives evicted slots, and failures that are dropped, to be released outside the caller's lock.
     mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
-    /// Whether each key has a slot of its own, so that a refresh of everything concerns entries that are on disk only.
+    /// Whether there can be many keys, so that a refresh of everything concerns entries that are only on disk.
     static var hasManyKeys: Bool { get }
 
     /// Makes every slot stale that was changed before.
     ///
     /// - Parameters:
-    ///   - number: The number of the refresh, among those from which revisions are taken.
-    ///   - removed: Receives what marks and failures it makes superfluous, to be let go of outside the lock.
+    ///   - number: The number of the refresh, in the numbering of revisions.
+    ///   - removed: Receives superfluous marks and failures, to be released outside the lock.
     /// - Complexity: O(1).
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
-    /// Whether so many absent entries are marked as refreshed that the marks should be folded into a date.
+    /// Whether so many absent entries are marked as refreshed that one date should replace the marks.
     var hasTooManyMarks: Bool { get }
 
-    /// Forgets the marks that refreshes left on absent entries.
+    /// Removes the marks of refreshed absent entries.
     ///
-    /// - Returns: The marks, for the caller to let go of outside its lock.
+    /// - Returns: The marks, for the caller to release outside its lock.
     /// - Complexity: O(1).
     mutating func removeMarks() -> any Sendable
 
-    /// Forgets the entries that can be had again, if at most `count` others are there: those that are not on disk yet and have
-    /// to go there.
+    /// Removes all entries but the unsaved ones, if these are at most `count`.
     ///
-    /// - Returns: What was there, for the caller to let go of outside its lock; `nil`, and nothing has changed, if there are more
-    ///   that have to stay.
+    /// - Returns: The former storage, for the caller to release outside its lock; `nil`, with no change, if more are unsaved.
     /// - Complexity: O(*count*).
     mutating func removeClean(keeping count: Int) -> Self?
 
-    /// Forgets some of the entries that can be had again.
+    /// Removes some of the saved entries.
     ///
     /// - Parameters:
     ///   - place: Where the last call stopped; `nil` to begin.
-    ///   - count: How many entries to look at, at most.
-    ///   - isUnwanted: Which of them to forget.
-    ///   - removed: Receives what is forgotten, to be let go of outside the lock.
+    ///   - count: How many entries to examine, at most.
+    ///   - isUnwanted: Whether to remove an entry.
+    ///   - removed: Receives the removed slots, to be released outside the lock.
     /// - Returns: Where to go on; `nil` at the end.
     mutating func removeClean(
         before place: Int?,
@@ -71,20 +65,18 @@ package protocol SlotStorage<Key, Value>: Sendable {
         removed: (Key, Slot<Value>) -> Void
     ) -> Int?
 
-    /// Whether there are more entries than there may be, because some may not go before they are on disk.
+    /// Whether the bound is exceeded, because unsaved entries may not be evicted.
     var isOverBound: Bool { get }
 
-    /// Whether there are many times as many entries as there may be, so that no more may wait until they are on disk.
+    /// Whether the bound is exceeded several times, so that unsaved entries are evicted too.
     var isFarOverBound: Bool { get }
 
-    /// How many entries there are.
     var entryCount: Int { get }
 
-    /// Some of the keys of slots that a save has something to do for; others may be among them.
+    /// Some of the keys with something to save, and perhaps others.
     ///
     /// - Parameters:
-    ///   - place: Where the last call stopped; `nil` to begin. A key that comes in between may be left out, and one may come
-    ///     twice.
+    ///   - place: Where the last call stopped; `nil` to begin. Keys added in between may be missing, and some may come twice.
     ///   - count: How many keys, at most.
     /// - Returns: The keys, and where to go on; `nil` at the end.
     func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
@@ -92,9 +84,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Some of the keys of slots that have an entry or a failure; see ``unsavedKeys(before:atMost:)``.
     func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
-    /// Forgets all slots.
+    /// Removes all slots.
     ///
-    /// - Returns: What was there, for the caller to let go of outside its lock.
+    /// - Returns: The former storage, for the caller to release outside its lock.
     mutating func removeAll() -> Self
 }
 
@@ -111,7 +103,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     @usableFromInline var slot = Slot<Value>() {
         didSet { self.packed = PackedSlot(self.slot) }
     }
-    /// The slot, as a hit reads it.
+    /// The slot in the form that a hit reads.
     @usableFromInline private(set) var packed: PackedSlot<Value>?
     private let isPersistent: Bool
 

@@ -11,7 +11,7 @@ extension MuxRepository {
         await self.save(self.participants, within: budget)
     }
 
-    /// Something changed that the disk does not have: saves it in a while, if that is the policy.
+    /// An unsaved change: schedules a save if the policy says so.
     @usableFromInline
     nonisolated func changed() {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
@@ -30,7 +30,7 @@ extension MuxRepository {
         }
     }
 
-    /// The app enters the background, or ends: saves now, for it may never come back.
+    /// The app enters the background, or ends: saves now.
     nonisolated func enteredBackground(isLast: Bool) {
         let spawn = self.spawn
         BackgroundNotices.finishing(isLast: isLast) { [weak self] ended in
@@ -69,7 +69,7 @@ extension MuxRepository {
         return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
-    /// Saves what `run` is about, step by step; in the lane.
+    /// Carries out a save; in the lane.
     private nonisolated func perform(_ run: SaveRun, until deadline: Moment? = nil) async {
         var settled = MuxSaveReport()
         let epoch: UInt64
@@ -85,18 +85,18 @@ extension MuxRepository {
         }
         run.noteRepair(failures: settled.repairFailures)
         await self.markLosses()
-        // What a removal that is made good now takes with it has to be saved again: repairs come first.
+        // Repairs come first: a removal can remove entries that have to be saved again.
         await run.makeGood()
-        // They may have found that another process has signed out meanwhile.
+        // Repairs may have found that another process has signed out.
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
         var rest = run.collect().dirty[...]
-        // With a limit, in portions, so that there is a moment to stop at.
+        // With a deadline, in portions, between which the save can stop.
         let portion = deadline == nil ? max(rest.count, 1) : 256
         var names: Set<MuxStoreKey> = []
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
             let next = rest.prefix(portion)
-            // Of two entries of one name the newer one is to stay: it goes last, or has gone with an earlier portion.
+            // Of two entries with one name the newer one stays: it is written last, or was written with an earlier portion.
             let older = next.filter { names.contains($0.name) }
             var report = await self.write(next.filter { !names.contains($0.name) }.reversed(), session)
             for entry in older { entry.markSaved() }
@@ -107,7 +107,7 @@ extension MuxRepository {
         }
     }
 
-    /// Has everything saved again that is in memory, if the store has lost what it had; in the lane.
+    /// Makes all entries in memory dirty if the store has lost its entries; in the lane.
     private nonisolated func markLosses() async {
         let losses = await self.store.statistics().losses
         let isNews = self.registry.withLock { registry -> Bool in
@@ -119,8 +119,6 @@ extension MuxRepository {
     }
 
     /// Encodes and writes `entries`; in the lane.
-    ///
-    /// - Returns: What became of each of them.
     private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64) async -> MuxSaveReport {
         let store = self.store
         var report = MuxSaveReport()
@@ -138,7 +136,7 @@ extension MuxRepository {
             case .success(let stored): ready.append(Encoded(entry: entry, stored: stored))
             }
         }
-        // A fence that comes after this look finds the lane taken, and does its part on disk after the save.
+        // A fence that comes after this check waits for the lane, and changes the disk after the save.
         var current: [Encoded] = []
         for encoded in ready {
             if encoded.entry.isCurrent() {
@@ -150,7 +148,7 @@ extension MuxRepository {
         guard !current.isEmpty else { return report }
         let unkept = await self.keep(current)
         do {
-            // A sibling may have signed out meanwhile: then nothing of it is there.
+            // Another process may have signed out meanwhile, and removed the entries.
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
             report.fail(current.map(\.entry), error)
@@ -171,15 +169,14 @@ extension MuxRepository {
         return report
     }
 
-    /// An entry, and how it looks on disk.
     private struct Encoded: Sendable {
         let entry: UnsavedEntry
         let stored: MuxStoredEntry
     }
 
-    /// Has the store keep `entries`, as many of them as it can.
+    /// Writes as many of `entries` as possible.
     ///
-    /// - Returns: What it did not keep, and why.
+    /// - Returns: The errors of the others, by name.
     private nonisolated func keep(_ entries: [Encoded]) async -> [MuxStoreKey: any Error] {
         var unkept: [MuxStoreKey: any Error] = [:]
         do {
@@ -189,7 +186,7 @@ extension MuxRepository {
                 for entry in entries { unkept[entry.entry.name] = error }
                 return unkept
             }
-            // One by one the entries of one name would not be in order: only the last counts.
+            // Writing parts does not keep the order of entries with one name, so only the last is written.
             var latest: [MuxStoreKey: MuxStoredEntry] = [:]
             for entry in entries { latest[entry.entry.name] = entry.stored }
             let failures = await isolatingFailures(of: Array(latest.values), concernsAll: Self.concernsAll) { part in
@@ -211,27 +208,26 @@ extension MuxRepository {
         }
     }
 
-    /// Whether an error says that the store does nothing at present, whatever it is asked for.
+    /// Whether the store fails at every call at present.
     private static func concernsAll(_ error: any Error) -> Bool { (error as? MuxStoreError)?.concernsAll ?? false }
 
     // MARK: - Removing
 
-    /// What could not be removed.
     struct RemovalFailure: Sendable {
         let name: MuxStoreKey
         let error: any Error
-        /// Whether it is no use to try again: the store can have no such entry.
+        /// Whether the store can have no such entry, so that another try is useless.
         var isFinal: Bool { (self.error as? MuxStoreError)?.isPermanent ?? false }
     }
 
-    /// Clears in memory, and then on disk, when all that came before have ended.
+    /// Clears in memory and then on disk, after all earlier operations in the lane.
     ///
-    /// Inside an operation of the store, which may write what is being cleared, only memory is: the removal is owed.
+    /// Inside an operation of the store, which may be writing the entries, it clears memory only, and the removal is pending.
     ///
     /// - Parameters:
-    ///   - forget: Forgets in memory, and notes what is to be removed from disk.
-    ///   - remove: Removes that.
-    /// - Returns: What could not be removed.
+    ///   - forget: Clears memory, and marks the removal as pending.
+    ///   - remove: Removes on disk.
+    /// - Returns: The failures of the removal.
     nonisolated func clearing(
         _ forget: @escaping @Sendable () -> Void,
         onDisk remove: @escaping @Sendable @concurrent () async -> MuxClearReport
@@ -249,8 +245,8 @@ extension MuxRepository {
 
     /// Removes entries from disk; in the lane.
     ///
-    /// - Returns: What could not be removed, while the rest was.
-    /// - Throws: What the store threw, and nothing was removed.
+    /// - Returns: The failures of single entries.
+    /// - Throws: The store's error, if nothing was removed.
     nonisolated func remove(_ names: [MuxStoreKey]) async throws -> [RemovalFailure] {
         _ = try await self.settledEpoch()
         let failures = await isolatingFailures(of: names, concernsAll: Self.concernsAll) { names in
@@ -261,8 +257,8 @@ extension MuxRepository {
 
     /// Removes all entries of a domain from disk; in the lane.
     ///
-    /// - Returns: Why there is nothing to remove, if the store can have no entry of that domain.
-    /// - Throws: What the store threw; it is to be tried again.
+    /// - Returns: The error of a store that can have no entry of that domain.
+    /// - Throws: The store's error; the removal has to be tried again.
     nonisolated func removeAll(domain: String) async throws -> MuxStoreError? {
         _ = try await self.settledEpoch()
         do {
@@ -275,9 +271,9 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// Writes entries that no save counts; in the lane.
+    /// Writes entries outside a save; in the lane.
     ///
-    /// Each keeps the session that it says: one that was read before the session ended is not to get into the next one.
+    /// Each keeps its session epoch, so that an entry read before a sign-out does not get into the next session.
     nonisolated func write(_ entries: [MuxStoredEntry]) async throws {
         try await self.store.save(entries, durability: self.durability)
     }

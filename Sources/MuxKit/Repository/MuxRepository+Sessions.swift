@@ -1,20 +1,16 @@
 extension MuxRepository {
     // MARK: - Entries of the session
 
-    /// Reads an entry of the present session; `nil` if there is none.
-    ///
-    /// - Parameter name: The entry.
-    /// - Returns: The entry.
-    /// - Throws: What the store threw.
+    /// Reads an entry of the current session; `nil` if there is none.
     nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return nil }
-        // A store that asks for the very entry that it is loading would do so for ever.
+        // A store that requests the entry that it is loading would recurse without end.
         let outer = Self.namesBeingLoaded
         guard !outer.contains(name) else { throw MuxError.calledFromStore }
         let (entry, epoch) = try await Self.$namesBeingLoaded.withValue(outer + [name]) {
             () -> (MuxStoredEntry?, UInt64) in
             let entry = try await self.store.load(name)
-            // An entry of this session says that the store is still in it; otherwise the store has to be asked.
+            // An entry of this session proves that the store is still in it; otherwise ask the store.
             let known = self.registry.withLock { $0.sessionEpoch }
             if let known, entry?.sessionEpoch == known { return (entry, known) }
             return (entry, try await self.store.sessionEpoch())
@@ -23,26 +19,26 @@ extension MuxRepository {
         return entry
     }
 
-    /// Looks whether another process has signed out, and ends the session here, too, if so.
+    /// Ends the session here if another process has signed out.
     ///
-    /// - Throws: What the store threw; the session goes on.
+    /// - Throws: The store's error; the session goes on.
     nonisolated func checkSession() async throws {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
-        // A store that makes requests while it is asked would be asked for ever.
+        // A store that makes requests in reply would recurse without end.
         guard !Self.isCheckingSession else { return }
         let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
         _ = await self.isPresent(epoch)
     }
 
-    /// The names that the present task loads, from the outermost to the innermost.
+    /// The names that the current task loads, from the outermost to the innermost.
     @TaskLocal private static var namesBeingLoaded: [MuxStoreKey] = []
 
-    /// Whether the present task looks whether another process has signed out.
+    /// Whether the current task is in ``checkSession()``.
     @TaskLocal private static var isCheckingSession = false
 
     // MARK: - The session
 
-    /// Raises the number of the session, which goes on, to one that was found elsewhere.
+    /// Raises the epoch of the session, which goes on, to one that was found elsewhere.
     nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settledEpoch() < epoch else { return }
@@ -51,19 +47,19 @@ extension MuxRepository {
         }
     }
 
-    /// The number of the present session, for callers outside the lane.
+    /// The epoch of the current session, for callers outside the lane.
     package nonisolated func currentEpoch() async throws -> UInt64 {
         let known = self.registry.withLock { $0.owesSignOut || $0.isEnding ? nil : $0.sessionEpoch }
         if let known { return known }
         return try await self.lane.run { try await self.settledEpoch() }
     }
 
-    /// Runs `operation` when all that came before have ended, and to its end, whatever becomes of the caller's task.
+    /// Runs `operation` after all earlier ones, and to its end even if the caller's task is cancelled.
     ///
     /// - Parameters:
-    ///   - admitsNested: Whether a sign-out may take place inside, if the store asks for it.
-    ///   - operation: What is done.
-    /// - Returns: What `operation` returned; `nil` if it did not run, because it is called inside one that admits none.
+    ///   - admitsNested: Whether the store may sign out inside.
+    ///   - operation: The operation.
+    /// - Returns: Its result; `nil` if it did not run, because it was called inside one that admits none.
     nonisolated(nonsending) func inLane<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -71,23 +67,21 @@ extension MuxRepository {
         try? await self.lane.finish(admitsNested: admitsNested, operation)
     }
 
-    /// Asks the store for the session's number before the first value is taken in, if it can say so at once.
+    /// Reads the session epoch before the first value is stored, if the store can return it at once.
     ///
-    /// A sign-out of another process is noticed by comparing numbers: without this one, values that were stored before
-    /// anything was read would pass for those of the session that is found later.
+    /// A sign-out of another process is noticed by comparing epochs. Without this one, values that were stored before the first
+    /// read would count as values of the session that is found later.
     nonisolated func learnSession() {
-        // The others wait: a value must not be taken in before the number is known.
+        // Under the lock: no other value may be stored before the epoch is known.
         self.hasLearntSession.withLock { hasLearnt in
-            // Where it could not be read, the next participant has it tried again.
+            // If it cannot be read, the next participant tries again.
             guard !hasLearnt, let epoch = self.store.peekSessionEpoch() else { return }
             hasLearnt = true
             self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
         }
     }
 
-    /// Whether `epoch`, which the store has just given, is that of this process's session.
-    ///
-    /// If it is a later one, another process has signed out, and the session ends here, too.
+    /// Whether `epoch`, just read from the store, is that of this process's session; ends the session if it is a later one.
     nonisolated func isPresent(_ epoch: UInt64) async -> Bool {
         let (isPresent, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
@@ -97,7 +91,7 @@ extension MuxRepository {
             return (epoch == known, registry.isEnding)
         }
         if isLater, await self.inLane({ self.endedElsewhere(in: epoch) }) == nil {
-            // It cannot wait for a turn: it is part of an operation that has one, or that would have to wait for this one.
+            // It cannot wait for the lane, which it is in, or which waits for it.
             self.endedElsewhere(in: epoch)
         }
         if isPresent { self.watchSession() }
@@ -106,7 +100,7 @@ extension MuxRepository {
 
     /// Ends the session here, because the store is in session `epoch`; in the lane.
     private nonisolated func endedElsewhere(in epoch: UInt64) {
-        // While this waited for its turn, a sign-out of this process may have come.
+        // This process may have signed out while this waited for the lane.
         guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else {
             return self.registry.withLock { $0.isEnding = false }
         }
@@ -117,7 +111,7 @@ extension MuxRepository {
         }
     }
 
-    /// Waits for sign-outs of other processes from now on, where the store can tell of them.
+    /// Watches for sign-outs of other processes, if the store can report them.
     private nonisolated func watchSession() {
         guard let watch = self.store.sessionWatch else { return }
         self.sessionWatch.withLock { task in
@@ -129,24 +123,22 @@ extension MuxRepository {
                         let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
                     {
                         seen = epoch
-                        // A sign-out that is under way here settles it: the look comes after it.
+                        // After a sign-out that is running here, which may explain the epoch.
                         _ = await self?.inLane {}
                         _ = await self?.isPresent(epoch)
                     }
-                    // The next look at the disk starts another one.
+                    // The next read from disk starts another watch.
                     self?.sessionWatch.withLock { $0 = nil }
                 }
             }
         }
     }
 
-    /// The number of the present session, after a look at the disk; in the lane.
-    ///
-    /// Where another process has signed out, the session ends in this one, too.
+    /// The epoch of the current session, which ends here if another process has signed out; in the lane.
     nonisolated func settledEpoch(raisedBySibling report: inout MuxSaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
-        // The folder may have been emptied: the number does not go back.
+        // The folder may have been emptied: the epoch does not go back.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
         if epoch > settled { self.endedElsewhere(in: epoch) } else { try await self.removeOwed(into: &report) }
         return max(settled, epoch)
@@ -154,15 +146,15 @@ extension MuxRepository {
 
     /// Ends the session in memory; in the lane.
     ///
-    /// First all participants forget it, then `publish` changes the registry, then the callers that wait are told: a caller
-    /// that hears of the end finds nothing of the session anywhere.
+    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are answered: a caller that
+    /// is answered finds nothing of the session in any participant.
     ///
-    /// Token providers come first, and all participants have a second turn in reverse: between the turns of two
-    /// participants, one that had forgotten may have fetched through one that had not yet. Participants that appear
-    /// meanwhile have their turn, too: nothing that was fetched before `publish` is kept.
+    /// Token providers are cleared first, then all are cleared again in reverse: between two participants, a cleared one may have
+    /// refetched through one that was not cleared yet. Participants that are added meanwhile are cleared too: nothing that was
+    /// fetched before `publish` is kept.
     ///
     /// - Parameters:
-    ///   - spared: A participant that has nothing of the session, and goes on.
+    ///   - spared: A participant that has nothing of the session, and is not cleared.
     ///   - publish: Called under the registry's lock.
     private nonisolated func endInMemory(sparing spared: ObjectIdentifier? = nil, _ publish: (inout Registry) -> Void) {
         func inOrder(_ participants: [any SessionParticipant]) -> [any SessionParticipant] {
@@ -178,14 +170,14 @@ extension MuxRepository {
             return registry.participants.living(after: order)
         }
         let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
-        // A fetch may have begun through one of those that came late.
+        // A fetch may have begun through one that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
-        // Fetches are cancelled before the callers inside them that wait for a token are told.
+        // Fetches are cancelled before the callers inside them that wait for a token are answered.
         answers = answers.reversed() + others + lateAnswers
         for answerWaiters in answers { answerWaiters() }
     }
 
-    /// Calls `body` for each participant, also for those that appear while it runs.
+    /// Calls `body` for each participant, including those added meanwhile.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0
         while true {
@@ -198,7 +190,7 @@ extension MuxRepository {
         }
     }
 
-    /// Removes what an earlier sign-out could not remove; in the lane.
+    /// Completes the removal of an earlier sign-out; in the lane.
     private nonisolated func removeOwed(into report: inout MuxSaveReport) async throws {
         guard self.registry.withLock({ $0.owesRemoval }) else { return }
         do {
@@ -209,9 +201,7 @@ extension MuxRepository {
         }
     }
 
-    /// The number of the present session; in the lane.
-    ///
-    /// - Throws: What the store threw, also while finishing a sign-out that failed earlier.
+    /// The epoch of the current session, after completing a sign-out that failed earlier; in the lane.
     nonisolated func settledEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
@@ -219,7 +209,7 @@ extension MuxRepository {
         if owes {
             epoch = try Self.next(after: epoch)
             try await self.store.raiseSessionEpoch(to: epoch)
-            // What is left is void already.
+            // If this fails, the rest is void already.
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }
         }
@@ -257,8 +247,8 @@ extension MuxRepository {
             do {
                 let known = self.registry.withLock { $0.sessionEpoch ?? 0 }
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
-                // First, because the system may empty the repository's folder, and the number with it. If it fails, the
-                // removal below will, and reports it.
+                // First, because the system may empty the repository's folder, and remove the epoch. If this fails, so does the
+                // removal below, which reports it.
                 await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
@@ -290,12 +280,12 @@ extension MuxRepository {
         return done ?? MuxClearReport(failures: [MuxError.calledFromStore])
     }
 
-    /// Ends the session here, because it was found out that sessions before `epoch` were ended elsewhere.
+    /// Ends the session here, because sessions before `epoch` were ended elsewhere.
     ///
     /// - Parameters:
-    ///   - epoch: The number of the first session that has not ended.
-    ///   - spared: The participant that has nothing of an ended session, and goes on; `nil` if there is none.
-    /// - Throws: What the store threw; the session has ended nevertheless.
+    ///   - epoch: The epoch of the first session that has not ended.
+    ///   - spared: A participant that has nothing of an ended session, and is not cleared.
+    /// - Throws: The store's error; the session has ended nevertheless.
     nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
@@ -312,7 +302,7 @@ extension MuxRepository {
                 registry.sessionEpoch = max(found, epoch)
                 registry.owesSignOut = false
             }
-            // Where another process has raised it, that one removes what is left, and may have begun the next session.
+            // If another process has raised it, that one removes the rest, and may have begun the next session.
             guard found < epoch else { return .success(()) }
             let isRemoved = (try? await self.store.removeEverything()) != nil
             self.registry.withLock { $0.owesRemoval = !isRemoved }
@@ -322,7 +312,7 @@ extension MuxRepository {
         try result.get()
     }
 
-    /// Tells all participants but one what was cleared; in the lane.
+    /// Notifies all participants but one of cleared entries; in the lane.
     nonisolated func tellOthers(_ cleared: ClearedEntries, but one: any SessionParticipant) {
         for participant in self.participants where participant !== one { participant.cleared(cleared) }
     }

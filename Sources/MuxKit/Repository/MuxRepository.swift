@@ -54,16 +54,16 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let random: @Sendable () -> Double
     package nonisolated let spawn: TaskLauncher
     package nonisolated let observer: (any MuxObserver)?
-    /// Where everything that changes the store or the session waits for its turn.
+    /// Serialises all changes of the store and the session.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxSavePolicy
     nonisolated let registry = Locked(Registry())
-    /// Whether the session's number was asked for before the first value; the lock is held while it is read.
+    /// Whether the session epoch was read before the first value; the lock is held meanwhile.
     nonisolated let hasLearntSession = Locked(false)
-    /// Waits for sign-outs of other processes, where the store can tell of them.
+    /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
     private nonisolated let memoryWarnings = Locked<MemoryWarnings?>(nil)
     private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
@@ -73,17 +73,17 @@ public actor MuxRepository {
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
         /// The epoch of this process's session, once it was read.
         var sessionEpoch: UInt64?
-        /// How many sessions have ended in this process.
+        /// The number of sessions that have ended in this process.
         var endedSessions: UInt64 = 0
         /// Whether a session that another process has ended is about to end here: nothing is read from disk meanwhile.
         var isEnding = false
-        /// Whether a sign-out could not raise the epoch on disk: what is there belongs to a session that has ended.
+        /// Whether a sign-out could not raise the epoch on disk, whose entries belong to an ended session.
         var owesSignOut = false
-        /// Whether a save is about to happen by itself.
+        /// Whether an automatic save is scheduled.
         var isSaveDue = false
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
-        /// How often the store had lost everything, as far as is known.
+        /// The store's count of losses, when it was last read.
         var losses = 0
     }
 
@@ -178,12 +178,12 @@ public actor MuxRepository {
 
     deinit { self.sessionWatch.withLock { $0 }?.cancel() }
 
-    /// Whether it saves by itself when the app enters the background.
+    /// Whether it saves when the app enters the background.
     package nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
 
     // MARK: - Registry
 
-    /// Lets `participant` take part in saves and sign-outs for as long as it lives.
+    /// Includes `participant` in saves and sign-outs as long as it lives.
     package nonisolated func attach(_ participant: any SessionParticipant) {
         let domain = participant.domain
         if domain != nil { self.learnSession() }
@@ -191,19 +191,19 @@ public actor MuxRepository {
         if insertion.sharesDomain { self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
     }
 
-    /// Keeps `owner` alive, and lets `participant` take part.
+    /// Keeps `owner` alive, and attaches `participant`.
     nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
         self.learnSession()
         let (insertion, endedSessions) = self.registry.withLock { registry in
             registry.retained[ObjectIdentifier(participant)] = owner
             return (registry.participants.insert(participant, domain: participant.domain), registry.endedSessions)
         }
-        // What it has may be of a session that ended before it took part.
+        // Its values may be from a session that ended before it was attached.
         guard insertion.isNew, participant.endedSessionsAtCreation != endedSessions else { return }
         participant.sessionEnded(isTold: false)()
     }
 
-    /// Undoes ``retain(_:_:)``; the participant takes part as before while it lives.
+    /// Undoes ``retain(_:_:)``; the participant stays attached if it was before.
     nonisolated func release(_ participant: any SessionParticipant, staysAttached: Bool) {
         let owner = self.registry.withLock { registry in
             if !staysAttached { registry.participants.remove(participant) }
@@ -212,18 +212,17 @@ public actor MuxRepository {
         _ = owner  // released outside the lock: it may be the last reference
     }
 
-    /// How many sessions have ended in this process.
+    /// The number of sessions that have ended in this process.
     nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
 
     /// What everything counted that is registered or has a `cacheKey`, and is alive.
     public nonisolated var statistics: MuxStatistics {
         self.participants.reduce(MuxStatistics()) { $0 + $1.statistics }
     }
-
 }
 
 extension MuxRepository {
-    /// Those who are alive.
+    /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
     /// Forgets values in memory, of everything alive that has a `cacheKey` or is registered.
@@ -238,11 +237,10 @@ extension MuxRepository {
     }
 }
 
-/// Which repository a multiplexer belongs to whose fetch needs a dependency: that of the dependency, unless told otherwise.
+/// The repository of a multiplexer whose fetch needs a dependency: by default the dependency's.
 package struct RepositoryChoice: Sendable {
-    /// Where the multiplexer takes part in saves and sign-outs.
     package let repository: MuxRepository
-    /// The dependency's repository, if it is another one: a sign-out of one would leave what the other has.
+    /// The dependency's repository, if it is another one: a sign-out of one would not end the session of the other.
     private let other: MuxRepository?
     private let isReported = Locked(false)
 
@@ -256,7 +254,7 @@ package struct RepositoryChoice: Sendable {
     /// Whether the dependency belongs to the session of another repository.
     package var isMismatch: Bool { self.other != nil }
 
-    /// Refuses a request if the dependency belongs to the session of another repository; observers hear of it once.
+    /// Refuses a request if the dependency belongs to the session of another repository; reports this to observers once.
     ///
     /// - Throws: ``MuxError/repositoryMismatch``.
     package func check(_ cacheKey: String?) throws {

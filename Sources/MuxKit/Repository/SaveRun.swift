@@ -1,10 +1,10 @@
-/// One save: what there is to do, and how far it is, for callers that do not wait for its end.
+/// One save and its progress, for callers that do not wait for its end.
 final class SaveRun: Sendable {
     private struct State: Sendable {
         var report = MuxSaveReport()
-        /// The names of all entries that are to be saved, once they are known, in their order.
+        /// The names of all entries to save, in their order, once they are known.
         var names: [MuxStoreKey]?
-        /// How many of them were dealt with.
+        /// The number of entries that were saved or failed.
         var dealtWith = 0
     }
 
@@ -18,10 +18,9 @@ final class SaveRun: Sendable {
         self.name = name
     }
 
-    /// What has been done so far, for the caller, who waits no longer.
+    /// The report so far, for a caller that stops waiting.
     ///
-    /// What left memory unsaved since the last report counts in this one, however far the save is: a later one may have no
-    /// reader.
+    /// It counts all values evicted unsaved since the last report, since the caller may read no later one.
     func finished() -> MuxSaveReport {
         let (names, report) = self.state.withLock { state in
             (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
@@ -31,7 +30,7 @@ final class SaveRun: Sendable {
         if let names {
             result.leftOverNames += names
         } else {
-            // It has not had its turn.
+            // It has not begun.
             let unsaved = self.unsaved()
             result.leftOverNames += unsaved.dirty.map(\.name) + unsaved.unseen
             result.unchanged += unsaved.unchanged
@@ -49,7 +48,7 @@ final class SaveRun: Sendable {
         return report
     }
 
-    /// Has all participants do what comes before a save.
+    /// Lets all participants repair the disk.
     func makeGood() async {
         for participant in self.participants {
             let made = await participant.makeGood()
@@ -60,7 +59,7 @@ final class SaveRun: Sendable {
         }
     }
 
-    /// What is to be saved now, the newest first.
+    /// The entries to save now, the newest first.
     func collect() -> UnsavedEntries {
         let unsaved = self.unsaved()
         self.state.withLock { state in
@@ -81,10 +80,9 @@ final class SaveRun: Sendable {
         return all
     }
 
-    /// Something could not be made good that failed earlier.
     func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
 
-    /// The next `count` entries were saved or not, as `report` says.
+    /// Adds `report`, which concerns the next `count` entries.
     func dealtWith(_ count: Int, _ report: MuxSaveReport) {
         self.state.withLock { state in
             state.dealtWith += count
@@ -98,7 +96,7 @@ final class SaveRun: Sendable {
 }
 
 extension MuxSaveReport {
-    /// Notes that entries could not be saved, and tells their participants.
+    /// Adds failures of entries, and marks the entries.
     mutating func fail(_ entries: [UnsavedEntry], _ error: any Error) {
         self.failed += entries.map { Failure(name: $0.name, error: error) }
         for entry in entries { entry.markFailed() }

@@ -1,62 +1,58 @@
-/// Something that belongs to a session of a repository: multiplexers and runners.
+/// A member of a repository's session: a multiplexer or a runner.
 package protocol SessionParticipant: AnyObject, Sendable {
     /// The `cacheKey` of a multiplexer that has one.
     var domain: String? { get }
 
-    /// Tells the participant from others.
     var identity: ObjectIdentifier { get }
 
-    /// Whether others fetch with what the participant hands out.
+    /// Whether other participants fetch with tokens of this one.
     var handsOutTokens: Bool { get }
 
-    /// What the participant counted.
     var statistics: MuxStatistics { get }
 
-    /// How many sessions had ended in this process when the participant was made.
-    ///
-    /// `nil` if it took part from its creation, so that none can have ended without it.
+    /// The number of ended sessions of this process when the participant was made; `nil` if it was attached at creation.
     var endedSessionsAtCreation: UInt64? { get }
 
-    /// The session is about to end: notes beside what the participant keeps elsewhere that sessions before `epoch` are over.
+    /// The session is about to end: marks persistent state outside the repository as void for sessions before `epoch`.
     ///
-    /// - Throws: What went wrong; the sign-out goes on, and removes what it can.
+    /// - Throws: The failure; the sign-out goes on, and removes what it can.
     func sessionWillEnd(before epoch: UInt64) async throws
 
-    /// Ends the session in memory: fences flights, forgets values. Synchronous and final.
+    /// Ends the session in memory: fences flights, removes values.
     ///
-    /// - Parameter isTold: Whether those who watch are to hear of it: once, though a sign-out calls this twice.
-    /// - Returns: What answers those who wait. It is called once, when all participants have forgotten the session.
+    /// - Parameter isTold: Whether to notify watchers: a sign-out calls this twice, and notifies once.
+    /// - Returns: A closure that answers waiting callers; called once, when all participants have ended the session.
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void
 
-    /// Removes what the participant itself keeps on disk of the session that ended.
+    /// Removes the participant's own files of the session that ended.
     ///
-    /// - Throws: What went wrong; the sign-out reports it.
+    /// - Throws: The failure; the sign-out reports it.
     func removeTraces() async throws
 
-    /// The sign-out is complete: forgets values that were fetched or stored while it ran.
+    /// The sign-out is complete: removes values that were fetched or stored while it ran.
     ///
-    /// Callers that wait get what they asked for, and it is not kept. Tokens are not concerned: those that came since the
-    /// session ended are of the next one.
+    /// Waiting callers get their outcome, which is not kept. Tokens stay: those obtained since the session ended belong to the next
+    /// one.
     func signOutCompleted()
 
-    /// Another participant cleared entries on disk which this one may have in memory: it lets go of them.
+    /// Another participant cleared entries on disk: removes them from memory.
     func cleared(_ cleared: ClearedEntries)
 
-    /// Does on disk what comes before a save: removals that failed earlier, refreshes of what is not in memory; in the lane.
+    /// Repairs the disk before a save: pending removals, refreshes of entries that are not in memory; in the lane.
     ///
-    /// - Returns: What came of it; what went wrong is tried again before the next save, unless it can never succeed.
+    /// - Returns: The result; what failed is tried again before the next save, unless it can never succeed.
     func makeGood() async -> MadeGood
 
-    /// What a save has to do for the participant.
+    /// The entries to save.
     func unsaved() -> UnsavedEntries
 
-    /// How many values left memory unsaved, because they could not be written, since this was asked last.
+    /// The number of values evicted unsaved since the last call, because they could not be written.
     func takeLosses() -> Int
 
-    /// The disk has lost all entries: those in memory are to be saved again.
+    /// The disk has lost all entries: those in memory become dirty.
     func lostOnDisk()
 
-    /// Forgets, in memory, what can be had again.
+    /// Removes from memory the values that need not be saved.
     func clearMemory()
 }
 
@@ -77,7 +73,7 @@ extension SessionParticipant {
     package func clearMemory() {}
 }
 
-/// What was cleared on disk.
+/// Entries that were cleared on disk.
 package struct ClearedEntries: Sendable {
     let domain: String
     /// The keys; `nil` for all entries of the domain.
@@ -86,21 +82,19 @@ package struct ClearedEntries: Sendable {
     let endsRequests: Bool
 }
 
-/// What came of what a participant does before a save.
+/// The result of a participant's repairs before a save.
 package struct MadeGood: Sendable {
-    /// What went wrong.
     var failures: [any Error] = []
     /// Entries that left memory because the disk has a newer value.
     var superseded: [MuxStoreKey] = []
 }
 
-/// What a save has to do for one participant.
+/// The entries of one participant that a save is concerned with.
 package struct UnsavedEntries: Sendable {
-    /// What is in memory and not yet on disk.
     var dirty: [UnsavedEntry] = []
-    /// What is not written before the disk was asked what it has in its place.
+    /// Dirty entries that may not be written before the disk was read.
     var unseen: [MuxStoreKey] = []
-    /// How many entries the disk has already.
+    /// The number of saved entries.
     var unchanged = 0
 }
 
@@ -108,51 +102,50 @@ package struct UnsavedEntries: Sendable {
 package struct UnsavedEntry: Sendable {
     /// The entry's name on disk.
     let name: MuxStoreKey
-    /// When it was fetched, on the participant's time line: newer ones are saved first.
+    /// When it was fetched; newer ones are saved first.
     let fetchedAt: Moment
     /// Encodes the entry for a session; runs anywhere.
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
     /// Whether the entry may still be written: no fence has passed since it was collected.
     let isCurrent: @Sendable () -> Bool
-    /// Tells the participant that the disk has the entry.
+    /// The entry was saved.
     let markSaved: @Sendable () -> Void
-    /// Tells the participant that the disk could not take the entry: it may leave memory without.
+    /// The entry could not be saved: it may be evicted.
     let markFailed: @Sendable () -> Void
-    /// Tells the participant that the disk has a newer value, which another process saved.
+    /// The disk has a newer value, which another process saved.
     let markSuperseded: @Sendable () -> Void
 }
 
-/// The participants of a repository that are alive, in the order in which they came.
+/// The living participants of a repository, in the order of their insertion.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
         weak let participant: (any SessionParticipant)?
     }
 
-    /// What became of a participant that was to be added.
     struct Insertion: Sendable {
-        /// Whether it was not there before.
+        /// Whether the participant was not present before.
         var isNew = false
         /// Whether another living participant has the same `cacheKey`.
         var sharesDomain = false
-        /// Participants that were looked at, for the caller to release outside its lock: each may be the last reference.
+        /// Participants to be released outside the caller's lock: each may be the last reference.
         var met: [any SessionParticipant] = []
     }
 
     private var places: [ObjectIdentifier: Place] = [:]
-    /// The participants of each `cacheKey`, some of which may be gone.
+    /// The participants of each `cacheKey`, some of which may be deallocated.
     private var domains: [String: [ObjectIdentifier]] = [:]
-    /// How many places there have to be before those of participants that are gone are removed.
+    /// The number of places at which those of deallocated participants are removed.
     private var purgeCount = 64
 
-    /// The number of the participant that came last; the next one has a greater one.
+    /// The number of the last participant; ascending.
     private(set) var lastOrder: UInt64 = 0
 
-    /// Adds `participant`; one that is there already keeps its place.
+    /// Adds `participant`, unless it is present.
     mutating func insert(_ participant: any SessionParticipant, domain: String?) -> Insertion {
         let id = ObjectIdentifier(participant)
         var insertion = Insertion()
-        // An object that is gone may have had the same address.
+        // A deallocated object may have had the same address.
         if let present = self.places[id]?.participant {
             insertion.met.append(present)
             return insertion
@@ -162,7 +155,7 @@ struct WeakParticipants: Sendable {
         self.lastOrder &+= 1
         self.places[id] = Place(order: self.lastOrder, participant: participant)
         guard let domain else { return insertion }
-        // Taken out while it is changed, so that it is not copied.
+        // Removed while it is changed, so that it is not copied.
         var ids = self.domains.removeValue(forKey: domain) ?? []
         while let last = ids.last {
             if let other = self.places[last]?.participant {
@@ -177,9 +170,7 @@ struct WeakParticipants: Sendable {
         return insertion
     }
 
-    /// Removes the places of participants that are gone.
-    ///
-    /// - Returns: The others.
+    /// Removes the places of deallocated participants, and returns the others.
     private mutating func purge() -> [any SessionParticipant] {
         let living = self.living()
         let ids = Set(living.map { ObjectIdentifier($0) })
@@ -189,12 +180,11 @@ struct WeakParticipants: Sendable {
         return living
     }
 
-    /// Removes `participant`.
     mutating func remove(_ participant: any SessionParticipant) {
         self.places[ObjectIdentifier(participant)] = nil
     }
 
-    /// The living participants, or those of them that came after the one with number `order`.
+    /// The living participants that were added after the one with number `order`.
     func living(after order: UInt64 = 0) -> [any SessionParticipant] {
         self.places.values.filter { $0.order > order }.sorted { $0.order < $1.order }.compactMap(\.participant)
     }
