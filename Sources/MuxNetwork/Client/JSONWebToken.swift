@@ -58,12 +58,9 @@ extension JSONWebToken: Codable {
     }
 }
 
-extension JSONWebToken: CustomStringConvertible, CustomReflectable {
+extension JSONWebToken: RedactedDescription {
     /// Says what it is, and nothing of it.
     public var description: String { "JSONWebToken(…)" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// Why a text is not a JSON Web Token.

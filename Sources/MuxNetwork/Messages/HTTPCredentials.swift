@@ -36,12 +36,9 @@ public struct HTTPCredentials: Sendable, Hashable {
     public var headerValue: String { "\(self.scheme.rawValue) \(self.value)" }
 }
 
-extension HTTPCredentials: CustomStringConvertible, CustomReflectable {
+extension HTTPCredentials: RedactedDescription {
     /// The scheme.
     public var description: String { "\(self.scheme.rawValue) …" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// How credentials are presented: RFC 9110, section 11.1.

@@ -59,7 +59,7 @@ extension HTTPError: ConnectivityError {
     }
 }
 
-extension HTTPError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
     /// A text for people, without anything secret.
     public var errorDescription: String? {
         switch self {
@@ -76,9 +76,6 @@ extension HTTPError: LocalizedError, CustomStringConvertible, CustomDebugStringC
 
     /// The same text.
     public var debugDescription: String { self.description }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
     /// Type and code of an error: what is safe to show of it.
     static func kind(of error: any Error) -> String {
@@ -160,15 +157,12 @@ public struct HTTPDecodingError: Error, Sendable {
     }
 }
 
-extension HTTPDecodingError: LocalizedError, CustomStringConvertible, CustomReflectable {
+extension HTTPDecodingError: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
     /// A text for people, without anything secret.
     public var description: String { "The answer could not be read (\(HTTPError.kind(of: self.underlying)))." }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// An answer whose status is not a success.
@@ -200,15 +194,12 @@ public struct HTTPStatusError: Error, Sendable {
     }
 }
 
-extension HTTPStatusError: LocalizedError, CustomStringConvertible, CustomReflectable {
+extension HTTPStatusError: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
     /// A text for people, without anything secret.
     public var description: String { "The server answered with status \(self.status)." }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// Why there is no complete answer to a request that was sent, or was about to be.
@@ -253,7 +244,7 @@ extension HTTPTransportError: ConnectivityError {
     }
 }
 
-extension HTTPTransportError: LocalizedError, CustomStringConvertible, CustomReflectable {
+extension HTTPTransportError: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
@@ -269,7 +260,12 @@ extension HTTPTransportError: LocalizedError, CustomStringConvertible, CustomRef
         case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."
         }
     }
+}
 
-    /// Shows what ``description`` shows and nothing more.
+/// A description that holds no secret, so that it may be logged; the mirror contains nothing else.
+public protocol RedactedDescription: CustomStringConvertible, CustomReflectable {}
+
+extension RedactedDescription {
+    /// Contains `description` alone.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

@@ -92,20 +92,14 @@ extension HTTPHeaders: ExpressibleByDictionaryLiteral {
     }
 }
 
-extension HTTPHeaders: CustomStringConvertible, CustomReflectable {
+extension HTTPHeaders: RedactedDescription {
     /// The names of the fields.
     public var description: String { "[\(self.fields.map(\.name.rawValue).joined(separator: ", "))]" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-extension HTTPHeaders.Field: CustomStringConvertible, CustomReflectable {
+extension HTTPHeaders.Field: RedactedDescription {
     /// The name of the field.
     public var description: String { self.name.rawValue }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// The name of a header field: RFC 9110, section 5.1.

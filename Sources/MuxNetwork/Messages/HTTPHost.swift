@@ -9,9 +9,7 @@
 ///
 /// Whether it can be one is found when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be
 /// given in Punycode; an IPv6 address stands in brackets.
-public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomStringConvertible,
-    CustomReflectable
-{
+public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
     /// The host as it was written.
     private let text: String
 
@@ -75,9 +73,6 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, CustomSt
 
     /// The host as it was written; nothing of it that is not valid.
     public var description: String { (try? self.authority()) ?? "invalid host" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// The scheme of a URL: RFC 3986, section 3.1.

@@ -163,18 +163,12 @@ public struct HTTPMultipart: Sendable, Hashable {
     }
 }
 
-extension HTTPMultipart: CustomStringConvertible, CustomReflectable {
+extension HTTPMultipart: RedactedDescription {
     /// How many fields and files there are.
     public var description: String { "\(self.fields.items.count) fields, \(self.files.count) files" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-extension HTTPMultipart.File: CustomStringConvertible, CustomReflectable {
+extension HTTPMultipart.File: RedactedDescription {
     /// Kind and size.
     public var description: String { "\(self.contentType.essence), \(self.data.count) bytes" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

@@ -54,7 +54,7 @@ public enum HTTPPreparationError: Error, Sendable {
     case encoding(any Error)
 }
 
-extension HTTPPreparationError: LocalizedError, CustomStringConvertible, CustomReflectable {
+extension HTTPPreparationError: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
@@ -79,7 +79,4 @@ extension HTTPPreparationError: LocalizedError, CustomStringConvertible, CustomR
         case .encoding(let error): "The request could not be encoded (\(HTTPError.kind(of: error)))."
         }
     }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

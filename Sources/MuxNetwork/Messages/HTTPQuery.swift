@@ -71,18 +71,12 @@ extension HTTPQuery: ExpressibleByDictionaryLiteral, ExpressibleByArrayLiteral {
     public init(arrayLiteral elements: Item...) { self.items = elements }
 }
 
-extension HTTPQuery: CustomStringConvertible, CustomReflectable {
+extension HTTPQuery: RedactedDescription {
     /// The names of the parameters.
     public var description: String { "[\(self.items.map(\.name).joined(separator: ", "))]" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-extension HTTPQuery.Item: CustomStringConvertible, CustomReflectable {
+extension HTTPQuery.Item: RedactedDescription {
     /// The name of the parameter.
     public var description: String { self.name }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

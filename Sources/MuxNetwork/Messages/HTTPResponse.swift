@@ -54,12 +54,9 @@ public struct HTTPResponse: Sendable, Hashable {
     }
 }
 
-extension HTTPResponse: CustomStringConvertible, CustomReflectable {
+extension HTTPResponse: RedactedDescription {
     /// Status and size.
     public var description: String { "status \(self.status.code), \(self.body.count) bytes" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 extension HTTPResponse {

@@ -133,12 +133,9 @@ extension OAuthTokenEndpoint {
     }
 }
 
-extension OAuthAuthorization: CustomStringConvertible, CustomReflectable {
+extension OAuthAuthorization: RedactedDescription {
     /// Says what it is, and nothing of its secrets.
     public var description: String { "OAuthAuthorization(\(self.url.host() ?? ""))" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// Which addresses OAuth may use, and what their queries keep.

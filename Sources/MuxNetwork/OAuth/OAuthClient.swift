@@ -42,7 +42,7 @@ public struct OAuthClient: Sendable, Hashable {
     }
 }
 
-extension OAuthClient.Authentication: CustomStringConvertible, CustomReflectable {
+extension OAuthClient.Authentication: RedactedDescription {
     /// The way, without the secret.
     public var description: String {
         switch self {
@@ -51,17 +51,11 @@ extension OAuthClient.Authentication: CustomStringConvertible, CustomReflectable
         case .body: "body(…)"
         }
     }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-extension OAuthClient: CustomStringConvertible, CustomReflectable {
+extension OAuthClient: RedactedDescription {
     /// The app's name.
     public var description: String { "OAuthClient(\(self.id))" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// What a token endpoint handed out: RFC 6749, section 5.1.

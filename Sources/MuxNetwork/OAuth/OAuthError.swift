@@ -74,12 +74,9 @@ public struct OAuthRefusal: Sendable, Hashable {
     }
 }
 
-extension OAuthRefusal: CustomStringConvertible, CustomReflectable {
+extension OAuthRefusal: RedactedDescription {
     /// The code.
     public var description: String { self.code.rawValue }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 extension OAuthError: BadDependencyError {
@@ -114,7 +111,7 @@ extension OAuthError: RetryableError {
     }
 }
 
-extension OAuthError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
     /// A text for people, without anything secret.
     public var errorDescription: String? {
         switch self {
@@ -135,9 +132,6 @@ extension OAuthError: LocalizedError, CustomStringConvertible, CustomDebugString
 
     /// The same text.
     public var debugDescription: String { self.description }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// Why an authorization server refused: RFC 6749, sections 4.1.2.1 and 5.2.

@@ -143,12 +143,9 @@ public struct OAuthTokenEndpoint: Sendable {
     }
 }
 
-extension OAuthTokenEndpoint: CustomStringConvertible, CustomReflectable {
+extension OAuthTokenEndpoint: RedactedDescription {
     /// The host and the app.
     public var description: String { "OAuthTokenEndpoint(\(self.url.host() ?? ""), \(self.client))" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 extension OAuthDependentRunner where AccessToken == OAuthAccessToken, RefreshToken == String {

@@ -3,7 +3,7 @@ public import Foundation
 /// One request as it goes over the wire: the input of an ``HTTPTransport``.
 ///
 /// Its description contains neither header values nor the query nor the body, so it may be logged.
-public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomReflectable {
+public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method, such as `GET`.
     public var method: String
 
@@ -41,9 +41,6 @@ public struct HTTPCall: Sendable, Hashable, CustomStringConvertible, CustomRefle
 
     /// Method, host and path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// An ``HTTPCall`` whose URL, method and header fields are valid, so that no field can smuggle in another.
@@ -92,7 +89,7 @@ package struct ValidatedCall: Sendable {
 /// A server's answer, whatever its status: the output of an ``HTTPTransport``.
 ///
 /// Its description contains neither header values nor the body, so it may be logged.
-public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomReflectable {
+public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The status code, such as 200.
     public var status: Int
 
@@ -118,9 +115,6 @@ public struct HTTPReply: Sendable, Hashable, CustomStringConvertible, CustomRefl
 
     /// Status and size.
     public var description: String { "status \(self.status), \(self.body.count) bytes" }
-
-    /// Shows what ``description`` shows and nothing more.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// Scheme, host and port of a URL: the scope of credentials (RFC 6454).
