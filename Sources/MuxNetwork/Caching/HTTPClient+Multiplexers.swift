@@ -2,28 +2,27 @@ import Foundation
 public import MuxKit
 
 extension HTTPClient {
-    /// Makes a multiplexer that fetches one resource and keeps it by the server's own rules, in memory and on disk.
+    /// Makes a multiplexer that fetches one resource and caches it by the server's rules, in memory and on disk.
     ///
     /// ```swift
     /// let profile = client.multiplexer(cacheKey: "Profile", GetProfile()).register()
     /// let me = try await profile.request()
     /// ```
     ///
-    /// - `Cache-Control`, `Expires`, `Age` and `Date` say how long the value is fresh (RFC 9111), and for how long it may be
-    ///   used when it is stale (RFC 5861). Where they say nothing, `policy` decides.
-    /// - A stale value with an `ETag` or a `Last-Modified` is asked about. A 304 renews it without decoding anything, and it
-    ///   stays the same value.
+    /// - `Cache-Control`, `Expires`, `Age` and `Date` determine how long the value is fresh (RFC 9111), and for how long it may
+    ///   be used when it is stale (RFC 5861); without them, `policy` does.
+    /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews it without decoding.
     /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
     /// - A server that answers 500, 502, 503 or 504 counts as one that cannot be reached.
-    /// - The ``HTTPConfiguration/viewer`` and the session are part of the key: nobody gets what another one may see.
+    /// - The ``HTTPConfiguration/viewer`` and the session are part of the key, so accounts do not share values.
     ///
     /// - Parameters:
     ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.
-    ///   - policy: What the server does not say, and what happens around a fetch.
+    ///   - policy: Applies where the server says nothing, and to the fetch itself.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for the repository of the
     ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
     ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
-    ///   - request: What to ask; made anew for each fetch.
+    ///   - request: Makes the request, for each fetch.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -43,23 +42,23 @@ extension HTTPClient {
         return multiplexer
     }
 
-    /// Makes a map of multiplexers that fetch resources and keep them by the server's own rules, in memory and on disk.
+    /// Makes a map that fetches resources by key and caches them by the server's rules, in memory and on disk.
     ///
     /// ```swift
     /// let users = client.multiplexerMap(cacheKey: "Users") { id in GetUser(id: id) }.register()
     /// let user = try await users.request(key: "42")
     /// ```
     ///
-    /// What holds for ``multiplexer(cacheKey:policy:repository:_:)`` holds for each key. The key has to say everything that
-    /// the request depends on, such as a language.
+    /// Each key behaves as ``multiplexer(cacheKey:policy:repository:_:)``. It has to include everything that the request depends
+    /// on, such as a language.
     ///
     /// - Parameters:
     ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
-    ///   - policy: What the server does not say, and what happens around a fetch.
+    ///   - policy: Applies where the server says nothing, and to the fetch itself.
     ///   - repository: Where the map takes part in saves and sign-outs; `nil`, the default, for the repository of the
     ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
     ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
-    ///   - request: What to ask for a key.
+    ///   - request: Makes the request of a key.
     /// - Returns: The map.
     public func multiplexerMap<Key: Hashable & Sendable, Request: HTTPRequest>(
         cacheKey: MultiplexerMap<Key, Request.Output>.CacheKey? = nil,

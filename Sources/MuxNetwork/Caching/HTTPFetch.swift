@@ -1,15 +1,15 @@
 import Foundation
 import MuxKit
 
-/// Fetches one resource for a multiplexer, by the server's own rules.
+/// Fetches a resource for a multiplexer, conditionally where it has a value: RFC 9111, section 4.3.
 struct HTTPFetch: Sendable {
     let client: HTTPClient
-    /// The longest time for which a value is taken for fresh of which only the last change is known.
+    /// The longest freshness that is derived from the last change alone.
     let heuristicLimit: Duration
 
-    /// Asks for the value, or whether the value of before is still the same.
+    /// Fetches the value, or validates `before`.
     ///
-    /// - Returns: The value, with what the server said about its use.
+    /// - Returns: The value, with its freshness.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     func callAsFunction<Request: HTTPRequest>(
         _ request: Request,
@@ -21,7 +21,7 @@ struct HTTPFetch: Sendable {
             let (response, delay) = try await self.response(to: request, [condition.name: condition.value])
             guard response.status == .notModified else { return try self.fetched(request, response, delay) }
             if validator.isMet(by: response.headers) { return self.renewed(before, request, response, delay) }
-            // RFC 9111, section 4.3.4: it speaks of a version that we do not have.
+            // RFC 9111, section 4.3.4: the 304 is about another version.
         }
         let (response, delay) = try await self.response(to: request, [:])
         return try self.fetched(request, response, delay)
@@ -55,7 +55,7 @@ struct HTTPFetch: Sendable {
         )
     }
 
-    /// RFC 9111, section 4.3.4: what the 304 says replaces what was said before; what it does not say stays.
+    /// RFC 9111, section 4.3.4: the fields of the 304 replace those of before; the others stay.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ request: Request,
@@ -65,7 +65,7 @@ struct HTTPFetch: Sendable {
         let saysAnything = response.headers[.cacheControl] != nil || response.headers[.expires] != nil
         var freshness = saysAnything ? self.freshness(request, response, delay) : HTTPFreshness()
         if response.headers[.cacheControl] == nil {
-            // The directives of before still hold: what has to be asked about each time has to, whatever `Expires` says.
+            // The directives of before still hold, such as `no-cache`, whatever `Expires` says.
             freshness.timeToLive = min(freshness.timeToLive ?? before.timeToLive, before.timeToLive)
             freshness.staleWhileRevalidate = before.stale.whileRevalidate
             freshness.staleIfError = before.stale.ifError

@@ -1,19 +1,19 @@
 package import Foundation
 
-/// What a server's answer says about how long its value may be used: RFC 9111 for a private cache, and RFC 5861.
+/// How long the value of an answer may be used: RFC 9111 for a private cache, and RFC 5861.
 package struct HTTPFreshness: Sendable, Equatable {
-    /// Whether the value may be kept at all.
+    /// Whether the value may be cached.
     package var isKept = true
-    /// For how long it is fresh from now on; `nil` if the server left that to us.
+    /// For how long it is fresh from now on; `nil` if the server does not say.
     package var timeToLive: Duration?
-    /// How long after that it may answer at once while it is renewed; `nil` if the server left that to us.
+    /// How long after that it may be served while it is renewed; `nil` if the server does not say.
     package var staleWhileRevalidate: Duration?
-    /// How long after that it may answer for a failed fetch; `nil` if the server left that to us.
+    /// How long after that it may be served in place of an error; `nil` if the server does not say.
     package var staleIfError: Duration?
-    /// What a conditional request has to name.
+    /// The validator for a conditional request.
     package var validator: HTTPValidator?
 
-    /// The server left everything to us.
+    /// The server does not say anything.
     package init() {}
 
     /// An answer with the times that count for its age.
@@ -21,9 +21,9 @@ package struct HTTPFreshness: Sendable, Equatable {
         package var method: HTTPMethod
         package var status: HTTPStatus
         package var headers: HTTPHeaders
-        /// When it arrived.
+        /// When it arrived, by the wall clock.
         package var receivedAt: Date
-        /// How long it was under way.
+        /// The time from the request to the answer.
         package var delay: Duration
 
         package init(
@@ -47,18 +47,18 @@ package struct HTTPFreshness: Sendable, Equatable {
         return freshness
     }()
 
-    /// Reads an answer.
+    /// The freshness of an answer.
     ///
     /// - Parameters:
     ///   - answer: A complete answer to a request that had no cached value, or a 304 that may lack what has not changed.
-    ///   - heuristicLimit: The longest time for which a value is taken for fresh of which only the last change is known.
-    /// - Returns: What it says.
+    ///   - heuristicLimit: The longest freshness that is derived from the last change alone.
+    /// - Returns: The freshness.
     package static func of(_ answer: Answer, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(answer.headers[.cacheControl])
         guard self.mayBeKept(answer, control) else { return self.notKept }
         var freshness = HTTPFreshness()
         freshness.validator = HTTPValidator(answer.headers, receivedAt: answer.receivedAt)
-        // 4.1: what depends on everything matches no later request. 5.2.2.4: nor may this answer one by itself.
+        // 4.1: `Vary: *` matches no later request. 5.2.2.4: `no-cache` requires validation.
         let variesAlways = answer.headers[.vary].map {
             $0.split(separator: ",").contains { HTTPGrammar.trimmed($0) == "*" }
         }
@@ -71,7 +71,7 @@ package struct HTTPFreshness: Sendable, Equatable {
         let lifetime = self.lifetime(answer, control, heuristicLimit)
         let left = lifetime.map { $0 - self.age(answer) }
         freshness.timeToLive = left.map { max($0, .zero) }
-        // What is stale already has used up some of what is granted beyond.
+        // An answer that arrives stale has used up a part of what is granted beyond its lifetime.
         let used = max(.zero - (left ?? .zero), .zero)
         func granted(_ seconds: Int64?) -> Duration? { seconds.map { max(.seconds($0) - used, .zero) } }
         freshness.staleWhileRevalidate = control.mustRevalidate ? .zero : granted(control.staleWhileRevalidate)
@@ -98,12 +98,12 @@ package struct HTTPFreshness: Sendable, Equatable {
 
     // MARK: - Freshness
 
-    /// RFC 9111, section 4.2.1; `nil` if nobody said and nothing hints.
+    /// RFC 9111, section 4.2.1; `nil` without a lifetime and a last change.
     private static func lifetime(_ answer: Answer, _ control: HTTPCacheControl, _ limit: Duration) -> Duration? {
         if let maxAge = control.maxAge { return .seconds(maxAge) }
         let date = self.date(answer)
         if let expires = answer.headers[.expires] {
-            // 5.3: what is no time, such as "0", is in the past.
+            // 5.3: an invalid time, such as "0", is in the past.
             guard let time = HTTPDate.parse(expires, now: answer.receivedAt) else { return .zero }
             return HTTPDeltaSeconds.duration(time.timeIntervalSince(date))
         }
@@ -117,7 +117,7 @@ package struct HTTPFreshness: Sendable, Equatable {
     /// RFC 9111, section 4.2.3.
     private static func age(_ answer: Answer) -> Duration {
         let apparent = HTTPDeltaSeconds.duration(answer.receivedAt.timeIntervalSince(self.date(answer)))
-        // 5.1: of a list the first counts, and what is no number does not.
+        // 5.1: the first of a list counts, unless it is no number.
         let first = answer.headers[.age].flatMap { $0.split(separator: ",").first }.map { HTTPGrammar.trimmed($0) }
         let said =
             Duration.seconds(HTTPDeltaSeconds.parse(first) ?? 0)
@@ -125,7 +125,7 @@ package struct HTTPFreshness: Sendable, Equatable {
         return max(apparent, said)
     }
 
-    /// When the answer was made; RFC 9110, section 6.6.1: without a `Date`, when it arrived.
+    /// When the answer was generated; without a `Date` (RFC 9110, section 6.6.1), when it arrived.
     private static func date(_ answer: Answer) -> Date {
         answer.headers[.date].flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt
     }
@@ -133,26 +133,26 @@ package struct HTTPFreshness: Sendable, Equatable {
 
 /// The directives of a response's `Cache-Control` field that a private cache obeys: RFC 9111, section 5.2.2, and RFC 5861.
 package struct HTTPCacheControl: Sendable, Equatable {
-    /// Nothing of the response may be kept (5.2.2.5).
+    /// The response may not be cached (5.2.2.5).
     package var noStore = false
-    /// Every use needs the server's consent (5.2.2.4); a form that names fields counts as one that names none.
+    /// Every use needs validation (5.2.2.4), also where the directive names fields.
     package var noCache = false
     /// No use once it is stale (5.2.2.2).
     package var mustRevalidate = false
-    /// Only caches that know the status may keep it, and they may whatever `no-store` says (5.2.2.3).
+    /// Only caches that know the status may cache it, even with `no-store` (5.2.2.3).
     package var mustUnderstand = false
     /// It does not change while it is fresh (RFC 8246).
     package var isImmutable = false
-    /// Somebody said that it may be kept (5.2.2.7, 5.2.2.9).
+    /// The response may be cached explicitly (5.2.2.7, 5.2.2.9).
     package var isPublicOrPrivate = false
-    /// Seconds for which it is fresh (5.2.2.1); zero if what was said makes no sense (4.2.1).
+    /// Seconds for which it is fresh (5.2.2.1); zero if the value is invalid (4.2.1).
     package var maxAge: Int64?
     /// Seconds for which it may be used while it is renewed (RFC 5861, section 3).
     package var staleWhileRevalidate: Int64?
     /// Seconds for which it may be used in place of an error (RFC 5861, section 4).
     package var staleIfError: Int64?
 
-    /// Reads a field, or several that were joined by commas; whatever is not understood is left out (5.2.3).
+    /// Reads a field, or several that were joined by commas; unknown directives are ignored (5.2.3).
     package init(_ text: String?) {
         guard let text else { return }
         for directive in Self.directives(text) {
@@ -163,7 +163,7 @@ package struct HTTPCacheControl: Sendable, Equatable {
             case "must-understand": self.mustUnderstand = true
             case "immutable": self.isImmutable = true
             case "public", "private": self.isPublicOrPrivate = true
-            // Where one is there twice, the first counts (4.2.1).
+            // The first of two counts (4.2.1).
             case "max-age": self.maxAge = self.maxAge ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
             case "stale-while-revalidate":
                 let seconds = HTTPDeltaSeconds.parse(directive.argument) ?? 0
@@ -180,7 +180,7 @@ package struct HTTPCacheControl: Sendable, Equatable {
         var argument: String?
     }
 
-    /// What stands between the commas that are not in quotation marks: RFC 9110, sections 5.6.1 and 5.6.4.
+    /// The elements of the list; commas within quotation marks do not separate: RFC 9110, sections 5.6.1 and 5.6.4.
     private static func directives(_ text: String) -> [Directive] {
         var directives: [Directive] = []
         var name: [UInt8] = []
@@ -215,18 +215,18 @@ package struct HTTPCacheControl: Sendable, Equatable {
     }
 }
 
-/// Whole seconds as `max-age` and `Age` say them: RFC 9111, section 1.2.2.
+/// Whole seconds in `max-age` and `Age`: RFC 9111, section 1.2.2.
 package enum HTTPDeltaSeconds {
-    /// What stands for all that is longer.
+    /// The greatest value; a greater number counts as this one.
     package static let greatest: Int64 = 1 << 31
 
-    /// The number that `text` says; `nil` if it is anything but digits.
+    /// The number in `text`; `nil` if it contains anything but digits.
     package static func parse(_ text: String?) -> Int64? {
         guard let text, !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return min(Int64(text) ?? self.greatest, self.greatest)
     }
 
-    /// A difference between two times, to the millisecond; nothing if it is negative, or no number.
+    /// `seconds` to the millisecond; zero if negative or not a number.
     static func duration(_ seconds: Double) -> Duration {
         guard seconds > 0 else { return .zero }
         return .milliseconds(Int64(min(seconds, Double(self.greatest)) * 1000))

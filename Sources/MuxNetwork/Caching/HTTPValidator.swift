@@ -1,13 +1,13 @@
 package import Foundation
 
-/// What names one version of a resource: RFC 9110, section 8.8.
+/// Identifies one version of a resource: RFC 9110, section 8.8.
 package enum HTTPValidator: Sendable, Hashable {
     /// An entity tag as it was sent, with its quotation marks.
     case entityTag(String)
     /// The time of the last change as it was sent.
     case lastModified(String)
 
-    /// What an answer's fields name: the tag, or else the time; `nil` if there is neither.
+    /// The validator in an answer's fields: the tag, or else the time; `nil` if there is neither.
     package init?(_ headers: HTTPHeaders, receivedAt: Date) {
         if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) {
             self = .entityTag(tag)
@@ -18,7 +18,7 @@ package enum HTTPValidator: Sendable, Hashable {
         }
     }
 
-    /// What was kept as ``text``; `nil` if it is not a validator.
+    /// The validator that was stored as ``text``; `nil` if it is not one.
     package init?(_ text: String) {
         if Self.isEntityTag(text) {
             self = .entityTag(text)
@@ -29,14 +29,14 @@ package enum HTTPValidator: Sendable, Hashable {
         }
     }
 
-    /// The validator as text, for keeping.
+    /// The validator as text, to be stored.
     package var text: String {
         switch self {
         case .entityTag(let text), .lastModified(let text): text
         }
     }
 
-    /// The field that asks whether the resource is still of this version: RFC 9110, section 13.1.
+    /// The header field of a conditional request: RFC 9110, section 13.1.
     package var condition: HTTPHeaders.Field {
         switch self {
         case .entityTag(let text): .init(name: .ifNoneMatch, value: text)
@@ -44,10 +44,10 @@ package enum HTTPValidator: Sendable, Hashable {
         }
     }
 
-    /// Whether a 304 with `headers` speaks of this version: RFC 9111, section 4.3.4.
+    /// Whether a 304 with `headers` is about this version: RFC 9111, section 4.3.4.
     ///
-    /// An answer that names no version does. Tags are compared as for `If-None-Match`, weakly; times are compared as they
-    /// were sent, for a server that has gone back to an older version also answers 304.
+    /// One without a validator is. Tags are compared as for `If-None-Match`, weakly; times byte for byte, for a server that has
+    /// gone back to an older version also answers 304.
     package func isMet(by headers: HTTPHeaders) -> Bool {
         switch self {
         case .entityTag(let own):
@@ -61,7 +61,7 @@ package enum HTTPValidator: Sendable, Hashable {
 
     private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
 
-    /// Whether `text` is an entity tag that byte for byte the same content has, and no other: RFC 9110, section 8.8.1.
+    /// Whether `text` is a strong entity tag: RFC 9110, section 8.8.1.
     package static func isStrongTag(_ text: String) -> Bool { !text.hasPrefix("W/") && self.isEntityTag(text) }
 
     /// RFC 9110, section 8.8.3.

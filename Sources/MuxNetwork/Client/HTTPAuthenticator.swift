@@ -1,11 +1,11 @@
 public import Foundation
 public import MuxKit
 
-/// Hands out tokens for the requests of an ``HTTPClient``, and renews one that is refused, once for all requests.
+/// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused one once for all of them.
 ///
 /// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``.
 public protocol HTTPAuthenticator: Sendable {
-    /// Runs `send` with a token, and again with a new one if it reports that the token is bad.
+    /// Runs `send` with a token, and again with a new one if it reports the token as bad.
     ///
     /// - Parameter send: Sends a request with the token's headers.
     /// - Returns: What `send` returned.
@@ -32,10 +32,10 @@ extension DependentRunner: HTTPAuthenticator where Dependency: HTTPToken {}
 
 extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {}
 
-/// What a client shows to a server to be let in.
+/// Credentials that authorize a request.
 ///
-/// `String` is one, shown as a bearer token; so are ``HTTPCredentials`` and ``JSONWebToken``. A type of one's own says
-/// which fields it becomes:
+/// `String` is one, sent as a bearer token; so are ``HTTPCredentials`` and ``JSONWebToken``. A type of your own returns its
+/// header fields:
 ///
 /// ```swift
 /// struct Key: HTTPToken {
@@ -44,15 +44,15 @@ extension OAuthDependentRunner: HTTPAuthenticator where AccessToken: HTTPToken {
 /// }
 /// ```
 public protocol HTTPToken: PerishableDependency {
-    /// The header fields that show it; they stay behind when a redirection leads to another scheme, host or port.
+    /// Its header fields, which are not sent on when a redirection leads to another scheme, host or port.
     var headers: HTTPHeaders { get }
 
-    /// When it ends; `nil`, the default, if it does not say. A runner renews it before that.
+    /// When it expires; `nil`, the default, if that is unknown. A runner renews it before.
     var expiry: Date? { get }
 }
 
 extension HTTPToken {
-    /// It does not say.
+    /// `nil`: unknown.
     public var expiry: Date? { nil }
 }
 

@@ -1,26 +1,25 @@
 public import Foundation
 public import MuxKit
 
-/// Sends requests that are values, with the right token, and returns typed answers or typed errors.
+/// Sends requests with a token and returns typed outputs or typed errors.
 ///
 /// ```swift
 /// let client = HTTPClient(configuration: .default, authenticator: oauth)
 /// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
 /// ```
 ///
-/// What is sent is what ``call(for:path:)`` shows, plus the headers of the token. What an app asks for reads well as an
+/// ``call(for:path:)`` returns what is sent, without the header fields of the token. An app's requests read well as an
 /// extension: `func fetchUserInfo() async throws -> User { try await self.output(of: GetUserInfo()) }`.
 ///
-/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews one that is about to
-/// end before it hands it out; one that the server refuses (401) is renewed, and the request repeated once. Requests at the same
-/// time share the renewal.
+/// **Authentication.** A request without private headers carries the authenticator's token. A runner renews a token ahead of its
+/// end; one that the server refuses (401) is renewed, and the request is sent once more. Concurrent requests share the renewal.
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
 ///
-/// **After a failure.** With ``HTTPConfiguration/retry`` the request is sent again, as that says; then nothing is remembered,
-/// and the next call stands for itself.
+/// **After a failure.** With ``HTTPConfiguration/retry`` the request is sent again as the policy says. A failed call leaves no
+/// state behind.
 public struct HTTPClient: Sendable {
-    /// What all requests have in common.
+    /// The settings of all requests.
     public let configuration: HTTPConfiguration
 
     let time: TimeSource
@@ -32,8 +31,8 @@ public struct HTTPClient: Sendable {
     /// Makes a client.
     ///
     /// - Parameters:
-    ///   - configuration: What all requests have in common.
-    ///   - transport: What carries them; by default a ``URLSessionTransport`` with the limits of `configuration`.
+    ///   - configuration: The settings of all requests.
+    ///   - transport: Sends them; by default a ``URLSessionTransport`` with the limits of `configuration`.
     ///   - authenticator: Hands out tokens; without one, requests carry none.
     public init(
         configuration: HTTPConfiguration = .default,
@@ -51,10 +50,10 @@ public struct HTTPClient: Sendable {
     /// Sends a request and reads the answer.
     ///
     /// - Parameters:
-    ///   - request: What to ask.
-    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
-    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
-    /// - Returns: The output and the answer that it was made of.
+    ///   - request: The request.
+    ///   - values: Values for the path's placeholders; they replace the request's own.
+    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
+    /// - Returns: The output and the answer that it was read from.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     @discardableResult
     public func execute<Request: HTTPRequest>(
@@ -72,9 +71,9 @@ public struct HTTPClient: Sendable {
     /// Sends a request and returns its output alone.
     ///
     /// - Parameters:
-    ///   - request: What to ask.
-    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
-    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
+    ///   - request: The request.
+    ///   - values: Values for the path's placeholders; they replace the request's own.
+    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
     /// - Returns: The output.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     public func output<Request: HTTPRequest>(
@@ -85,13 +84,13 @@ public struct HTTPClient: Sendable {
         try await self.execute(request, path: values, token: token).output
     }
 
-    /// Sends a request and returns the answer as it is, whatever its status.
+    /// Sends a request and returns the answer, whatever its status.
     ///
     /// - Parameters:
-    ///   - request: What to ask.
-    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
-    ///   - token: Shown in place of the authenticator's, and neither renewed nor tried again; `nil` for the authenticator's.
-    ///   - headers: Header fields that count more than the request's own.
+    ///   - request: The request.
+    ///   - values: Values for the path's placeholders; they replace the request's own.
+    ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
+    ///   - headers: Header fields that replace the request's own.
     /// - Returns: The answer; a 401 only after a new token did not help.
     /// - Throws: ``HTTPError``, or `CancellationError`.
     public func response(
@@ -111,8 +110,8 @@ public struct HTTPClient: Sendable {
     /// The request as it is sent, but for the token.
     ///
     /// - Parameters:
-    ///   - request: What to ask.
-    ///   - values: What is put in place of the path's placeholders; counts more than the request's own values.
+    ///   - request: The request.
+    ///   - values: Values for the path's placeholders; they replace the request's own.
     /// - Returns: The request.
     /// - Throws: ``HTTPError/preparation(_:)``.
     public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
@@ -234,19 +233,19 @@ extension HTTPRequest {
     }
 }
 
-/// What all requests of an ``HTTPClient`` have in common.
+/// The settings of all requests of an ``HTTPClient``.
 public struct HTTPConfiguration: Sendable {
-    /// What the client asks for (`Accept`), and what a body is that does not say; JSON.
+    /// The value of `Accept`, and the content type of a body without one; JSON.
     public var contentType: HTTPMediaType = .json
 
     /// Header fields of every request without private headers; none.
     ///
-    /// A request's own fields of the same names count more.
+    /// A request's own fields replace those of the same names.
     public var headers: HTTPHeaders = [:]
 
     /// The limits of the client's own transport: 20 s of silence, 40 s in all, 10 connections to a host.
     ///
-    /// A transport that is handed to the client has limits of its own; of these, only the first counts then.
+    /// A transport that is passed to the client has limits of its own; of these, it gets only the first, with each request.
     public var transport = HTTPTransportOptions()
 
     /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
@@ -256,24 +255,24 @@ public struct HTTPConfiguration: Sendable {
         set { _ = newValue }
     }
 
-    /// Names whose answers these are, where several accounts are used at the same time; `nil` for the one of the session.
+    /// Identifies the account, where several are used at the same time; `nil` for that of the session.
     ///
-    /// It is part of the key of everything that is cached, and is sent nowhere.
+    /// It is part of the key of every cached value, and is never sent.
     public var viewer: String?
 
-    /// How often a request is sent again that met trouble which may pass; `nil`, the default, for never.
+    /// How often a request is sent again after a transient failure; `nil`, the default, for never.
     ///
-    /// Only requests of idempotent methods are (``HTTPMethod/isIdempotent``), unless the policy says otherwise. A server that
-    /// wants to be left alone (`Retry-After`) is. In the end the caller gets what the last attempt met.
+    /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy says otherwise, and waits as long as
+    /// `Retry-After` says. The caller gets the outcome of the last attempt.
     public var retry: RetryPolicy?
 
-    /// Bounds the retries of all requests to a host, if there are any.
+    /// Bounds the retries of all requests to a host.
     public var retryBudget = RetryBudget.shared
 
-    /// Measures the waits between attempts, and how long a server wants to be left alone.
+    /// Measures the waits between attempts and those that `Retry-After` asks for.
     public var clock: any Clock<Duration> = ContinuousClock()
 
-    /// The time of day, by which answers are dated.
+    /// The wall clock, which dates answers.
     public var wallTime: @Sendable () -> Date = { Date() }
 
     /// The defaults.

@@ -1,19 +1,18 @@
 public import Foundation
 
-/// A JSON Web Token, of which only the end of its life is read: RFC 7519, section 4.1.4.
+/// A JSON Web Token, of which only the expiry is read: RFC 7519, section 4.1.4.
 ///
 /// ```swift
 /// let token = try JSONWebToken(text)
 /// token.expiry        // the `exp` claim
 /// ```
 ///
-/// The signature is **not verified**: whoever gave the token knows better, and the server that gets it checks it. Its
-/// description shows nothing of it.
+/// The signature is **not verified**: that is up to the server that receives it. The description shows nothing of the token.
 public struct JSONWebToken: HTTPToken, Hashable {
-    /// The token as it was given.
+    /// The token in compact form.
     public let text: String
 
-    /// When it ends; `nil` if it does not say.
+    /// The `exp` claim; `nil` if there is none.
     public let expiry: Date?
 
     /// Reads a token in compact form: three parts of base64url, the second a JSON object (RFC 7519, section 3).
@@ -59,7 +58,7 @@ extension JSONWebToken: Codable {
 }
 
 extension JSONWebToken: RedactedDescription {
-    /// Says what it is, and nothing of it.
+    /// The type's name alone.
     public var description: String { "JSONWebToken(…)" }
 }
 

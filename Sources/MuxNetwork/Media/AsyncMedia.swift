@@ -1,8 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// Large files that do not change, such as images, audio, video and documents: fetched once, kept on disk, handed out as
-/// local files.
+/// Downloads large files that do not change, such as images, audio, video and documents, once, and keeps them on disk.
 ///
 /// ```swift
 /// let file = try await AsyncMedia.shared.request(url: photo)
@@ -10,22 +9,22 @@ public import MuxKit
 /// let have = AsyncMedia.shared.cachedValue(url: photo)
 /// ```
 ///
-/// A file is written while it arrives, so it may be larger than memory. A download that breaks off goes on where it was,
-/// also in another process, if the server can (RFC 9110, sections 13.1.5 and 14): the bytes are those of one representation,
-/// or the download starts again from zero.
+/// A file is written while it arrives, so it may be larger than memory. A download that breaks off resumes, also in another
+/// process, if the server supports ranges (RFC 9110, sections 13.1.5 and 14) and the representation is the same; otherwise it
+/// restarts from zero.
 ///
-/// **Concurrent calls.** For one URL at most one download runs, whoever asks; a fragment makes no difference. No more than
-/// ``MediaLimits/parallelDownloads`` run at a time.
+/// **Concurrent calls.** For one URL, without its fragment, at most one download runs. At most ``MediaLimits/parallelDownloads``
+/// run at a time.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`. When nobody waits for a download any more, it
-/// stops and keeps what it has.
+/// **Cancellation.** A cancelled caller leaves at once with `CancellationError`. A download without callers stops and keeps what
+/// has arrived.
 ///
-/// **After a failure.** What has arrived is kept for the next request, unless it is of no use. Connections that break off,
-/// and answers that say that the trouble may pass, are tried again as the retry policy says.
+/// **After a failure.** What has arrived is kept for the next request, if it can be resumed. Lost connections and transient
+/// statuses are retried as the retry policy says.
 ///
-/// **On disk.** A file has its name only when it is complete. The names are made of a hash of the URL and keep its extension.
-/// The system, or another ``AsyncMedia`` with the same folder, may remove files at any time; use ``withFile(url:_:)`` to keep
-/// this one from removing a file that is being used.
+/// **On disk.** A file gets its name when it is complete: a hash of the URL with its extension. The system, or another
+/// ``AsyncMedia`` with the same folder, may remove files at any time; ``withFile(url:_:)`` keeps this one from removing a file
+/// in use.
 ///
 /// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all files, complete or
 /// not.
@@ -52,10 +51,10 @@ public final actor AsyncMedia {
         try await self.core.request(url, sha256: sha256)
     }
 
-    /// Fetches files that will be wanted soon, when nothing else is to be fetched.
+    /// Fetches files ahead of their use, after all requests.
     ///
-    /// Returns when all are there or have failed. Whoever asks for one of them meanwhile joins its download, which then goes
-    /// before those that nobody waits for. Cancel the task to stop.
+    /// Returns when all are fetched or have failed. A request for one of them joins its download, which then precedes the other
+    /// prefetches. Cancel the task to stop.
     ///
     /// - Parameter urls: Where the files are.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
@@ -67,7 +66,7 @@ public final actor AsyncMedia {
         }
     }
 
-    /// Runs `body` with a local copy of the file at `url`, which is not removed to make room meanwhile.
+    /// Runs `body` with a local copy of the file at `url`, which meanwhile is not removed to free space.
     ///
     /// - Parameters:
     ///   - url: Where the file is.
@@ -86,10 +85,9 @@ public final actor AsyncMedia {
 
     // MARK: - Looking
 
-    /// The local copy of the file at `url`, if it is complete and known to be there.
+    /// The local copy of the file at `url`, if it is complete.
     ///
-    /// Answers at once, and therefore only after a request, or ``loadCachedValue(url:)``, has looked into the folder once: what
-    /// is there might belong to a session that has ended.
+    /// `nil` until a request, or ``loadCachedValue(url:)``, has opened the folder: its files may belong to a session that has ended.
     ///
     /// - Parameter url: Where the file is. One of the scheme `file` is returned as it is.
     /// - Returns: The URL of a complete file, or `nil`.
@@ -105,20 +103,20 @@ public final actor AsyncMedia {
         return self.core.cached(url)
     }
 
-    /// The progress of the file at `url`: how far it is now, then every step forward.
+    /// The progress of the file at `url`: the present state, then every step forward.
     ///
     /// - Parameter url: Where the file is.
     /// - Returns: A sequence for any number of watchers.
     public nonisolated func progress(of url: URL) -> MediaProgressSequence { self.core.progress(url) }
 
-    /// What this object counted since it was made; a file that was on disk is a `MuxStatistics/diskHits`.
+    /// The counts since this object was made; a file that was on disk counts as `MuxStatistics/diskHits`.
     public nonisolated var statistics: MuxStatistics { self.core.statistics }
 
     // MARK: - Removing
 
-    /// Removes what there is of the file at `url`.
+    /// Removes the file at `url`, complete or not.
     ///
-    /// A request that waits gets a file that was fetched after this.
+    /// A waiting request gets a file that is fetched after this.
     ///
     /// - Parameter url: Where the file is.
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
@@ -126,31 +124,30 @@ public final actor AsyncMedia {
 
     /// Removes all files, complete or not.
     ///
-    /// Requests that wait get files that were fetched after this.
+    /// Waiting requests get files that are fetched after this.
     ///
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
     public func removeAll() async throws { try await self.core.removeAll() }
 
-    /// How many callers wait, downloads run and files are known: zero at rest.
+    /// The numbers of waiting callers, running downloads and known files: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
-    /// How many downloads wait for their turn, and how many more could run: none and all at rest.
-    package nonisolated var turnstile: (waiting: Int, free: Int) { self.core.turnstileOccupancy }
+    /// The numbers of downloads that wait for their turn, and of free places: none and all at rest.
+    package nonisolated var downloadSlots: (waiting: Int, free: Int) { self.core.downloadSlots }
 }
 
 extension AsyncMedia {
     /// Makes media that need no sign-in.
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone; made when it is first needed. `nil` for a folder of this app in
-    ///     the caches folder.
-    ///   - transport: What fetches.
-    ///   - limits: How much of the disk and the network it may take.
-    ///   - retry: How often a request is made again that got no answer, or one that says that the trouble may pass. A
-    ///     connection that breaks off after some of the file has come is no failure; the download goes on at once.
-    ///   - budget: What keeps a host from being asked again and again that is down; `nil` for nothing.
-    ///   - durability: Whether a complete file is one that survives a power failure, too.
-    ///   - repository: Whose sign-out removes the files.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder.
+    ///   - transport: Sends the requests.
+    ///   - limits: Bounds the use of disk and network.
+    ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
+    ///     received is none; the download resumes at once.
+    ///   - budget: Bounds the retries to a host; `nil` for no bound.
+    ///   - durability: Whether a complete file survives a power failure.
+    ///   - repository: The repository whose sign-out removes the files.
     public init(
         directory: URL? = nil,
         transport: any HTTPTransport = URLSessionTransport(),
@@ -182,19 +179,17 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone; made when it is first needed. `nil` for a folder of this app in
-    ///     the caches folder.
-    ///   - dependency: Runs every request; a status of 401 makes it renew the dependency, once for all, and the download goes
-    ///     on.
-    ///   - transport: What fetches.
-    ///   - limits: How much of the disk and the network it may take.
-    ///   - retry: How often a request is made again that got no answer, or one that says that the trouble may pass. A
-    ///     connection that breaks off after some of the file has come is no failure; the download goes on at once.
-    ///   - budget: What keeps a host from being asked again and again that is down; `nil` for nothing.
-    ///   - durability: Whether a complete file is one that survives a power failure, too.
-    ///   - repository: Whose sign-out removes the files.
-    ///   - authorize: Puts the dependency into a request. Called for every URL, so it looks at the host before it gives a
-    ///     token away. The header fields that it sets stay behind when a redirection leads to another server.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder.
+    ///   - dependency: Runs every request; a 401 makes it renew the dependency, once for all downloads, which then resume.
+    ///   - transport: Sends the requests.
+    ///   - limits: Bounds the use of disk and network.
+    ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
+    ///     received is none; the download resumes at once.
+    ///   - budget: Bounds the retries to a host; `nil` for no bound.
+    ///   - durability: Whether a complete file survives a power failure.
+    ///   - repository: The repository whose sign-out removes the files.
+    ///   - authorize: Adds the dependency to a request. Called for every URL, so check the host before you add a token. The header
+    ///     fields that it sets are not sent on when a redirection leads to another server.
     public init<Dependency: Sendable>(
         directory: URL? = nil,
         dependency: any DependencyRunner<Dependency>,

@@ -1,16 +1,16 @@
-/// Decides how a download goes on: from what is on disk, what is asked for, and what the server answers.
+/// Decides how a download goes on: from the bytes on disk, the request and the answer.
 ///
-/// Bytes are only ever appended to what is certainly the same representation: same strong validator, same total length,
-/// at exactly the offset where the file ends (RFC 9110, sections 13.1.5, 14 and 15.3.7). In any other case the download
-/// starts from zero, once; a server whose answers contradict each other again is an error.
+/// Bytes are appended to the same representation only: same strong validator, same total length, at the offset where the file
+/// ends (RFC 9110, sections 13.1.5, 14 and 15.3.7). Otherwise the download restarts from zero, once; if the server's answers
+/// contradict each other again, it fails.
 package struct DownloadStateMachine: Sendable, Equatable {
-    /// What is on disk of a file that is not complete.
+    /// The part of a file that is on disk.
     package struct Partial: Sendable, Equatable {
-        /// The strong validator of what the bytes belong to; without one they are of no use.
+        /// The strong validator of the representation; without one the bytes cannot be resumed.
         package var validator: String?
-        /// How long the whole is, if the server has said.
+        /// The length of the representation, if it is known.
         package var total: Int64?
-        /// How many bytes there are.
+        /// The number of bytes.
         package var offset: Int64
 
         package init(validator: String? = nil, total: Int64? = nil, offset: Int64 = 0) {
@@ -20,39 +20,39 @@ package struct DownloadStateMachine: Sendable, Equatable {
         }
     }
 
-    /// Why a server's answers are of no use.
+    /// Why a server's answers cannot be used.
     package enum Contradiction: Sendable, Equatable {
-        /// It sent a part that was not asked for, or another part than it said.
+        /// It sent another range than was requested or announced.
         case wrongRange
-        /// It sent more than it announced.
+        /// It sent more bytes than it announced.
         case tooMuch
         /// The file is larger than the limit.
         case tooLarge
     }
 
-    /// What is on disk now.
+    /// The present part on disk.
     package private(set) var partial: Partial
-    /// How large a file may be.
+    /// The largest size of a file, in bytes.
     private let limit: Int64
-    /// Whether the answer that is arriving may be appended.
+    /// Whether the present answer's body may be appended.
     private var isReceiving = false
-    /// Where the answer that is arriving ends; `nil` if nobody said.
+    /// The offset where the present answer ends, if it was announced.
     private var end: Int64?
-    /// Whether what was on disk was of no use, and everything is asked for anew.
+    /// Whether the download has restarted from zero.
     private var hasRestarted = false
 
-    /// How many bytes there ever were.
+    /// The largest number of bytes so far.
     private var best: Int64 = 0
-    /// How many bytes came of late that had never come before.
+    /// The number of bytes beyond that since ``found(_:)``.
     package private(set) var gained: Int64 = 0
 
-    /// Starts without anything on disk.
+    /// Starts without a part on disk.
     package init(limit: Int64) {
         self.limit = limit
         self.partial = Partial()
     }
 
-    /// Something was found on disk, before the first request or the next.
+    /// A part was found on disk, before a request.
     package mutating func found(_ partial: Partial) {
         let isUsable =
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
@@ -65,17 +65,17 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - Asking
 
-    /// What to do first, or next.
+    /// The next request.
     package enum Step: Sendable, Equatable {
         /// All bytes are there.
         case finish
         /// Ask for the whole file.
         case askForAll
-        /// Ask for what is missing, if the file is still the same.
+        /// Ask for the rest, if the representation is still the same.
         case ask(from: Int64, ifStill: String)
     }
 
-    /// What to do now, before a request.
+    /// The next request.
     package var nextStep: Step {
         guard self.partial.offset > 0, let validator = self.partial.validator else {
             return .askForAll
@@ -87,13 +87,13 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     /// What to do when the head of an answer has arrived.
     package enum HeadAction: Sendable, Equatable {
-        /// Append the body to what is there.
+        /// Append the body to the part on disk.
         case append
-        /// Cut off what is there, note validator and total length, then write the body.
+        /// Truncate the file, write the sidecar, then write the body.
         case restart
         /// All bytes are there already.
         case finish
-        /// What is there does not fit: cut it off and ask for everything.
+        /// The part on disk does not fit: truncate it and ask for the whole file.
         case askAgain
         /// The server refuses, with this status.
         case refuse(status: Int)
@@ -145,7 +145,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .finish
     }
 
-    /// Whether an answer speaks of the representation that `validator` names; one that names none does.
+    /// Whether an answer is about the representation of `validator`; one without a validator is.
     private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
         head.validator ?? validator == validator && !head.hasWeakTag
     }
@@ -161,7 +161,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     /// Whether the next `count` bytes of the body may be appended.
     ///
-    /// - Returns: What is wrong with them, if anything is.
+    /// - Returns: The contradiction, if they may not.
     package func receives(count: Int) -> Contradiction? {
         guard self.isReceiving else { return .wrongRange }
         let (end, overflow) = self.partial.offset.addingReportingOverflow(Int64(count))
@@ -169,7 +169,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return end <= self.end ?? .max ? nil : .tooMuch
     }
 
-    /// So many bytes were appended.
+    /// `count` bytes were appended.
     package mutating func appended(count: Int) {
         self.partial.offset += Int64(count)
         self.gained += max(0, self.partial.offset - self.best)
@@ -182,13 +182,13 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package enum EndAction: Sendable, Equatable {
         /// All bytes are there.
         case finish
-        /// Ask for what is missing: the server sent less than the rest, and said so.
+        /// Ask for the rest: the server sent less, as it announced.
         case goOn
         /// The exchange broke off.
         case brokeOff
     }
 
-    /// The exchange has ended, in order or by an error.
+    /// The exchange has ended, regularly or by an error.
     package mutating func ended(inOrder: Bool) -> EndAction {
         guard self.isReceiving else { return .brokeOff }
         self.isReceiving = false
@@ -198,24 +198,24 @@ package struct DownloadStateMachine: Sendable, Equatable {
             return .goOn
         }
         guard inOrder else { return .brokeOff }
-        // Nobody said how long it is: what came is all. A part without a total may be followed by another.
+        // Without an announced length, the body is the whole file. After a range without a total, there may be more.
         guard self.end == nil else { return .goOn }
         self.partial.total = self.partial.offset
         return .finish
     }
 }
 
-/// What the head of an answer says about a download.
+/// The fields of an answer's head that concern a download.
 package struct DownloadHead: Sendable, Equatable {
     package var status: Int
-    /// How long the body is, as announced; `nil` if nobody said, or if the body arrives decoded.
+    /// The announced length of the body; `nil` if there is none, or if the body arrives decoded.
     package var length: Int64?
     package var range: ContentRange?
-    /// The validator of what is sent: an entity tag that is strong.
+    /// The strong entity tag.
     package var validator: String?
-    /// Whether there is an entity tag that is no validator, so that nobody can say what the bytes belong to.
+    /// Whether there is an entity tag that is not strong, so that the representation is unknown.
     package var hasWeakTag = false
-    /// Whether the body arrives decoded from a content encoding, so that offsets mean nothing.
+    /// Whether the body arrives decoded from a content encoding, so that offsets are meaningless.
     package var isEncoded: Bool
 
     package init(
@@ -239,7 +239,7 @@ package struct DownloadHead: Sendable, Equatable {
         self.range = reply.header("Content-Range").flatMap { ContentRange($0) }
         guard !self.isEncoded else { return }
         self.length = reply.header("Content-Length").flatMap { ContentRange.number($0) }
-        // RFC 9110, section 13.1.5: a weak tag is of no use for If-Range; nor is one that everything has.
+        // RFC 9110, section 13.1.5: a weak tag cannot be used for If-Range, nor can an empty one.
         guard let tag = reply.header("ETag").map({ HTTPGrammar.trimmed($0) }) else { return }
         if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
     }
@@ -247,9 +247,9 @@ package struct DownloadHead: Sendable, Equatable {
 
 /// The header field `Content-Range` of one range in bytes (RFC 9110, section 14.4).
 package struct ContentRange: Sendable, Equatable {
-    /// The first and the last byte that are sent; `nil` if there is no such range.
+    /// The first and the last byte; `nil` for an unsatisfied range.
     package var bounds: ClosedRange<Int64>?
-    /// How long the whole is; `nil` if the server does not say.
+    /// The length of the representation, if it is known.
     package var total: Int64?
 
     package init(bounds: ClosedRange<Int64>?, total: Int64?) {
@@ -257,7 +257,7 @@ package struct ContentRange: Sendable, Equatable {
         self.total = total
     }
 
-    /// Reads a field's value; `nil` if it makes no sense.
+    /// Reads a field's value; `nil` if it is invalid.
     package init?(_ field: String) {
         let words = field.split(separator: " ")
         guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
@@ -278,7 +278,7 @@ package struct ContentRange: Sendable, Equatable {
         self.bounds = first...last
     }
 
-    /// A number of digits alone; `Int64` itself would take a sign.
+    /// A number of digits alone; `Int64` would accept a sign.
     package static func number(_ text: some StringProtocol) -> Int64? {
         guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int64(text)

@@ -1,24 +1,24 @@
 import Foundation
 import MuxKit
 
-/// What ``AsyncMedia`` consists of: flights, the folder, watchers.
+/// The parts of ``AsyncMedia``: flights, the folder, the limit of downloads, watchers.
 final class MediaCore: Sendable {
     typealias Engine = FlightEngine<MediaName, URL, State>
 
-    /// What the engine's lock guards.
+    /// The state under the engine's lock.
     struct State: Sendable {
         var statistics = MuxStatistics()
-        /// How far the downloads are that run.
+        /// The progress of running downloads.
         var progress: [MediaName: MediaProgress] = [:]
-        /// What somebody waits for, rather than only wishes it were there.
+        /// Files with a caller that waits, in contrast to a prefetch.
         var urgent: Set<MediaName> = []
-        /// Which digests callers that wait want.
+        /// The digests that waiting callers expect.
         var digests: [MediaName: Set<String>] = [:]
-        /// Which digests files were found to have.
+        /// The digests of files that were verified.
         var verified: [String: String] = [:]
-        /// Which opening of the folder counts; a session that ends makes it another.
+        /// The number of the folder's opening; raised when a session ends.
         var opening: UInt64 = 1
-        /// Whether the folder was opened for that.
+        /// Whether the folder was opened under this number.
         var isOpen = false
     }
 
@@ -26,7 +26,7 @@ final class MediaCore: Sendable {
     let repository: MuxRepository
     let folder: MediaFolder
     let watchers = MediaWatchers()
-    private let turnstile: PrioritySemaphore<MediaName>
+    private let semaphore: PrioritySemaphore<MediaName>
     private let exchange: MediaDownload.Exchange
     private let retry: RetryPolicy
     private let budget: RetryBudget?
@@ -43,8 +43,8 @@ final class MediaCore: Sendable {
         self.exchange = exchange
         self.retry = retry
         self.budget = budget
-        self.turnstile = PrioritySemaphore(limit: folder.limits.parallelDownloads)
-        // The last one who leaves stops the download, which keeps what it has.
+        self.semaphore = PrioritySemaphore(limit: folder.limits.parallelDownloads)
+        // When the last caller leaves, the download stops and keeps what has arrived.
         let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: repository.time, spawn: repository.spawn)
         self.engine.flies { [weak self] name, flight in await self?.fly(name, flight) }
@@ -72,7 +72,7 @@ final class MediaCore: Sendable {
             },
             left: { $0.statistics.misses += 1 },
             arrived: {
-                if isUrgent { self.turnstile.raise(name) }
+                if isUrgent { self.semaphore.raise(name) }
                 self.tell(met)
             }
         )
@@ -85,7 +85,7 @@ final class MediaCore: Sendable {
         text.utf8.count == 64 && text.utf8.allSatisfy { (48...57).contains($0) || (97...102).contains($0) }
     }
 
-    /// Checks a file whose flight may not have known that somebody wants a digest.
+    /// Verifies a file whose flight may have begun before this caller asked for a digest.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return }
         let folder = self.folder
@@ -104,7 +104,7 @@ final class MediaCore: Sendable {
                 let (file, isFetched) = try await self.obtain(name, flight)
                 return self.landed(file, isFetched, name, flight)
             } catch is MediaFolder.Fenced {
-                // Whoever waits wants what is there after the fence.
+                // The waiting callers get what is fetched after the fence.
                 guard self.engine.workBegins(flight, of: name, { _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight) }
             } catch {
@@ -117,12 +117,12 @@ final class MediaCore: Sendable {
     private func obtain(_ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
         try await self.open()
         if let file = try await self.findOnDisk(name) { return (file, false) }
-        try await self.turnstile.enter(
+        try await self.semaphore.enter(
             name,
             isUrgent: { self.engine.withState { $0.urgent.contains(name) } },
             waits: { self.tell(.queued) }
         )
-        defer { self.turnstile.leave() }
+        defer { self.semaphore.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
         self.engine.withState { $0.statistics.fetches += 1 }
@@ -146,7 +146,7 @@ final class MediaCore: Sendable {
         return (try await download.run(), true)
     }
 
-    /// The complete file, if it is there and what those who wait expect.
+    /// The complete file, if it exists and has the digest that waiting callers expect.
     private func findOnDisk(_ name: MediaName) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let folder = self.folder
@@ -161,7 +161,7 @@ final class MediaCore: Sendable {
         }.get()
     }
 
-    /// A download is further, or asks whether it still counts.
+    /// Notes the progress of a download, if there is any; returns whether the flight is still current.
     private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
         let progress = MediaProgress(received: partial.offset, total: partial.total)
@@ -215,12 +215,12 @@ final class MediaCore: Sendable {
 
     func tell(_ kind: MuxEvent.Kind) { self.repository.observer?.tell(MuxEvent(kind)) }
 
-    /// How many wait for a place, and how many places are free: none and all at rest.
-    var turnstileOccupancy: (waiting: Int, free: Int) { self.turnstile.occupancy }
+    /// The numbers of downloads that wait for their turn, and of free places: none and all at rest.
+    var downloadSlots: (waiting: Int, free: Int) { self.semaphore.occupancy }
 }
 
 extension MediaCore.State {
-    /// A flight has ended.
+    /// Removes the entries of a flight that has ended.
     fileprivate mutating func forget(_ name: MediaName) {
         self.progress[name] = nil
         self.urgent.remove(name)
@@ -238,7 +238,7 @@ extension MediaCore {
         return self.engine.withState { $0.isOpen } ? file : nil
     }
 
-    /// How far the file of `url` is, from its beginning on disk to every step.
+    /// The progress of the file of `url`, beginning with the state on disk.
     func progress(_ url: URL) -> MediaProgressSequence {
         let name = MediaName(url)
         return MediaProgressSequence(
@@ -255,7 +255,7 @@ extension MediaCore {
 
     // MARK: - Removing
 
-    /// Removes what there is of a file; a download that runs starts again.
+    /// Removes a file, complete or not; a running download restarts.
     nonisolated(nonsending) func remove(_ name: MediaName) async throws {
         try await self.openForRemoval()
         self.engine.fence(name) { state in
@@ -266,7 +266,7 @@ extension MediaCore {
         try await BlockingWork.run { Result { try folder.remove(name) } }.get()
     }
 
-    /// Opens the folder; a session that ends meanwhile removes everything itself.
+    /// Opens the folder; if a session ends meanwhile, that removes everything.
     private func openForRemoval() async throws {
         do {
             try await self.open()
@@ -275,7 +275,7 @@ extension MediaCore {
         }
     }
 
-    /// Removes all files; downloads that run start again.
+    /// Removes all files; running downloads restart.
     nonisolated(nonsending) func removeAll() async throws {
         try await self.openForRemoval()
         self.engine.fenceAll { state in

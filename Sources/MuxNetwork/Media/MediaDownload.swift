@@ -1,31 +1,30 @@
 import Foundation
 import MuxKit
 
-/// The work of one flight of ``AsyncMedia``: requests for one file until all of it is there.
+/// The work of one flight of ``AsyncMedia``: requests for one file until it is complete.
 struct MediaDownload: Sendable {
-    /// Does one exchange: with credentials, if there are any.
+    /// Performs one exchange, with credentials if there are any.
     typealias Exchange = @Sendable @concurrent (HTTPCall, MediaSink) async throws -> Void
 
     let url: URL
     let name: MediaName
     let folder: MediaFolder
     let exchange: Exchange
-    /// Makes attempts until there is to be no other.
+    /// Repeats attempts.
     let course: RetryLoop
-    /// Receives how far the download is, if it is further; says whether it still counts.
+    /// Takes the progress, if there is any; returns whether the flight is current.
     let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
-    /// The digests that somebody wants the file to have.
+    /// The digests that waiting callers expect.
     let digests: @Sendable () -> Set<String>
 
-    /// Receives the digest that the file was found to have.
+    /// Takes the digest of the verified file.
     let verified: @Sendable (String) -> Void
 
-    /// How much has to arrive for another request without a pause, in bytes.
-    ///
-    /// A server that sends a byte at a time and hangs up is not asked for ever.
+    /// The number of new bytes after which a download resumes without a pause: bounds requests to a server that sends few bytes
+    /// and hangs up.
     private static let worthwhile: Int64 = 4096
 
-    /// Asks until the file is complete, or there is no point in going on.
+    /// Downloads the file, with retries.
     func run() async throws -> URL {
         var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
         let failure: any Error
@@ -40,7 +39,7 @@ struct MediaDownload: Sendable {
         throw failure
     }
 
-    /// Asks again at once as long as more and more of the file arrives.
+    /// Resumes at once as long as enough of the file arrives.
     private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {
@@ -51,16 +50,16 @@ struct MediaDownload: Sendable {
         }
     }
 
-    /// What an exchange led to.
+    /// The result of an exchange.
     private enum Outcome: Sendable {
         case complete(URL)
-        /// There is more to ask for.
+        /// Another request is needed.
         case goOn
     }
 
-    /// Asks for the file, or what is missing of it, once.
+    /// Performs one exchange for the file, or for the rest of it.
     ///
-    /// - Throws: Why there is no more; what has arrived is kept.
+    /// - Throws: Why it ended early; what has arrived is kept.
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
         if let file = try await self.offPool({ self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
@@ -70,12 +69,12 @@ struct MediaDownload: Sendable {
         } catch {
             result = .failure(error)
         }
-        // Not when the last reference goes: the next attempt may come before a thread is through with this one's.
-        await BlockingWork.run { self.folder.letGo(of: file) }
+        // Not left to the last reference: a thread may hold it until after the next attempt begins.
+        await BlockingWork.run { self.folder.unlock(file) }
         return try result.get()
     }
 
-    /// Asks for what is missing of a file that is open.
+    /// Performs one exchange for the rest of an open file.
     private func attempt(
         _ machine: inout DownloadStateMachine,
         _ file: OpenFile,
@@ -108,7 +107,7 @@ struct MediaDownload: Sendable {
             try await self.offPool { try self.folder.restart(self.name, file, nil, self.isCurrent) }
             return .goOn
         case let error?:
-            // Some servers break the connection off when all is said.
+            // Some servers break the connection off after the last byte.
             guard case HTTPError.transport = error, machine.ended(inOrder: false) == .finish else { throw error }
             return try await self.complete(file)
         }
@@ -119,7 +118,7 @@ struct MediaDownload: Sendable {
         }
     }
 
-    /// Removes what is of no use for a later download.
+    /// Removes a growing file that a later download cannot resume.
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch error {

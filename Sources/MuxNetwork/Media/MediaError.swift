@@ -3,23 +3,23 @@ public import MuxKit
 
 /// Why there is no file.
 ///
-/// What goes wrong on the way to the server and back, and a status that brings no file, is an ``HTTPError``; cancellation is
-/// always `CancellationError`. The descriptions contain no URL and no path.
+/// Failures of the transport and statuses are ``HTTPError``s; cancellation is always `CancellationError`. The descriptions contain
+/// no URL and no path.
 @nonexhaustive
 public enum MediaError: Error, Sendable, Equatable {
-    /// The URL is neither one of the web nor that of a file.
+    /// The URL's scheme is neither `http` nor `https` nor `file`.
     case unsupportedURL
 
     /// The answer ended early, without an error.
     case brokeOff
 
-    /// The server's answers contradict each other, or what was announced: nothing of them can be used.
+    /// The server's answers contradict each other, or the announced length.
     case contradiction
 
     /// The file is larger than ``MediaLimits/maximumFileBytes``.
     case tooLarge(limit: Int64)
 
-    /// The file is not the one with the digest that was asked for.
+    /// The file does not have the expected digest.
     case wrongDigest
 
     /// The disk is full, or would be fuller than ``MediaLimits/freeSpaceReserve`` permits.
@@ -36,7 +36,7 @@ public enum MediaError: Error, Sendable, Equatable {
 }
 
 extension MediaError: RetryableError {
-    /// Transient where the exchange did not come to its end, and where somebody else may be done soon.
+    /// Transient for ``brokeOff`` and ``fetchedElsewhere``.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .brokeOff, .fetchedElsewhere: .transient
@@ -64,7 +64,7 @@ extension MediaError: LocalizedError, CustomStringConvertible {
         }
     }
 
-    /// What a failure on disk means.
+    /// The error for a failure of the file system.
     init(_ error: MuxStoreError) {
         switch error {
         case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):

@@ -8,7 +8,7 @@ extension MediaFolder {
         var modified: Int64
     }
 
-    /// What there is, notes apart.
+    /// All files but sidecars.
     func entries() throws(MuxStoreError) -> [Entry] {
         var entries: [Entry] = []
         for name in try self.fileSystem.names(in: self.path) where !name.hasPrefix(MediaName.sidecarPrefix) {
@@ -20,7 +20,7 @@ extension MediaFolder {
 
     // MARK: - In use
 
-    /// Keeps the file, or the part of it that there is, from being removed to make room.
+    /// Keeps a file, complete or growing, from being evicted.
     func beginUse(_ name: MediaName) { self.disk.withLock { $0.uses[name.file, default: 0] += 1 } }
 
     /// Undoes one ``beginUse(_:)``.
@@ -33,7 +33,7 @@ extension MediaFolder {
 
     // MARK: - Room
 
-    /// Checks that there is room for so many more bytes, and makes some if there is not.
+    /// Frees space for `count` more bytes, if it is needed.
     ///
     /// - Throws: ``MediaError/diskFull``.
     func reserve(_ count: Int64) throws {
@@ -50,9 +50,9 @@ extension MediaFolder {
         }
     }
 
-    /// Appends bytes, or the first of them, to a growing file.
+    /// Appends bytes to a growing file.
     ///
-    /// - Returns: How many; at least one.
+    /// - Returns: The number of bytes written, at least one.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
         let count = try self.fileSystem.append(bytes, to: file)
         guard count > 0 else { throw .fileSystem(.write, code: POSIXFileSystem.ioError) }
@@ -60,9 +60,9 @@ extension MediaFolder {
         return count
     }
 
-    /// Removes what was not used for longest until there is room for `count` more bytes within the limit.
+    /// Removes the least recently used files until `count` more bytes are within the limit.
     ///
-    /// What cannot be removed stays; it is tried again when the next file comes.
+    /// A file that cannot be removed stays until the next call.
     func evict(toFree count: Int64, _ disk: inout Disk) {
         let room = self.limits.maximumBytes.subtractingReportingOverflow(count)
         let allowed = room.overflow ? 0 : max(0, room.partialValue)
@@ -79,7 +79,7 @@ extension MediaFolder {
         try self.remove(entry.name, &disk)
     }
 
-    /// What is not in use, the least recently used first.
+    /// The files that are not in use, the least recently used first.
     private func evictable(_ disk: Disk) throws(MuxStoreError) -> [Entry] {
         let uses = disk.uses
         return try self.entries().filter { uses[MediaName.file(of: $0.name)] == nil }
@@ -88,7 +88,7 @@ extension MediaFolder {
 
     // MARK: - Digests
 
-    /// The SHA-256 of a file as 64 hexadecimal digits, read piece by piece.
+    /// The SHA-256 of a file as 64 hexadecimal digits.
     func digest(of file: OpenFile) throws -> String {
         do {
             var hash = SHA256()
@@ -117,7 +117,7 @@ extension MediaFolder {
         return try self.digest(of: file)
     }
 
-    /// How far a file is that nobody fetches at present.
+    /// The progress of a file without a running download.
     func progress(of name: MediaName) -> MediaProgress {
         if let size = try? self.fileSystem.status(at: self.path(name.file))?.size {
             return MediaProgress(received: size, total: size, isComplete: true)
@@ -130,22 +130,22 @@ extension MediaFolder {
     }
 }
 
-/// How much media may take: of the disk, of the network, of time.
+/// Bounds on the use of disk, network and time by an ``AsyncMedia``.
 public struct MediaLimits: Sendable, Hashable {
-    /// How many bytes all files may have together, parts of files included.
+    /// The largest size of all files together, growing ones included, in bytes.
     ///
-    /// What was not used for longest goes first; what is in use stays, even if the limit is exceeded meanwhile.
+    /// The least recently used are removed first; files in use stay, even if the limit is exceeded.
     public var maximumBytes: Int64 = 1 << 30
 
-    /// How many bytes one file may have.
+    /// The largest size of one file, in bytes.
     public var maximumFileBytes: Int64 = 1 << 32
 
-    /// How many bytes are left free on the disk.
+    /// The number of bytes that are left free on the disk.
     ///
-    /// A download that would leave less is an error, once everything that is not in use has made room for it.
+    /// A download that would leave less fails, once all files that are not in use were removed.
     public var freeSpaceReserve: Int64 = 1 << 28
 
-    /// How many downloads run at a time; the others wait for their turn.
+    /// The largest number of downloads at a time; others wait for their turn.
     public var parallelDownloads = 6
 
     /// How long a server may be silent.

@@ -1,30 +1,29 @@
 package import Foundation
 import MuxKit
 
-/// The folder of one ``AsyncMedia``: complete files, growing ones, and what is known of those.
+/// The folder of one ``AsyncMedia``: complete files, growing files and their sidecars.
 ///
-/// Members block, and are called on threads that may. One lock makes each of them whole: whoever is to be fenced off is
-/// asked about inside it, so that what a removal has removed cannot come back.
+/// Members block, and are called on threads that may. Each is atomic under one lock, and checks for fences inside it, so that
+/// removed files do not come back.
 ///
-/// **On disk.** `media` holds the files, `session` the number of the session that they belong to, and whatever begins with
-/// `removed-` is being removed.
+/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed.
 final class MediaFolder: Sendable {
-    /// Says, inside the lock, whether the caller's work still counts.
+    /// Whether no fence has passed the caller's work; called inside the lock.
     typealias Check = () -> Bool
 
-    /// The caller's work does not count any more: a fence has passed it.
+    /// A fence has passed the caller's work.
     struct Fenced: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
 
     struct Disk: Sendable {
-        /// Which opening counts; `nil` while the folder has to be opened.
+        /// The number of the present opening; `nil` while the folder has to be opened.
         var opening: UInt64?
-        /// How many bytes there are, about: the system may remove files, too.
+        /// The approximate number of bytes: the system may remove files, too.
         var used: Int64 = 0
-        /// How often a file is in use, by the name of the complete file.
+        /// The number of uses of a file, by the name of the complete file.
         var uses: [String: Int] = [:]
-        /// The last time that a file was marked with.
+        /// The last modification time that a file was given.
         var lastMark: Int64 = 0
     }
 
@@ -62,12 +61,12 @@ final class MediaFolder: Sendable {
         var epoch: UInt64
     }
 
-    /// Makes the folder ready for the session with the number `epoch`, removing what belongs to another.
+    /// Prepares the folder for the session of `epoch`; removes the files of any other.
     ///
     /// - Parameters:
-    ///   - epoch: The session.
-    ///   - opening: Which opening this is; the same one is done only once.
-    ///   - check: Whether the caller's work still counts.
+    ///   - epoch: The epoch of the session.
+    ///   - opening: The number of this opening, which takes effect once.
+    ///   - check: Whether no fence has passed the caller's work.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, _ check: Check) throws {
         try self.whole { disk in
@@ -82,16 +81,16 @@ final class MediaFolder: Sendable {
                 try file.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
             }
             try self.fileSystem.makeFolders(self.path)
-            self.removeLeftoverNotes()
+            self.removeLeftoverSidecars()
             disk.used = try self.entries().reduce(0) { $0 + $1.size }
             disk.opening = opening
         }
-        // Nobody looks at these any more, so nobody needs to wait for it.
+        // Outside the lock: these files have no readers.
         try? self.removeMovedAway()
         try? DurableFile("session", in: self.root, fileSystem: self.fileSystem).removeLeftovers()
     }
 
-    /// Removes everything of a session that has ended, unless the folder was opened for the next one already.
+    /// Removes the files of a session that has ended, unless the folder is open for the next one already.
     func end(opening: UInt64) throws {
         try self.whole { disk in
             guard disk.opening != opening else { return }
@@ -107,7 +106,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes everything; the session goes on.
+    /// Removes all files; the session goes on.
     func removeAll() throws {
         try self.whole { disk in
             try self.moveAway()
@@ -117,7 +116,7 @@ final class MediaFolder: Sendable {
         try? self.removeMovedAway()
     }
 
-    /// Gives the folder another name, which nobody looks under, if it is there.
+    /// Renames the folder, if it exists.
     private func moveAway() throws(MuxStoreError) {
         guard try self.fileSystem.status(at: self.path) != nil else { return }
         let name = Self.removedPrefix + Hex.text(of: .random(in: .min ... .max))
@@ -132,8 +131,8 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes notes without a part, and those that a killed process had not finished writing.
-    private func removeLeftoverNotes() {
+    /// Removes sidecars without a growing file, such as those of a process that was killed.
+    private func removeLeftoverSidecars() {
         let names = Set((try? self.fileSystem.names(in: self.path)) ?? [])
         for name in names where name.hasPrefix(MediaName.sidecarPrefix) {
             let partial = MediaName.partialPrefix + name.dropFirst(MediaName.sidecarPrefix.count)
@@ -145,7 +144,7 @@ final class MediaFolder: Sendable {
 
     // MARK: - Complete files
 
-    /// The complete file, if there is one; notes that it was used.
+    /// The complete file, if there is one; marks it as used.
     func find(_ name: MediaName) -> URL? {
         self.disk.withLock { disk in
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
@@ -162,14 +161,14 @@ final class MediaFolder: Sendable {
         try? self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)
     }
 
-    /// Removes everything that belongs to a name.
+    /// Removes the complete file, the growing file and its sidecar.
     func remove(_ name: MediaName) throws {
         try self.whole { disk in
             for file in [name.file, name.partial, name.sidecar] { try self.remove(file, &disk) }
         }
     }
 
-    /// Removes a file; that there is none is as good.
+    /// Removes a file, if it exists.
     func remove(_ name: String, _ disk: inout Disk) throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path(name)) else { return }
         try self.fileSystem.removeFile(self.path(name))
@@ -178,9 +177,9 @@ final class MediaFolder: Sendable {
 
     // MARK: - Growing files
 
-    /// Opens the growing file and says what is in it.
+    /// Opens the growing file and reads its state.
     ///
-    /// - Throws: ``MediaError/fetchedElsewhere`` if somebody else has it open.
+    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked it.
     func openPartial(
         _ name: MediaName,
         _ check: Check
@@ -189,7 +188,7 @@ final class MediaFolder: Sendable {
             guard check() else { throw Fenced() }
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
-            // Whoever had it may have completed or removed it between the two calls.
+            // The former owner may have completed or removed it between the two calls.
             guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
             let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
             let sidecar = content.flatMap { MediaSidecar($0) }
@@ -198,20 +197,19 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Whether the growing file is the one that has its name: another process may have given that to a new one, or the file
-    /// another name.
+    /// Whether the growing file still has its name: another process may have renamed or replaced it.
     private func isPresent(_ file: OpenFile, _ name: MediaName) throws(MuxStoreError) -> Bool {
         try self.fileSystem.status(at: self.path(name.partial))?.identity == self.fileSystem.status(of: file).identity
     }
 
-    /// Lets others have the growing file, although somebody may hold it open for a moment yet.
-    func letGo(of file: OpenFile) { try? self.fileSystem.unlock(file) }
+    /// Unlocks the growing file, which may stay open for a moment.
+    func unlock(_ file: OpenFile) { try? self.fileSystem.unlock(file) }
 
-    /// Empties the growing file, and notes what its bytes will belong to.
+    /// Truncates the growing file and replaces its sidecar.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
-            // In this order: bytes are never beside a note that is not theirs.
+            // In this order: bytes are never beside a sidecar of another representation.
             disk.used -= try self.fileSystem.status(of: file).size
             try self.fileSystem.truncate(file, to: 0)
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
@@ -225,7 +223,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Gives the growing file its final name, and makes room for it if need be.
+    /// Gives the growing file its final name, and evicts others beyond the limit.
     func complete(_ name: MediaName, _ file: OpenFile, _ check: Check) throws -> URL {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.whole { disk in
@@ -242,7 +240,7 @@ final class MediaFolder: Sendable {
         }
     }
 
-    /// Removes what there is of a file that will not become complete, unless somebody else fetches it now.
+    /// Removes a growing file that cannot be resumed, unless another process or object fetches it.
     func discard(_ name: MediaName, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
@@ -274,10 +272,10 @@ extension Double {
 
 /// The names of the files that belong to a URL.
 ///
-/// Made of a hash and the URL's extension: no URL can name another's file or one outside the folder, no name is too long
-/// for a file system, and players recognise the file. A fragment is not part of what is fetched, and does not count.
+/// Made of a hash and the URL's extension, so that a name is unique, valid in any file system, within the folder, and of a kind
+/// that players recognise. The URL's fragment does not count.
 package struct MediaName: Sendable {
-    /// What is fetched.
+    /// The URL that is fetched.
     let url: URL
     /// The name of the complete file.
     package let file: String
@@ -294,17 +292,17 @@ package struct MediaName: Sendable {
         self.file = isPlain ? "\(hash).\(suffix)" : String(hash)
     }
 
-    /// The name of the file that grows while it is fetched.
+    /// The name of the growing file.
     package var partial: String { Self.partialPrefix + self.file }
 
-    /// The name of what is known of the growing file.
+    /// The name of the growing file's sidecar.
     package var sidecar: String { Self.sidecarPrefix + self.file }
 
-    // A hash begins with a digit or a letter up to f, so no file is taken for another kind.
+    // A hash begins with a hexadecimal digit, and none of these does.
     static let partialPrefix = "partial-"
     static let sidecarPrefix = "state-"
 
-    /// The name of the complete file that any of the names belongs to.
+    /// The name of the complete file that `name` belongs to.
     static func file(of name: String) -> String {
         for prefix in [self.partialPrefix, self.sidecarPrefix] where name.hasPrefix(prefix) {
             return String(name.dropFirst(prefix.count))

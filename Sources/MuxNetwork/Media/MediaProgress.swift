@@ -1,31 +1,31 @@
 import MuxKit
 
-/// How far a download is.
+/// The progress of a download.
 public struct MediaProgress: Sendable, Hashable {
-    /// How many bytes are on disk.
+    /// The number of bytes on disk.
     public var received: Int64
 
-    /// How many there will be; `nil` while the server has not said.
+    /// The number of bytes of the whole file; `nil` while that is unknown.
     public var total: Int64?
 
     /// Whether the file is complete.
     public var isComplete: Bool
 
-    /// Describes a state.
+    /// Makes a state.
     public init(received: Int64 = 0, total: Int64? = nil, isComplete: Bool = false) {
         self.received = received
         self.total = total
         self.isComplete = isComplete
     }
 
-    /// From 0 to 1; `nil` while nobody knows how much there will be.
+    /// From 0 to 1; `nil` while ``total`` is unknown.
     public var fraction: Double? {
         if self.isComplete { return 1 }
         guard let total, total > 0 else { return nil }
         return min(1, Double(self.received) / Double(total))
     }
 
-    /// Whether somebody who saw `former` sees a step forward.
+    /// Whether this is a step forward from `former`.
     func isBeyond(_ former: MediaProgress) -> Bool {
         if former.isComplete { return false }
         if self.isComplete { return true }
@@ -34,21 +34,21 @@ public struct MediaProgress: Sendable, Hashable {
     }
 }
 
-/// The progress of one file over time: how far it is now, then every step forward, until it is complete.
+/// The progress of one file over time: the present state, then every step forward, until it is complete.
 ///
 /// ```swift
 /// for try await progress in AsyncMedia.shared.progress(of: photo) { bar.value = progress.fraction ?? 0 }
 /// ```
 ///
-/// Watching fetches nothing. What a watcher sees never goes back: when a download has to start from zero, it sees the next
-/// state that is beyond the last one. A slow one skips to the newest.
+/// Watching fetches nothing. The progress never goes back: after a restart from zero, the next element is the first state beyond
+/// the last one. A slow consumer skips to the newest.
 ///
-/// **After a failure.** When a download fails that a watcher has been watching, the sequence throws that error. A download
-/// that pauses, because nobody waits for it, is no failure: the sequence goes on with the next one.
+/// **After a failure.** The sequence throws the error of a download that fails meanwhile. A download that stops because it has no
+/// callers left is no failure: the sequence goes on with the next one.
 ///
 /// **Cancellation.** The sequence ends when the consumer's task is cancelled.
 public struct MediaProgressSequence: AsyncSequence, Sendable {
-    /// What a consumer gets.
+    /// The state of the download.
     public typealias Element = MediaProgress
     /// Why a download failed.
     public typealias Failure = any Error
@@ -63,9 +63,9 @@ public struct MediaProgressSequence: AsyncSequence, Sendable {
         Iterator(changes: self.changes().makeAsyncIterator(), present: self.present)
     }
 
-    /// Goes from one state to the next.
+    /// Iterates over the states.
     public struct Iterator: AsyncIteratorProtocol {
-        /// What a consumer gets.
+        /// The state of the download.
         public typealias Element = MediaProgress
         /// Why a download failed.
         public typealias Failure = any Error
@@ -82,10 +82,10 @@ public struct MediaProgressSequence: AsyncSequence, Sendable {
             self.present = present
         }
 
-        /// Suspends until the download is further than before.
+        /// Suspends until there is a step forward.
         ///
-        /// - Parameter actor: Where the consumer runs.
-        /// - Returns: How far it is; `nil` after it was complete, or if the task is cancelled.
+        /// - Parameter actor: The consumer's isolation.
+        /// - Returns: The state; `nil` after the file was complete, or if the task is cancelled.
         /// - Throws: Why the download failed.
         public mutating func next(isolation actor: isolated (any Actor)?) async throws -> MediaProgress? {
             guard let former = self.last else {
@@ -101,9 +101,9 @@ public struct MediaProgressSequence: AsyncSequence, Sendable {
             return nil
         }
 
-        /// Suspends until the download is further than before.
+        /// Suspends until there is a step forward.
         ///
-        /// - Returns: How far it is; `nil` after it was complete, or if the task is cancelled.
+        /// - Returns: The state; `nil` after the file was complete, or if the task is cancelled.
         /// - Throws: Why the download failed.
         public mutating func next() async throws -> MediaProgress? { try await self.next(isolation: #isolation) }
     }

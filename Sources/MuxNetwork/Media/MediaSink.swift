@@ -1,12 +1,12 @@
 import Foundation
 import MuxKit
 
-/// Takes in one answer to a download: writes each piece where it belongs as soon as it is there.
+/// Writes one answer to a download to its growing file, piece by piece.
 ///
-/// Called on the transport's thread. One lock keeps a piece that is being written apart from ``close()``, after which
-/// nothing is written any more: a transport may still deliver a piece while its cancelled caller has left.
+/// Called on the transport's thread. A lock orders the writes and ``close()``, after which nothing is written: a transport may
+/// deliver a piece after its caller was cancelled.
 final class MediaSink: HTTPSink {
-    /// The answer makes another request necessary, or none at all.
+    /// The head of the answer ends the exchange.
     enum Redirected: Error {
         case askAgain
         case finish
@@ -24,15 +24,15 @@ final class MediaSink: HTTPSink {
     private let folder: MediaFolder
     private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
 
-    /// Makes a sink for one exchange, or for several of which the earlier ones were refused.
+    /// Makes a sink for one exchange, or for several of which the earlier ones got no file.
     ///
     /// - Parameters:
-    ///   - machine: What is known of the download.
+    ///   - machine: The state of the download.
     ///   - call: The request.
     ///   - file: The growing file.
     ///   - name: Its name.
-    ///   - folder: Where it is.
-    ///   - check: Receives how far the download is; says whether it still counts.
+    ///   - folder: Its folder.
+    ///   - check: Takes the progress; returns whether the flight is current.
     init(
         _ machine: DownloadStateMachine,
         _ call: HTTPCall,
@@ -81,9 +81,9 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    /// Waits for a piece that is being written, and writes no other.
+    /// Waits for a piece that is being written, and ignores later ones.
     ///
-    /// - Returns: What is known of the download now.
+    /// - Returns: The state of the download.
     func close() -> DownloadStateMachine {
         self.state.withLock { state in
             state.file = nil
@@ -120,15 +120,15 @@ final class MediaSink: HTTPSink {
     }
 }
 
-/// What is kept beside a growing file: what its bytes belong to.
+/// The file beside a growing file that identifies the representation of its bytes.
 ///
-/// How many bytes there are is said by the file itself, so the two cannot disagree.
+/// The number of bytes is that of the growing file alone, so the two cannot disagree.
 struct MediaSidecar: Sendable, Equatable, Codable {
     /// The version of the format.
     private var mux = 1
     /// The strong validator of the representation.
     var validator: String
-    /// How long the whole is, if the server has said.
+    /// The length of the representation, if it is known.
     var total: Int64?
 
     init(validator: String, total: Int64?) {
@@ -136,7 +136,7 @@ struct MediaSidecar: Sendable, Equatable, Codable {
         self.total = total
     }
 
-    /// Reads what was written; `nil` if it is damaged, of a later version, or of no use.
+    /// Reads ``encoded``; `nil` if it is damaged, of a later version, or without a strong validator.
     init?(_ data: Data) {
         guard let sidecar = try? JSONDecoder().decode(MediaSidecar.self, from: data), sidecar.mux == 1,
             HTTPValidator.isStrongTag(sidecar.validator)

@@ -1,8 +1,8 @@
 import MuxKit
 
-/// Lets so many in at a time, those first who are wanted, and of these the one who came first.
+/// An asynchronous semaphore: urgent waiters first, then first in, first out.
 ///
-/// **Cancellation.** Whoever is cancelled while it waits leaves at once.
+/// **Cancellation.** A cancelled waiter leaves at once.
 final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     private struct Waiting: Sendable {
         let ticket: UInt64
@@ -19,16 +19,16 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
 
     private let state: Locked<State>
 
-    /// A turnstile for `limit` at a time, at least one.
+    /// A semaphore with `limit` places, at least one.
     init(limit: Int) { self.state = Locked(State(free: max(1, limit))) }
 
-    /// Suspends until there is a place; whoever has one gives it back with ``leave()``.
+    /// Suspends until a place is free; ``leave()`` gives it back.
     ///
     /// - Parameters:
-    ///   - key: What the place is for.
-    ///   - isUrgent: Whether it goes before those that are not; asked outside the lock.
-    ///   - waits: Called outside the lock if there is no place yet.
-    /// - Throws: `CancellationError`, and then there is no place to give back.
+    ///   - key: The work that the place is for; see ``raise(_:)``.
+    ///   - isUrgent: Whether it goes before those that are not urgent; called outside the lock.
+    ///   - waits: Called outside the lock if no place is free.
+    /// - Throws: `CancellationError`; then there is no place to give back.
     func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
         let place = Locked<UInt64?>(nil)
         try await withTaskCancellationHandler {
@@ -50,7 +50,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
                 }
                 guard let ticket else { return continuation.resume() }
                 place.withLock { $0 = ticket }
-                // Asked only now: whoever wants it later calls ``raise(_:)``, and finds it here.
+                // Asked once the waiter is queued: a later ``raise(_:)`` finds it.
                 if isUrgent() { self.raise(key) }
                 waits()
                 if Task.isCancelled { self.abandon(ticket) }
@@ -72,7 +72,7 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
         next?.continuation.resume()
     }
 
-    /// Somebody wants what `key` stands for: it goes before those that nobody waits for.
+    /// Makes the waiters for `key` urgent.
     func raise(_ key: Key) {
         self.state.withLock { state in
             for index in state.waiting.indices where state.waiting[index].key == key {
@@ -89,6 +89,6 @@ final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
         waiting?.continuation.resume(throwing: CancellationError())
     }
 
-    /// How many wait, and how many more could enter.
+    /// The numbers of waiters and of free places.
     var occupancy: (waiting: Int, free: Int) { self.state.withLock { ($0.waiting.count, $0.free) } }
 }

@@ -1,19 +1,19 @@
 public import Foundation
 
-/// What a request sends, and of what kind it is.
+/// The body of a request, with its media type.
 ///
 /// ```swift
 /// var body: HTTPBody? { .json(self.profile) }
 /// var body: HTTPBody? { .form(["grant_type": "refresh_token", "refresh_token": self.token]) }
 /// ```
 ///
-/// It is encoded when the request is prepared. One value always gives the same bytes, so a request may be repeated.
+/// It is encoded when the request is sent, always to the same bytes, so a request may be repeated.
 public struct HTTPBody: Sendable {
     private let encode: @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)
 
-    /// A body that is made when the request is prepared.
+    /// A body that is encoded when the request is sent.
     ///
-    /// - Parameter encode: Returns the bytes, the same every time, and their kind; what it throws becomes
+    /// - Parameter encode: Returns the bytes, the same every time, and their media type; its errors become
     ///   ``HTTPPreparationError/encoding(_:)``.
     public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
         self.encode = encode
@@ -23,7 +23,7 @@ public struct HTTPBody: Sendable {
     ///
     /// - Parameters:
     ///   - data: The bytes.
-    ///   - contentType: Their kind; `nil` for that of the client's configuration.
+    ///   - contentType: Their media type; `nil` for that of the client's configuration.
     /// - Returns: The body.
     public static func data(_ data: Data, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
         HTTPBody { (data, contentType) }
@@ -35,8 +35,8 @@ public struct HTTPBody: Sendable {
     /// A value as JSON.
     ///
     /// - Parameters:
-    ///   - value: What is encoded.
-    ///   - encoder: What encodes it; by default keys are sorted, slashes left alone, and dates as ISO 8601 to the second.
+    ///   - value: The value.
+    ///   - encoder: Encodes it; by default with sorted keys, unescaped slashes, and dates in ISO 8601 to the second.
     /// - Returns: The body.
     public static func json(_ value: some Encodable & Sendable, encoder: JSONEncoder? = nil) -> HTTPBody {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }
@@ -53,7 +53,7 @@ public struct HTTPBody: Sendable {
 
     /// Encodes the body.
     ///
-    /// - Returns: The bytes and their kind.
+    /// - Returns: The bytes and their media type.
     /// - Throws: ``HTTPPreparationError``.
     public func encoded() throws(HTTPPreparationError) -> (data: Data, contentType: HTTPMediaType?) {
         do {

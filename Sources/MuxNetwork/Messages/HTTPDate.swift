@@ -1,16 +1,15 @@
 public import Foundation
 
-/// Reads the three forms of a time that HTTP knows: RFC 9110, section 5.6.7.
+/// Reads the three forms of an HTTP date: RFC 9110, section 5.6.7.
 ///
-/// Total: whatever is not a time in one of the forms is `nil`. As RFC 9111, section 4.2, recommends, the case of letters does
-/// not count, and a zone other than GMT is not a time.
+/// As RFC 9111, section 4.2, recommends, letters are case-insensitive, and a zone other than GMT is invalid.
 package enum HTTPDate {
-    /// The time that `text` says.
+    /// The date in `text`.
     ///
     /// - Parameters:
     ///   - text: The value of a header field.
-    ///   - now: Decides what century a year of two digits is in: more than 50 years ahead means the past.
-    /// - Returns: The time; `nil` if it is none.
+    ///   - now: Determines the century of a year of two digits: more than 50 years ahead means the past.
+    /// - Returns: The date; `nil` if it is invalid.
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ")
         switch words.count {
@@ -61,7 +60,7 @@ package enum HTTPDate {
     ]
     private static let secondsInYear = 365.2425 * 86_400
 
-    /// The number that the digits of `text` say; `nil` if there is anything else, or another count of them.
+    /// The number in `text`; `nil` if it contains anything but digits, or another count of them.
     private static func number(_ text: Substring, _ length: ClosedRange<Int>) -> Int? {
         guard length.contains(text.utf8.count), text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
         return Int(text)
@@ -80,16 +79,16 @@ package enum HTTPDate {
     }
 }
 
-/// Reads dates as servers write them: ISO 8601 and RFC 3339, with what is left out or spelled otherwise in practice.
+/// Reads dates of ISO 8601 and RFC 3339, and the deviations that are common in practice.
 ///
 /// A date alone is its midnight; a time without a zone is UTC; seconds may be missing or have a fraction after a dot or a
-/// comma; the letters may be small, the `T` a blank, and all separators left out. Total: no text traps.
+/// comma; letters may be in lower case, the `T` a blank, and all separators left out.
 package struct ISO8601: Sendable {
     private var rest: Substring.UTF8View
 
     private init(_ text: String) { self.rest = text.utf8[...] }
 
-    /// The date that `text` says; `nil` if it says none, or one that the calendar does not have.
+    /// The date in `text`; `nil` if it is invalid.
     package static func date(_ text: String) -> Date? {
         var reader = ISO8601(text)
         guard let date = reader.read(), reader.rest.isEmpty else { return nil }
@@ -116,7 +115,7 @@ package struct ISO8601: Sendable {
         guard let minute = self.number(2), minute <= 59 else { return nil }
         let whole = Double(hour * 3600 + minute * 60)
         guard isExtended ? self.take(":") : self.isDigitNext else { return whole }
-        // RFC 3339, section 5.6: 60 is a leap second, which no clock here knows.
+        // RFC 3339, section 5.6: 60 is a leap second.
         guard let second = self.number(2), second <= 60 else { return nil }
         return self.fraction().map { whole + Double(second) + $0 }
     }
@@ -130,7 +129,7 @@ package struct ISO8601: Sendable {
         return Double("0.\(Substring(digits))")
     }
 
-    /// Seconds east of UTC; 0 if nothing is said.
+    /// Seconds east of UTC; 0 without a zone.
     private mutating func offset() -> Int? {
         if self.rest.isEmpty || self.take("Z") || self.take("z") { return 0 }
         let sign = self.take("+") ? 1 : self.take("-") ? -1 : 0
@@ -159,7 +158,7 @@ package struct ISO8601: Sendable {
 }
 
 extension JSONDecoder.DateDecodingStrategy {
-    /// ISO 8601 in whatever form: with a zone or without (then UTC), with fractions of a second or without, or a date alone.
+    /// ISO 8601 with or without a zone (then UTC), with or without fractions of a second, or a date alone.
     ///
     /// The strategy `iso8601` of Foundation refuses a time without a zone and a blank in place of the `T`.
     public static var tolerantISO8601: JSONDecoder.DateDecodingStrategy {
@@ -173,7 +172,7 @@ extension JSONDecoder.DateDecodingStrategy {
     }
 }
 
-/// The calendar that dates on the web are written in, also for times before it was introduced.
+/// The proleptic Gregorian calendar.
 enum GregorianCalendar {
     private static func isLeap(_ year: Int) -> Bool { year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) }
 
@@ -188,7 +187,7 @@ enum GregorianCalendar {
 
     /// How many days a date is after 1 January 1970.
     static func daysSince1970(_ year: Int, _ month: Int, _ day: Int) -> Int {
-        // Years begin in March here, so that the odd day is the last of a year.
+        // Years begin in March here, so that a leap day is the last of a year.
         let march = year - (month <= 2 ? 1 : 0)
         let yearOfCycle = (march % 400 + 400) % 400
         let cycle = (march - yearOfCycle) / 400

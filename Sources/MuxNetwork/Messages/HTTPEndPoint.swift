@@ -1,6 +1,6 @@
 public import Foundation
 
-/// The place that a request goes to: scheme, host, path, and the query that is always there.
+/// The target of a request: scheme, host, path, and fixed query parameters.
 ///
 /// ```swift
 /// extension HTTPEndPoint {
@@ -10,7 +10,7 @@ public import Foundation
 /// // https://api.domain.com/users/42?fields=name
 /// ```
 ///
-/// Describing one never fails; building a URL of it does, with the reason, if it cannot be one.
+/// It is validated when its URL is built.
 public struct HTTPEndPoint: Sendable, Hashable {
     /// The scheme.
     public var scheme: HTTPScheme
@@ -24,7 +24,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// The parameters that come before those of a request.
     public var query: HTTPQuery
 
-    /// Describes a place.
+    /// Makes an end point.
     public init(scheme: HTTPScheme = .https, host: HTTPHost, path: HTTPPath = "/", query: HTTPQuery = []) {
         self.scheme = scheme
         self.host = host
@@ -32,7 +32,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
         self.query = query
     }
 
-    /// The place that a URL says, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
+    /// The end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
     ///
     /// A fragment is dropped.
     ///
@@ -51,12 +51,12 @@ public struct HTTPEndPoint: Sendable, Hashable {
         _ = try self.host.authority()
     }
 
-    /// A place below this one.
+    /// An end point below this one.
     ///
     /// - Parameters:
     ///   - path: What is appended to the path.
     ///   - query: What is appended to the query.
-    /// - Returns: The place.
+    /// - Returns: The end point.
     public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndPoint {
         var place = self
         place.path = self.path.appending(path)
@@ -67,16 +67,16 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// Builds the URL.
     ///
     /// - Parameters:
-    ///   - values: What is put in place of the path's placeholders; each becomes one segment, or part of one.
-    ///   - query: Parameters that follow the place's own; without any parameter there is no question mark.
-    /// - Returns: The URL, with everything encoded that needs it.
-    /// - Throws: ``HTTPPreparationError``, which says what is wrong.
+    ///   - values: The values of the path's placeholders; each becomes one segment, or part of one.
+    ///   - query: Parameters that follow the end point's own.
+    /// - Returns: The URL, percent-encoded.
+    /// - Throws: ``HTTPPreparationError``.
     public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPPreparationError) -> URL {
         guard self.scheme.defaultPort != nil else { throw .unsupportedScheme(self.scheme) }
         var text = "\(self.scheme.rawValue)://\(try self.host.authority())\(try self.path.encoded(values))"
         let parameters = (self.query + query).encoded
         if !parameters.isEmpty { text += "?\(parameters)" }
-        // Nothing is left to be repaired, so a repair would mean that the text does not say what was meant.
+        // All parts are encoded, so a URL that differs from the text would not be the one that was meant.
         guard let url = URL(string: text), url.absoluteString == text, HTTPOrigin(url) != nil else {
             throw .invalidURL
         }

@@ -1,13 +1,13 @@
 public import Foundation
 public import MuxKit
 
-/// Why a request did not lead to a value.
+/// Why a request has no output.
 ///
-/// Descriptions and mirrors contain no body, no header, no URL and nothing of an underlying error but its kind:
-/// each may hold a secret. Cancellation is always `CancellationError`, never one of these.
+/// Descriptions and mirrors contain no body, no header, no URL, and of an underlying error only type and code: the rest may hold
+/// a secret. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
-    /// The request cannot be sent as it is described; nothing was sent.
+    /// The request is not valid; nothing was sent.
     case preparation(HTTPPreparationError)
 
     /// There is no complete answer.
@@ -16,15 +16,15 @@ public enum HTTPError: Error, Sendable {
     /// The server answered with a status that is not a success of this request.
     case status(HTTPStatusError)
 
-    /// The body of a successful answer is not what was asked for.
+    /// The body of a successful answer could not be decoded.
     case decoding(HTTPDecodingError)
 
-    /// There are no credentials to send: what renews or asks for them threw this.
+    /// There is no token: the authenticator threw this.
     case authentication(any Error)
 }
 
 extension HTTPError {
-    /// What the server said about the failure, if it is of this type.
+    /// The decoded body of the failure, if it is of this type.
     ///
     /// ```swift
     /// } catch let error as HTTPError {
@@ -36,7 +36,7 @@ extension HTTPError {
         return error.serverError(as: type)
     }
 
-    /// The status that the server answered with, if that is why.
+    /// The status of the answer, for ``status(_:)``.
     public var status: HTTPStatus? {
         guard case .status(let error) = self else { return nil }
         return error.status
@@ -49,7 +49,7 @@ extension HTTPError: BadDependencyError {
 }
 
 extension HTTPError: ConnectivityError {
-    /// Whether the server was not reached, or did not answer in time; the one that renews tokens included.
+    /// Whether the server, or the one that renews tokens, was not reached or did not answer in time.
     public var isConnectivityFailure: Bool {
         switch self {
         case .transport(let error): error.isConnectivityFailure
@@ -71,23 +71,21 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// The same text.
+    /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// The same text.
+    /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Type and code of an error: what is safe to show of it.
+    /// Type and code of an error, which hold no secret.
     static func kind(of error: any Error) -> String {
         "\(type(of: error)) \((error as NSError).code)"
     }
 }
 
 extension HTTPError: RetryableError {
-    /// What the failure says: see ``HTTPTransportError/retryAdvice`` and ``HTTPStatusError/retryAdvice``.
-    ///
-    /// Where there is no token, what the authenticator's error says: that of a server which hands out tokens passes as others do.
-    /// A request that cannot be sent, and a body that cannot be read, fail again in the same way.
+    /// That of the underlying failure, see ``HTTPTransportError/retryAdvice`` and ``HTTPStatusError/retryAdvice``, or of the
+    /// authenticator's error; permanent for an invalid request and for a body that could not be decoded.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .transport(let error): error.retryAdvice
@@ -99,9 +97,9 @@ extension HTTPError: RetryableError {
 }
 
 extension HTTPTransportError: RetryableError {
-    /// Transient where the exchange did not come to its end; what ``unreachable(_:)`` wraps speaks for itself.
+    /// Transient where the exchange broke off or timed out; for ``unreachable(_:)``, that of the underlying error.
     ///
-    /// The error does not know the request: whether it may be sent again is for its sender to say.
+    /// Whether the request may be sent again is up to the sender.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .truncated: .transient
@@ -113,9 +111,9 @@ extension HTTPTransportError: RetryableError {
 }
 
 extension HTTPStatusError: RetryableError {
-    /// The status, whether the method is idempotent (RFC 9110, section 9.2.2), and how long the server wants to be left alone.
+    /// The status, whether the method is idempotent (RFC 9110, section 9.2.2), and `Retry-After`.
     ///
-    /// Statuses that say that the server is in trouble or busy are transient: 408, 429 and 5xx.
+    /// 408, 429 and 5xx are transient.
     public var retryAdvice: RetryAdvice {
         RetryAdvice(
             isTransient: [408, 429].contains(self.status.code) || (500...599).contains(self.status.code),
@@ -140,17 +138,17 @@ extension HTTPError {
     }
 }
 
-/// A successful answer whose body is not what was asked for.
+/// A successful answer whose body could not be decoded.
 ///
-/// The whole answer is kept, its body included, and kept out of every description.
+/// The answer includes the body; the description does not.
 public struct HTTPDecodingError: Error, Sendable {
     /// The answer.
     public var response: HTTPResponse
 
-    /// What the mapper threw.
+    /// The mapper's error.
     public var underlying: any Error
 
-    /// Describes a failure.
+    /// Makes an error.
     public init(_ response: HTTPResponse, underlying: any Error) {
         self.response = response
         self.underlying = underlying
@@ -167,18 +165,18 @@ extension HTTPDecodingError: LocalizedError, RedactedDescription {
 
 /// An answer whose status is not a success.
 ///
-/// The whole answer is kept, its body included, and kept out of every description.
+/// The answer includes the body; the description does not.
 public struct HTTPStatusError: Error, Sendable {
     /// The answer.
     public var response: HTTPResponse
 
-    /// What the server said about the failure, as the request's ``HTTPRequest/ServerError``; `nil` if it could not be read.
+    /// The decoded body, of the request's ``HTTPRequest/ServerError``; `nil` if it could not be decoded.
     public var serverError: (any Sendable)?
 
-    /// Why ``serverError`` could not be read, as for a page in HTML that a gateway sent in place of JSON.
+    /// Why ``serverError`` could not be decoded, such as for an HTML page of a gateway.
     public var decodingError: (any Error)?
 
-    /// Describes a failure.
+    /// Makes an error.
     public init(_ response: HTTPResponse, serverError: (any Sendable)? = nil, decodingError: (any Error)? = nil) {
         self.response = response
         self.serverError = serverError
@@ -188,7 +186,7 @@ public struct HTTPStatusError: Error, Sendable {
     /// The status.
     public var status: HTTPStatus { self.response.status }
 
-    /// What the server said about the failure, if it is of this type.
+    /// The decoded body of the failure, if it is of this type.
     public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
         self.serverError as? ServerError
     }
@@ -202,38 +200,37 @@ extension HTTPStatusError: LocalizedError, RedactedDescription {
     public var description: String { "The server answered with status \(self.status)." }
 }
 
-/// Why there is no complete answer to a request that was sent, or was about to be.
+/// Why there is no complete answer to a request.
 @nonexhaustive
 public enum HTTPTransportError: Error, Sendable {
     /// The server was not reached, or the exchange broke off.
     ///
-    /// Whatever else a transport throws becomes one of these: see ``HTTPTransport``.
+    /// Wraps any other error of a transport: see ``HTTPTransport``.
     case unreachable(any Error)
 
     /// There was no complete answer within this time.
     case timedOut(after: Duration)
 
-    /// What answered does not speak HTTP.
+    /// The answer is not an HTTP answer.
     case notHTTP
 
-    /// The body ended early; both counts are in bytes.
+    /// The body ended early; counts in bytes.
     case truncated(expected: Int, received: Int)
 
-    /// The body is larger than the transport accepts, in bytes.
+    /// The body is larger than the transport's limit, in bytes.
     case bodyTooLarge(limit: Int)
 
-    /// The server asked to be left alone (`Retry-After`), and this long of that is still to come; nothing was sent.
+    /// The server sent `Retry-After`, and this much of that time is left; nothing was sent.
     case serverBusy(retryAfter: Duration)
 
-    /// The server sent the client to a place where it does not follow.
+    /// The server redirected to a URL that the client does not follow.
     case redirectRefused(HTTPRedirectRefusal)
 }
 
 extension HTTPTransportError: ConnectivityError {
     /// Whether the server was not reached, or did not answer in time.
     ///
-    /// An error that ``unreachable(_:)`` wraps has the last word if it is a `ConnectivityError`, or one of the system. Any other
-    /// counts as one of connectivity if another attempt may help, since it ended an exchange.
+    /// For ``unreachable(_:)``, that of an underlying `ConnectivityError`; of any other error, whether it is transient.
     public var isConnectivityFailure: Bool {
         switch self {
         case .timedOut, .serverBusy: true

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// The few rules of RFC 9110's grammar that several types share.
+/// Rules of RFC 9110's grammar.
 package enum HTTPGrammar {
     private static let marks = Set("!#$%&'*+-.^_`|~".utf8)
 

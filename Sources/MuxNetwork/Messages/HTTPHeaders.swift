@@ -1,4 +1,4 @@
-/// Header fields in order, found by their names whatever the case of the letters.
+/// Header fields in order; names are case-insensitive.
 ///
 /// ```swift
 /// var headers: HTTPHeaders = [.accept: "application/json"]
@@ -6,9 +6,9 @@
 /// headers.append("gzip", for: .acceptEncoding)
 /// ```
 ///
-/// Its description names fields and no values, so it may be logged.
+/// Its description contains names and no values, so it may be logged.
 public struct HTTPHeaders: Sendable, Hashable {
-    /// One line of a head.
+    /// One field line.
     public struct Field: Sendable, Hashable {
         /// The field's name.
         public var name: HTTPHeaderName
@@ -16,7 +16,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         /// The field's value.
         public var value: String
 
-        /// Describes a field.
+        /// Makes a field.
         public init(name: HTTPHeaderName, value: String) {
             self.name = name
             self.value = value
@@ -29,7 +29,7 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// No fields.
     public init() {}
 
-    /// The fields of a dictionary, in the order of their names; names that are no tokens are left out.
+    /// The fields of a dictionary, ordered by name; names that are no tokens are left out.
     public init(_ fields: [String: String]) {
         self.fields = fields.sorted { $0.key < $1.key }.compactMap { name, value in
             HTTPHeaderName(rawValue: name).map { Field(name: $0, value: value) }
@@ -66,7 +66,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         self.fields.append(Field(name: name, value: value))
     }
 
-    /// These fields, with those of `other` in place of any of the same names.
+    /// These fields, with those of the same names replaced by `other`'s.
     public func merging(_ other: HTTPHeaders) -> HTTPHeaders {
         var merged = self
         for name in Set(other.fields.map(\.name)) { merged[name] = nil }
@@ -74,7 +74,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         return merged
     }
 
-    /// The fields as they go to a transport: each name once.
+    /// The fields of an ``HTTPCall``: each name once.
     package var combined: [String: String] {
         var combined: [String: String] = [:]
         var seen: Set<HTTPHeaderName> = []
@@ -111,7 +111,7 @@ public struct HTTPHeaderName: RawRepresentable, Sendable, Hashable, CustomString
     /// The name as it was written.
     public let rawValue: String
 
-    /// The name in lower case, which is what counts.
+    /// The name in lower case, which decides equality.
     public let canonical: String
 
     /// The header field of this name; `nil` if it is not a token (RFC 9110, section 5.1).
@@ -133,8 +133,7 @@ public struct HTTPHeaderName: RawRepresentable, Sendable, Hashable, CustomString
 extension HTTPHeaderName: ExpressibleByStringLiteral {
     /// The header field of this name, for constants: `static let apiKey: HTTPHeaderName = "X-Api-Key"`.
     ///
-    /// A literal that is not a token is found when a request with it is prepared:
-    /// ``HTTPPreparationError/invalidHeader(name:)``.
+    /// Sending a request with a literal that is not a token throws ``HTTPPreparationError/invalidHeader(name:)``.
     public init(stringLiteral name: String) {
         self.rawValue = name
         self.canonical = name.lowercased()
@@ -168,7 +167,7 @@ extension HTTPHeaderName {
     public static let contentLanguage: Self = "Content-Language"
     /// The length of the content in bytes: RFC 9110, section 8.6.
     public static let contentLength: Self = "Content-Length"
-    /// Where this very content is found: RFC 9110, section 8.7.
+    /// The URL of this content: RFC 9110, section 8.7.
     public static let contentLocation: Self = "Content-Location"
     /// Which part of the content this is: RFC 9110, section 14.4.
     public static let contentRange: Self = "Content-Range"

@@ -1,4 +1,4 @@
-/// The server that a request goes to: a name or an address, with or without a port.
+/// The server of a request: a name or an address, with or without a port.
 ///
 /// ```swift
 /// extension HTTPHost {
@@ -7,8 +7,8 @@
 /// }
 /// ```
 ///
-/// Whether it can be one is found when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be
-/// given in Punycode; an IPv6 address stands in brackets.
+/// It is validated when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be in Punycode, and IPv6
+/// addresses in brackets.
 public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
     /// The host as it was written.
     private let text: String
@@ -22,7 +22,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     /// The host of this text, `name` or `name:port`.
     public init(stringLiteral text: String) { self.text = text }
 
-    /// The host as it stands in a URL: RFC 3986, section 3.2.2, with names as RFC 1123, section 2.1, has them.
+    /// The authority of a URL: RFC 3986, section 3.2.2, with names of RFC 1123, section 2.1.
     package func authority() throws(HTTPPreparationError) -> String {
         let bytes = Array(self.text.utf8)
         let end: Int
@@ -71,18 +71,18 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
             }
     }
 
-    /// The host as it was written; nothing of it that is not valid.
+    /// The host as it was written, if it is valid.
     public var description: String { (try? self.authority()) ?? "invalid host" }
 }
 
 /// The scheme of a URL: RFC 3986, section 3.1.
 ///
-/// Written in lower case, whatever it was made from.
+/// Always in lower case.
 public struct HTTPScheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
     /// The scheme in lower case, without the colon.
     public let rawValue: String
 
-    /// The scheme of this name; `nil` if it is not one by its letters.
+    /// The scheme of this name; `nil` if it is not valid.
     public init?(rawValue: String) {
         let name = rawValue.lowercased()
         guard let first = name.utf8.first, (97...122).contains(first),

@@ -1,8 +1,6 @@
 public import Foundation
 
-/// Makes the output of an answer, and the server's error of a failure.
-///
-/// A request chooses one in a line:
+/// Decodes the output of a success, and the server's error of a failure.
 ///
 /// ```swift
 /// var mapper: HTTPMapper<User> { .json(errors: Problem.self, dates: .millisecondsSince1970) }
@@ -14,8 +12,8 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
     /// A mapper of two functions.
     ///
     /// - Parameters:
-    ///   - output: Makes the output of a successful answer.
-    ///   - serverError: Makes of a failure what the server said about it; `nil` if that does not matter.
+    ///   - output: Decodes the output of a successful answer.
+    ///   - serverError: Decodes the body of a failure; returns `nil` to ignore it.
     public init(
         output: @escaping @Sendable (HTTPResponse) throws -> Output,
         serverError: @escaping @Sendable (HTTPResponse) throws -> (any Sendable)? = { _ in nil }
@@ -35,7 +33,7 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         }
     }
 
-    /// The error of an answer that is none.
+    /// The error of an answer that is a failure.
     package func failure(of response: HTTPResponse) -> HTTPStatusError {
         do {
             return HTTPStatusError(response, serverError: try self.makeServerError(response))
@@ -44,9 +42,9 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         }
     }
 
-    /// Makes the output by other means, and errors by the same.
+    /// Transforms the output.
     ///
-    /// - Parameter transform: Makes the new output of the old one; what it throws is a decoding error.
+    /// - Parameter transform: Makes the new output of the old one; its errors are decoding errors.
     /// - Returns: The mapper.
     public func map<Other: Sendable>(_ transform: @escaping @Sendable (Output) throws -> Other) -> HTTPMapper<Other> {
         HTTPMapper<Other>(output: { try transform(try self.makeOutput($0)) }, serverError: self.makeServerError)
@@ -68,8 +66,8 @@ extension HTTPMapper where Output: Decodable {
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: What failures are read as; `Never` if that does not matter.
-    ///   - dates: How dates are written; by default in whatever form of ISO 8601.
+    ///   - errors: The type of a failure's body; `Never` to ignore it.
+    ///   - dates: How dates are written; by default in any form of ISO 8601.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self,
@@ -82,12 +80,12 @@ extension HTTPMapper where Output: Decodable {
         }
     }
 
-    /// Reads JSON with a decoder of one's own.
+    /// Reads JSON with a decoder of your own.
     ///
     /// An empty body is `nil` if the output is an optional.
     ///
     /// - Parameters:
-    ///   - errors: What failures are read as; `Never` if that does not matter.
+    ///   - errors: The type of a failure's body; `Never` to ignore it.
     ///   - decoder: Makes the decoder, for each answer.
     /// - Returns: The mapper.
     public static func json<ServerError: Decodable & Sendable>(
@@ -103,7 +101,7 @@ extension HTTPMapper where Output: Decodable {
         )
     }
 
-    /// `nil`, if the output can be that.
+    /// `nil`, if the output is an optional.
     private static var absent: Output? {
         func make<Optional: ExpressibleByNilLiteral>(_ type: Optional.Type) -> Any { type.init(nilLiteral: ()) }
         return (Output.self as? any ExpressibleByNilLiteral.Type).flatMap { make($0) as? Output }
@@ -113,7 +111,7 @@ extension HTTPMapper where Output: Decodable {
 extension HTTPMapper where Output == Data {
     /// Takes the body as it is.
     ///
-    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
     /// - Returns: The mapper.
     public static func data<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { $0.body }, serverError: self.errors(errors) { .tolerant })
@@ -123,7 +121,7 @@ extension HTTPMapper where Output == Data {
 extension HTTPMapper where Output == Void {
     /// Ignores the body.
     ///
-    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
     /// - Returns: The mapper.
     public static func ignoringBody<ServerError: Decodable & Sendable>(
         errors: ServerError.Type = Never.self
@@ -135,7 +133,7 @@ extension HTTPMapper where Output == Void {
 extension HTTPMapper where Output == String {
     /// Takes the body as text in UTF-8.
     ///
-    /// - Parameter errors: What failures are read as, in JSON; `Never` if that does not matter.
+    /// - Parameter errors: The type of a failure's body, in JSON; `Never` to ignore it.
     /// - Returns: The mapper.
     public static func text<ServerError: Decodable & Sendable>(errors: ServerError.Type = Never.self) -> HTTPMapper {
         HTTPMapper(output: { String(decoding: $0.body, as: UTF8.self) }, serverError: self.errors(errors) { .tolerant })
@@ -143,7 +141,7 @@ extension HTTPMapper where Output == String {
 }
 
 extension JSONDecoder {
-    /// A decoder that reads dates in whatever form of ISO 8601.
+    /// A decoder that reads dates in any form of ISO 8601.
     fileprivate static var tolerant: JSONDecoder {
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = .tolerantISO8601

@@ -1,4 +1,4 @@
-/// The kind of some content, with its parameters: RFC 9110, section 8.3.1.
+/// A media type with its parameters: RFC 9110, section 8.3.1.
 ///
 /// ```swift
 /// let type = HTTPMediaType(rawValue: "application/json; charset=utf-8")
@@ -6,7 +6,7 @@
 /// type?.parameters["charset"]      // "utf-8"
 /// ```
 ///
-/// Types, subtypes and the names of parameters are equal whatever the case of their letters, and are kept in lower case.
+/// Types, subtypes and the names of parameters are case-insensitive, and kept in lower case.
 public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
     /// The part before the slash, in lower case.
     public let type: String
@@ -17,7 +17,7 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
     /// The parameters' values by their names, which are in lower case.
     public private(set) var parameters: [String: String]
 
-    /// The media type that `rawValue` says; `nil` if it says none, or says one parameter twice.
+    /// Parses `rawValue`; `nil` if it is invalid, or has a parameter twice.
     public init?(rawValue: String) {
         guard let parsed = HTTPParameters(rawValue) else { return nil }
         let parts = parsed.head.split(separator: "/", omittingEmptySubsequences: false)
@@ -36,7 +36,7 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
     /// Type and subtype without the parameters.
     public var essence: String { "\(self.type)/\(self.subtype)" }
 
-    /// Whether the content is JSON: `application/json`, or anything whose subtype ends in `+json` (RFC 6839).
+    /// Whether the content is JSON, by the subtype `json` or the suffix `+json` (RFC 6839).
     public var isJSON: Bool { self.subtype == "json" || self.subtype.hasSuffix("+json") }
 
     /// The text of a `Content-Type` field, the parameters in the order of their names.
@@ -46,7 +46,7 @@ public struct HTTPMediaType: RawRepresentable, Sendable, Hashable, CustomStringC
         }
     }
 
-    /// The same type with one more parameter, or another value of one; unchanged if `name` is not a token.
+    /// The type with a parameter added or replaced; unchanged if `name` is not a token.
     public func with(_ name: String, _ value: String) -> HTTPMediaType {
         guard HTTPGrammar.isToken(name) else { return self }
         var copy = self
@@ -71,7 +71,7 @@ extension HTTPMediaType {
     public static let formURLEncoded = Self(known: "application", "x-www-form-urlencoded")
     /// The fields and files of a form: RFC 7578.
     public static let multipartFormData = Self(known: "multipart", "form-data")
-    /// Bytes of no known kind.
+    /// Any bytes.
     public static let octetStream = Self(known: "application", "octet-stream")
     /// A document in PDF: RFC 8118.
     public static let pdf = Self(known: "application", "pdf")
@@ -101,15 +101,15 @@ extension HTTPMediaType {
     public static let any = Self(known: "*", "*")
 }
 
-/// Takes apart `head; name=value; name="quoted value"`: RFC 9110, section 5.6.6.
+/// Parses `head; name=value; name="quoted value"`: RFC 9110, section 5.6.6.
 package struct HTTPParameters: Sendable, Hashable {
-    /// What stands before the first semicolon, without blanks around it.
+    /// The part before the first semicolon, trimmed.
     package let head: String
 
     /// The parameters' values by their names in lower case.
     package let parameters: [String: String]
 
-    /// What `text` says; `nil` if a parameter has no name, is not closed, or is there twice.
+    /// Parses `text`; `nil` if a parameter has no name, is not closed, or occurs twice.
     package init?(_ text: String) {
         var rest = text.utf8[...]
         self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))
@@ -164,10 +164,10 @@ package struct HTTPParameters: Sendable, Hashable {
     }
 }
 
-/// A coding of content that the receiver undoes, such as compression: RFC 9110, section 8.4.1.
+/// A coding of content, such as compression: RFC 9110, section 8.4.1.
 ///
-/// An open set; written in lower case, whatever it was made from. How a form is written down is not a coding but a
-/// media type: ``HTTPMediaType/formURLEncoded`` and ``HTTPMediaType/multipartFormData``.
+/// An open set; always in lower case. The encoding of a form is a media type: ``HTTPMediaType/formURLEncoded`` and
+/// ``HTTPMediaType/multipartFormData``.
 public struct HTTPContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
     /// The coding's name in lower case.
     public let rawValue: String

@@ -1,6 +1,6 @@
-/// What a request asks a server to do: RFC 9110, section 9.
+/// A request's method: RFC 9110, section 9.
 ///
-/// An open set: `HTTPMethod(rawValue: "PURGE")` is a method, too. Methods differ in the case of their letters.
+/// An open set: `HTTPMethod(rawValue: "PURGE")` is a method, too. Names are case-sensitive.
 public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
     /// The method's name, such as `GET`.
     public let rawValue: String
@@ -17,17 +17,17 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
     public static let get = Self(known: "GET")
     /// The same as ``get``, without the body.
     public static let head = Self(known: "HEAD")
-    /// Has the resource process what is sent.
+    /// Has the resource process the body.
     public static let post = Self(known: "POST")
-    /// Replaces the resource with what is sent.
+    /// Replaces the resource with the body.
     public static let put = Self(known: "PUT")
     /// Changes the resource as described: RFC 5789.
     public static let patch = Self(known: "PATCH")
     /// Removes the resource.
     public static let delete = Self(known: "DELETE")
-    /// Asks what can be done with the resource.
+    /// Asks for the resource's methods.
     public static let options = Self(known: "OPTIONS")
-    /// Returns what arrived, as a test of the way.
+    /// Returns the request as it arrived.
     public static let trace = Self(known: "TRACE")
     /// Asks a proxy for a tunnel.
     public static let connect = Self(known: "CONNECT")
@@ -35,13 +35,13 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
     private static let safe: Set<Self> = [.get, .head, .options, .trace]
     private static let bodiless: Set<Self> = [.get, .head, .trace, .connect]
 
-    /// Whether it only reads: RFC 9110, section 9.2.1; `false` for a method that is not known here.
+    /// Whether it only reads: RFC 9110, section 9.2.1; `false` for an unknown method.
     public var isSafe: Bool { Self.safe.contains(self) }
 
-    /// Whether sending it again does no more than sending it once: RFC 9110, section 9.2.2; `false` if not known here.
+    /// Whether sending it again has no further effect: RFC 9110, section 9.2.2; `false` for an unknown method.
     public var isIdempotent: Bool { self.isSafe || self == .put || self == .delete }
 
-    /// Whether a body means something with it; with `GET` and its like it does not, and servers may refuse it.
+    /// Whether a body has defined semantics.
     public var allowsBody: Bool { !Self.bodiless.contains(self) }
 
     /// The method's name.
@@ -51,6 +51,6 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
 extension HTTPMethod: ExpressibleByStringLiteral {
     /// The method of this name, for constants: `static let purge: HTTPMethod = "PURGE"`.
     ///
-    /// A literal that is not a token is found when a request with it is prepared: ``HTTPPreparationError/invalidMethod``.
+    /// Sending a request with a literal that is not a token throws ``HTTPPreparationError/invalidMethod``.
     public init(stringLiteral name: String) { self.rawValue = name }
 }

@@ -12,23 +12,23 @@ import MuxKit
 /// ```
 ///
 /// Fields come first, then files, each in order. Quotation marks, line breaks and other control characters in names are
-/// percent-encoded, as browsers do, so that a name cannot bring in a header field.
+/// percent-encoded, as in browsers, so that a name cannot inject a header field.
 public struct HTTPMultipart: Sendable, Hashable {
     /// A file of a form.
     public struct File: Sendable, Hashable {
         /// The name of the form's field.
         public var name: String
 
-        /// What the file is called.
+        /// The file's name.
         public var fileName: String
 
-        /// The kind of the data.
+        /// The media type of the data.
         public var contentType: HTTPMediaType
 
         /// The data; may be empty.
         public var data: Data
 
-        /// Describes a file.
+        /// Makes a file.
         public init(name: String, fileName: String, contentType: HTTPMediaType = .octetStream, data: Data) {
             self.name = name
             self.fileName = fileName
@@ -43,15 +43,15 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// The files in order; one name may occur more than once.
     public var files: [File]
 
-    /// What separates the parts; `nil` to have one made that does not occur in them.
+    /// The separator of the parts; `nil` for one that is made of the content and does not occur in it.
     public var boundary: String?
 
-    /// Describes a form.
+    /// Makes a form.
     ///
     /// - Parameters:
     ///   - fields: The fields.
     ///   - files: The files.
-    ///   - boundary: What separates the parts. Without it one is made from the content, the same for the same content.
+    ///   - boundary: The separator of the parts; `nil` for one made of the content, the same for the same content.
     public init(fields: HTTPQuery = [], files: [File] = [], boundary: String? = nil) {
         self.fields = fields
         self.files = files
@@ -102,7 +102,7 @@ public struct HTTPMultipart: Sendable, Hashable {
         )
     }
 
-    /// A parameter of a media type may hold anything; a line must not end where it is not meant to.
+    /// A media type for a header line: its parameters may contain line breaks.
     private static func line(_ text: String) -> String {
         HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
     }
@@ -122,7 +122,7 @@ public struct HTTPMultipart: Sendable, Hashable {
             hash.combine(part.head)
             hash.combine(part.data)
         }
-        // Who knows this code can make data that holds the first candidates, but not all of them.
+        // Hostile data may contain the first candidates, but not all of them.
         for _ in 0..<100 {
             hash.combine(word: 1)
             let first = hash.value
@@ -148,7 +148,7 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// Whether `bytes` occur in `data`: Horspool, "Practical fast searching in strings", 1980.
     private static func contains(_ bytes: [UInt8], in data: Data) -> Bool {
         guard let last = bytes.last, bytes.count <= data.count else { return bytes.isEmpty }
-        // How far to go on after the place where a byte stands under the end of `bytes`.
+        // The shift for each byte that is aligned with the end of `bytes`.
         var steps = Array(repeating: bytes.count, count: 256)
         for (index, byte) in bytes.dropLast().enumerated() { steps[Int(byte)] = bytes.count - 1 - index }
         return data.withUnsafeBytes { data in
@@ -164,11 +164,11 @@ public struct HTTPMultipart: Sendable, Hashable {
 }
 
 extension HTTPMultipart: RedactedDescription {
-    /// How many fields and files there are.
+    /// The numbers of fields and files.
     public var description: String { "\(self.fields.items.count) fields, \(self.files.count) files" }
 }
 
 extension HTTPMultipart.File: RedactedDescription {
-    /// Kind and size.
+    /// Media type and size.
     public var description: String { "\(self.contentType.essence), \(self.data.count) bytes" }
 }

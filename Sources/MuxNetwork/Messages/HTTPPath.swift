@@ -5,9 +5,9 @@
 /// let path: HTTPPath = "/users/\(id)/photos"          // the same, filled at once
 /// ```
 ///
-/// A value is one segment, or part of one, whatever characters it holds: only the slashes of the literal itself separate,
-/// and only its braces are placeholders. So `a/b` as an id leads to `/users/a%2Fb/photos`, and `{name}` as an id is no
-/// placeholder. A path that a value would lead elsewhere (`..`, or nothing at all) is refused when the URL is built.
+/// A value is one segment, or part of one: only slashes of the literal separate, and only its braces are placeholders. So `a/b`
+/// as an id becomes `/users/a%2Fb/photos`, and `{name}` as an id is no placeholder. A value that would change the path (`..`, or
+/// empty) is an error when the URL is built.
 public struct HTTPPath: Sendable, Hashable {
     fileprivate enum Part: Sendable, Hashable {
         /// Written by the developer: its slashes separate, its braces are placeholders.
@@ -29,7 +29,7 @@ public struct HTTPPath: Sendable, Hashable {
 
         mutating func append(literal: String) {
             self.raw += literal
-            // What RFC 3986, section 3.3, lets stand in a segment, stands: `/v1/messages:send`.
+            // RFC 3986, section 3.3, allows more in a segment, such as `/v1/messages:send`.
             self.encoded += PercentEncoding.encode(literal, allowing: PercentEncoding.isPathByte)
         }
     }
@@ -52,9 +52,9 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + path.parts)
     }
 
-    /// The path as it stands in a URL.
+    /// The encoded path.
     ///
-    /// - Parameter values: What is put in place of the placeholders, in one pass: a value's braces are no placeholders.
+    /// - Parameter values: The values of the placeholders.
     /// - Returns: The path.
     /// - Throws: ``HTTPPreparationError``.
     /// - Complexity: O(*n*), where *n* is the length of the result.
@@ -68,7 +68,7 @@ public struct HTTPPath: Sendable, Hashable {
         }
         guard segments.count > 1, segments[0].raw.isEmpty else { throw .pathWithoutSlash }
         for (index, segment) in segments.enumerated().dropFirst() {
-            // RFC 3986, section 5.2.4: whoever reads the URL may take them away, encoded or not.
+            // RFC 3986, section 5.2.4: readers of the URL may remove them, encoded or not.
             guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
             // A literal may end in a slash; anywhere else an empty segment is a value that is missing.
             guard !segment.raw.isEmpty || (index == segments.count - 1 && !segment.hasValue) else {
@@ -83,7 +83,7 @@ public struct HTTPPath: Sendable, Hashable {
         _ values: [String: String],
         to segments: inout [Segment]
     ) throws(HTTPPreparationError) {
-        // By scalars: as a character, a slash may have swallowed the accent that follows.
+        // By scalars: a slash and a combining accent are one character.
         var rest = text.unicodeScalars[...]
         while let scalar = rest.first {
             switch scalar {
@@ -134,7 +134,7 @@ extension HTTPPath: ExpressibleByStringInterpolation {
 package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
 
-    /// RFC 3986, section 2.3: what never needs encoding.
+    /// Whether a byte never needs encoding: RFC 3986, section 2.3.
     package static func isUnreserved(_ byte: UInt8) -> Bool {
         switch byte {
         case 48...57, 65...90, 97...122, 45, 46, 95, 126: true
@@ -142,7 +142,7 @@ package enum PercentEncoding {
         }
     }
 
-    /// RFC 3986, section 3.3: what may stand in a segment of a path as it is.
+    /// Whether a byte needs no encoding in a segment of a path: RFC 3986, section 3.3.
     package static func isPathByte(_ byte: UInt8) -> Bool {
         self.isUnreserved(byte) || self.pathMarks.contains(byte)
     }
@@ -163,7 +163,7 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Decodes what is encoded, and leaves what only looks like it; bytes that are no UTF-8 become replacement characters.
+    /// Decodes; invalid encodings stay, and bytes that are no UTF-8 become replacement characters.
     package static func decode(_ text: some StringProtocol, plusIsBlank: Bool = false) -> String {
         let source = Array(text.utf8)
         var bytes: [UInt8] = []
@@ -184,7 +184,7 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The same text for whatever means the same: unreserved bytes as they are, others in capital letters (section 6.2.2).
+    /// Normalizes encodings: unreserved bytes unencoded, others in upper case (section 6.2.2).
     package static func normalized(_ text: String) -> String {
         let source = Array(text.utf8)
         var bytes: [UInt8] = []

@@ -1,8 +1,8 @@
 public import Foundation
 
-/// Why a request cannot be sent as it is described.
+/// Why a request is not valid.
 ///
-/// Names of placeholders and of header fields are part of the description; values never are.
+/// Descriptions contain names of placeholders and header fields, and no values.
 @nonexhaustive
 public enum HTTPPreparationError: Error, Sendable {
     /// The scheme is neither `http` nor `https`.
@@ -11,7 +11,7 @@ public enum HTTPPreparationError: Error, Sendable {
     /// There is no host.
     case missingHost
 
-    /// The host is neither a name in ASCII nor an address, or carries something that does not belong there.
+    /// The host is neither a name in ASCII nor an address, or includes other parts of a URL.
     case invalidHost
 
     /// The port is not a number from 1 to 65535.
@@ -23,13 +23,13 @@ public enum HTTPPreparationError: Error, Sendable {
     /// A segment of the path is empty, perhaps because a value is.
     case emptyPathSegment
 
-    /// A segment of the path is `.` or `..`, which leads elsewhere.
+    /// A segment of the path is `.` or `..`.
     case dotPathSegment
 
-    /// The path has a placeholder of this name, and there is no value for it.
+    /// The path has a placeholder of this name without a value.
     case missingPathValue(name: String)
 
-    /// The path has a brace that opens a placeholder and does not end with a name and the other brace.
+    /// The path has a placeholder without a name or a closing brace.
     case malformedPlaceholder
 
     /// The parts do not make up a URL.

@@ -5,8 +5,8 @@
 /// query.append("page", page.map(String.init))                             // nothing if there is none
 /// ```
 ///
-/// Everything but the unreserved characters of RFC 3986, section 2.3, is percent-encoded, so every server reads back what
-/// was meant, and `+` is not taken for a blank. Its description names the parameters and no values.
+/// All but the unreserved characters of RFC 3986, section 2.3, are percent-encoded, `+` included. Its description contains names
+/// and no values.
 public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {
@@ -16,7 +16,7 @@ public struct HTTPQuery: Sendable, Hashable {
         /// The value; `nil` for a name that stands alone, without `=`.
         public var value: String?
 
-        /// Describes a parameter.
+        /// Makes a parameter.
         public init(_ name: String, _ value: String?) {
             self.name = name
             self.value = value
@@ -31,7 +31,7 @@ public struct HTTPQuery: Sendable, Hashable {
 
     /// Reads a query or a form, without the question mark.
     ///
-    /// Total: what is not well encoded is taken as it stands. `+` is a blank, as forms have it.
+    /// Invalid encodings are taken literally. `+` is a blank, as in forms.
     public init(parsing text: String) {
         self.items = text.utf8.split(separator: UInt8(ascii: "&")).map { pair in
             let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
@@ -51,7 +51,7 @@ public struct HTTPQuery: Sendable, Hashable {
         if let value { self.items.append(Item(name, value)) }
     }
 
-    /// The parameters of one followed by those of the other.
+    /// The parameters of both, in order.
     public static func + (a: HTTPQuery, b: HTTPQuery) -> HTTPQuery { HTTPQuery(a.items + b.items) }
 
     /// The text of the query, without the question mark; empty if there are no parameters.

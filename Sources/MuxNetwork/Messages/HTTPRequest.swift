@@ -1,8 +1,8 @@
 public import Foundation
 
-/// A request as a value: what to ask, and what the answer is.
+/// A request as a value, with the type of its output.
 ///
-/// Two members are required, and say everything:
+/// Two members are required:
 ///
 /// ```swift
 /// struct GetUser: HTTPRequest {
@@ -13,24 +13,23 @@ public import Foundation
 /// let (user, response) = try await client.execute(GetUser(), path: ["id": "42"])
 /// ```
 ///
-/// Everything else has a default, and is changed by declaring it. A request knows nothing of clients and servers; sent
-/// twice, it is the same bytes twice.
+/// The others have defaults. A request does not depend on the client; sent twice, it is the same bytes.
 public protocol HTTPRequest<Output>: Sendable {
-    /// What the answer is: a `Decodable` type, or `Data` (the default); an optional may be absent (204).
+    /// The type of the output: a `Decodable` type, or `Data` (the default); an optional may be absent (204).
     ///
-    /// Where only the status counts, conform to ``HTTPCommand``. Any other type needs a ``mapper`` of one's own.
+    /// Where only the status counts, conform to ``HTTPCommand``. Any other type needs a ``mapper`` of your own.
     associatedtype Output: Sendable = Data
 
-    /// What the server says about a failure; `Never` (the default) if that does not matter.
+    /// The type of a failure's body; `Never` (the default) to ignore it.
     associatedtype ServerError: Decodable & Sendable = Never
 
-    /// The place to ask.
+    /// The end point.
     var endPoint: HTTPEndPoint { get }
 
-    /// What to ask of it.
+    /// The method.
     var method: HTTPMethod { get }
 
-    /// What is put in place of the path's placeholders; nothing by default.
+    /// The values of the path's placeholders; none by default.
     var pathValues: [String: String] { get }
 
     /// Parameters that follow those of the end point; none by default.
@@ -38,28 +37,27 @@ public protocol HTTPRequest<Output>: Sendable {
 
     /// Header fields; none by default.
     ///
-    /// The order of precedence, the last one counts: the client's ``HTTPConfiguration/headers``, the kind of ``body``, these,
-    /// the credentials.
+    /// Precedence, from low to high: the client's ``HTTPConfiguration/headers``, the content type of ``body``, these, the token.
     var headers: HTTPHeaders { get }
 
-    /// Whether ``headers`` are all there are, `false` by default: neither the client's fields nor credentials are added.
+    /// Whether neither the client's fields nor a token is added to ``headers``; `false` by default.
     var usesPrivateHeaders: Bool { get }
 
-    /// What is sent; nothing by default.
+    /// The body; none by default.
     var body: HTTPBody? { get }
 
     /// How long the server may be silent; `nil`, the default, for the client's time.
     var timeout: Duration? { get }
 
-    /// The states that are a success, 200 to 299 by default.
+    /// The statuses of a success; 200 to 299 by default.
     var successStatuses: ClosedRange<HTTPStatus> { get }
 
-    /// What makes the output of an answer; by default, what the type of the output says.
+    /// Decodes the output; chosen by its type by default.
     var mapper: HTTPMapper<Output> { get }
 }
 
 extension HTTPRequest {
-    /// Nothing.
+    /// None.
     public var pathValues: [String: String] { [:] }
 
     /// None.
@@ -71,7 +69,7 @@ extension HTTPRequest {
     /// `false`.
     public var usesPrivateHeaders: Bool { false }
 
-    /// Nothing.
+    /// None.
     public var body: HTTPBody? { nil }
 
     /// The client's time.
@@ -82,7 +80,7 @@ extension HTTPRequest {
 }
 
 extension HTTPRequest where Output: Decodable {
-    /// Takes `Data` as it is, and reads anything else as JSON, with dates in whatever form of ISO 8601.
+    /// Returns `Data` as it is, and decodes any other type from JSON, with dates in any form of ISO 8601.
     ///
     /// The same as ``HTTPMapper/data(errors:)`` and ``HTTPMapper/json(errors:dates:)``.
     public var mapper: HTTPMapper<Output> {
@@ -90,7 +88,7 @@ extension HTTPRequest where Output: Decodable {
     }
 }
 
-/// A request that is done or fails: of its answer only the status counts, and the body is ignored.
+/// A request without an output: only the status of its answer counts.
 ///
 /// ```swift
 /// struct DeletePhoto: HTTPCommand {

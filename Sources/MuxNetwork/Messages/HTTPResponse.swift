@@ -2,7 +2,7 @@ public import Foundation
 
 /// A server's answer to a request, whatever its status.
 ///
-/// Its description names neither header values nor the body, so it may be logged.
+/// Its description contains neither header values nor the body, so it may be logged.
 public struct HTTPResponse: Sendable, Hashable {
     /// The request as it was sent.
     public var request: HTTPCall
@@ -16,10 +16,10 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The body, decoded from any content coding; empty if there is none.
     public var body: Data
 
-    /// The URL that answered: another than that of ``request`` after a redirection; `nil` if the transport does not say.
+    /// The URL that answered, after redirections; `nil` if the transport does not say.
     public var url: URL?
 
-    /// Describes an answer.
+    /// Makes an answer.
     public init(
         request: HTTPCall,
         status: HTTPStatus,
@@ -34,7 +34,7 @@ public struct HTTPResponse: Sendable, Hashable {
         self.url = url
     }
 
-    /// The answer to `request` that a transport brought back.
+    /// The answer to `request` that a transport returned.
     public init(request: HTTPCall, reply: HTTPReply) {
         self.init(
             request: request,
@@ -45,10 +45,10 @@ public struct HTTPResponse: Sendable, Hashable {
         )
     }
 
-    /// What the status means in a few words of English; `nil` if it is none that is known.
+    /// The status's phrase in English; `nil` if the status is not registered.
     public var message: String? { self.status.phrase }
 
-    /// The kind of the body, if the server said a valid one.
+    /// The media type of the body, if the server sent a valid one.
     public var contentType: HTTPMediaType? {
         self.headers[.contentType].flatMap { HTTPMediaType(rawValue: $0) }
     }
@@ -60,22 +60,22 @@ extension HTTPResponse: RedactedDescription {
 }
 
 extension HTTPResponse {
-    /// How long the server wants to be left alone, as `Retry-After` says it: RFC 9110, section 10.2.3.
+    /// The time of `Retry-After`: RFC 9110, section 10.2.3.
     ///
-    /// A time of day counts from the answer's own `Date`; without one, from this device's clock.
+    /// A date counts from the answer's `Date`; without one, from this device's clock.
     public var retryAfter: Duration? {
         HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: Date())
     }
 }
 
-/// How long a server wants to be left alone: RFC 9110, section 10.2.3.
+/// The field `Retry-After`: RFC 9110, section 10.2.3.
 package enum HTTPRetryAfter {
-    /// The time that the field says, as seconds or as a date; `nil` if it says neither.
+    /// Reads seconds or a date; `nil` if `text` is neither.
     ///
     /// - Parameters:
     ///   - text: The value of `Retry-After`.
-    ///   - date: The value of `Date` of the same answer. A time of day counts from there: the server's clock may be another.
-    ///   - now: What it counts from if there is none.
+    ///   - date: The value of `Date` of the same answer, from which a date counts: the server's clock may differ.
+    ///   - now: Where a date counts from without `date`.
     /// - Returns: The time, never negative and of 68 years at most.
     package static func parse(_ text: String?, date: String?, now: Date) -> Duration? {
         guard let text = text.map({ HTTPGrammar.trimmed($0) }) else { return nil }
@@ -87,7 +87,7 @@ package enum HTTPRetryAfter {
 }
 
 extension HTTPReply {
-    /// How long the server wants to be left alone, if it said so.
+    /// The time of `Retry-After`, if there is one.
     package func retryAfter(now: Date) -> Duration? {
         HTTPRetryAfter.parse(self.header("Retry-After"), date: self.header("Date"), now: now)
     }

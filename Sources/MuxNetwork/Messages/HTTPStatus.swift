@@ -1,6 +1,6 @@
 /// A status code: RFC 9110, section 15.
 ///
-/// Total: whatever number a server sends is one.
+/// Any number is a status.
 ///
 /// ```swift
 /// if response.status == .notFound { … }
@@ -9,22 +9,22 @@
 public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, CustomStringConvertible {
     /// The classes of status codes, by their first digits.
     public enum Kind: Sendable, Hashable {
-        /// 1xx: there is more to come.
+        /// 1xx: interim.
         case informational
 
-        /// 2xx: it was done.
+        /// 2xx.
         case success
 
-        /// 3xx: there is more to do elsewhere.
+        /// 3xx.
         case redirection
 
-        /// 4xx: the request was at fault.
+        /// 4xx: the request is at fault.
         case clientError
 
-        /// 5xx: the server was at fault.
+        /// 5xx: the server is at fault.
         case serverError
 
-        /// Any other number, which no standard knows.
+        /// Any other number.
         case unknown
     }
 
@@ -52,7 +52,7 @@ public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, Cust
         }
     }
 
-    /// What the number means in a few words of English; `nil` if the registry of IANA does not know it.
+    /// The phrase in the registry of IANA; `nil` if the number is not registered.
     public var phrase: String? { Self.phrases[self.rawValue] }
 
     /// Whether the first number is smaller.

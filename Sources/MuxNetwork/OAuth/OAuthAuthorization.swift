@@ -1,7 +1,7 @@
 public import Foundation
 import MuxKit
 
-/// One request to a person to let the app in: RFC 6749, section 4.1, with ``PKCE``.
+/// A request for a person's authorization: RFC 6749, section 4.1, with ``PKCE``.
 ///
 /// ```swift
 /// let authorization = OAuthAuthorization(endpoint: url, client: client, redirectURI: "app:/signed-in", scopes: ["mail"])
@@ -9,39 +9,37 @@ import MuxKit
 /// let tokens = try await tokenEndpoint.redeem(callback, of: authorization)
 /// ```
 ///
-/// It has a secret and a state of its own; make a new one for each sign-in.
+/// Make a new one for each sign-in: its secret and its state are random.
 public struct OAuthAuthorization: Sendable {
     /// The page to show to the person, in a browser that is not the app's own (RFC 8252).
     public let url: URL
 
-    /// The address that the person is sent back to.
+    /// The address of the redirection.
     public let redirectURI: String
 
     /// The secret of this authorization.
     public let pkce: PKCE
 
-    /// What the redirection has to bring back, so that nobody can slip in another (RFC 6749, section 10.12).
+    /// The random value that the redirection has to bring, against forged ones (RFC 6749, section 10.12).
     public let state: String
 
     /// The server that the redirection has to name in `iss` (RFC 9207); `nil` if the server does not name itself.
     public let issuer: String?
 
-    /// Describes a request; `nil` if an address is not safe.
+    /// Makes a request; `nil` if an address is not safe.
     ///
     /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection may also have a scheme
-    /// of the app's own; one that a browser runs or reads by itself, such as `javascript`, is refused.
+    /// of the app's own, but none that browsers handle themselves, such as `javascript`.
     ///
     /// - Parameters:
-    ///   - endpoint: The authorization endpoint. It may have a query of its own, of which the request replaces the parameters
-    ///     that it names itself, such as `client_id`.
-    ///   - issuer: The server's identifier, exactly as it names itself (`issuer` in its metadata, RFC 8414). Every redirection
-    ///     then has to bring it, so that a code of another server never gets to this one's token endpoint (RFC 9207, section 2.4;
-    ///     RFC 9700, section 4.4). An app that knows more than one server needs it; `nil`, the default, for a server that
-    ///     does not send `iss`.
-    ///   - client: The app as the server knows it.
-    ///   - redirectURI: An address that the server knows as the app's.
-    ///   - scopes: What the app asks for; none for what the server chooses.
-    ///   - parameters: Anything else, such as `prompt`.
+    ///   - endpoint: The authorization endpoint. The request's parameters replace those of the same names in its query.
+    ///   - issuer: The server's identifier, exactly as in its metadata (`issuer`, RFC 8414). Every redirection then has to bring it,
+    ///     so that a code of another server is never sent to this one's token endpoint (RFC 9207, section 2.4; RFC 9700,
+    ///     section 4.4). Needed with more than one server; `nil`, the default, for a server that does not send `iss`.
+    ///   - client: The app.
+    ///   - redirectURI: An address that is registered for the app.
+    ///   - scopes: The requested scopes; none for the server's default.
+    ///   - parameters: Further parameters, such as `prompt`.
     public init?(
         endpoint: URL,
         issuer: String? = nil,
@@ -79,11 +77,11 @@ public struct OAuthAuthorization: Sendable {
         self.state = state
     }
 
-    /// The code that a redirection brought: RFC 6749, section 4.1.2.
+    /// The code in a redirection: RFC 6749, section 4.1.2.
     ///
-    /// - Parameter callback: The whole address that the person was sent back to.
+    /// - Parameter callback: The whole URL of the redirection.
     /// - Returns: The code, good for one use.
-    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server said no, ``OAuthError/foreignRedirect`` if the
+    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server refused, ``OAuthError/foreignRedirect`` if the
     ///   redirection does not belong to this authorization, or comes from another server than ``issuer``.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
@@ -95,7 +93,7 @@ public struct OAuthAuthorization: Sendable {
             guard fields.updateValue(value, forKey: name) == nil else { throw .foreignRedirect }
         }
         guard fields["state"] == self.state else { throw .foreignRedirect }
-        // RFC 9207, section 2.4: before anything else is believed, errors included, and byte for byte.
+        // RFC 9207, section 2.4: before any other parameter, `error` included, is read, and byte for byte.
         if let issuer {
             guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else { throw .foreignRedirect }
         }
@@ -107,7 +105,7 @@ public struct OAuthAuthorization: Sendable {
         return code
     }
 
-    /// Whether a redirection leads to the place that was asked for, and not to one whose name only begins alike.
+    /// Whether a redirection has the scheme, host, port and path of ``redirectURI``.
     private func isHome(_ callback: URL) -> Bool {
         guard let home = URL(string: self.redirectURI) else { return false }
         func place(_ url: URL) -> [String?] {
@@ -120,11 +118,11 @@ public struct OAuthAuthorization: Sendable {
 }
 
 extension OAuthTokenEndpoint {
-    /// Exchanges what a redirection brought for tokens.
+    /// Exchanges the code in a redirection for tokens.
     ///
     /// - Parameters:
-    ///   - callback: The whole address that the person was sent back to.
-    ///   - authorization: What was asked.
+    ///   - callback: The whole URL of the redirection.
+    ///   - authorization: The request.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func redeem(_ callback: URL, of authorization: OAuthAuthorization) async throws -> OAuthTokens {
@@ -134,13 +132,13 @@ extension OAuthTokenEndpoint {
 }
 
 extension OAuthAuthorization: RedactedDescription {
-    /// Says what it is, and nothing of its secrets.
+    /// The type's name and the host.
     public var description: String { "OAuthAuthorization(\(self.url.host() ?? ""))" }
 }
 
-/// Which addresses OAuth may use, and what their queries keep.
+/// The rules of OAuth for addresses.
 enum OAuthAddress {
-    /// Whether a person, a code or a token may go to an endpoint: RFC 6749, sections 3.1 and 3.2.
+    /// Whether an endpoint is safe for codes and tokens: RFC 6749, sections 3.1 and 3.2.
     ///
     /// An absolute `https` URL without a fragment, or one of `http` on this machine (RFC 8252, section 7.3).
     static func isSafeEndpoint(_ url: URL) -> Bool {
@@ -148,10 +146,9 @@ enum OAuthAddress {
         return origin.isSecure || origin.isLoopback
     }
 
-    /// Whether a code may be sent to a redirection: RFC 6749, section 3.1.2, and RFC 9700, section 2.6.
+    /// Whether a redirection is safe for a code: RFC 6749, section 3.1.2, and RFC 9700, section 2.6.
     ///
-    /// An endpoint as above, or an address of an app's own scheme (RFC 8252, section 7.1); never one that a browser runs or reads
-    /// by itself.
+    /// A safe endpoint, or an address of an app's own scheme (RFC 8252, section 7.1), but none that browsers handle themselves.
     static func isSafeRedirection(_ text: String) -> Bool {
         guard let url = URL(string: text), let scheme = url.scheme?.lowercased() else { return false }
         switch scheme {
@@ -162,7 +159,7 @@ enum OAuthAddress {
         }
     }
 
-    /// The URL without the parameters of its own query that have one of `names`; the others stay byte for byte.
+    /// The URL without the parameters of `names`; the others stay byte for byte.
     ///
     /// RFC 6749, sections 3.1 and 3.2: an endpoint may have a query, and no parameter is sent twice.
     static func removing(_ names: Set<String>, from url: URL) -> URL? {
@@ -175,11 +172,11 @@ enum OAuthAddress {
     }
 }
 
-/// A secret that proves that whoever exchanges a code is who asked for it: RFC 7636, with the method `S256`.
+/// A secret that binds a code to the app that asked for it: RFC 7636, with the method `S256`.
 ///
-/// Make a new one for each authorization. Its description shows nothing of the verifier.
+/// Make a new one for each authorization. Its description does not contain the verifier.
 public struct PKCE: Sendable, Hashable {
-    /// The secret, which goes to the token endpoint together with the code.
+    /// The secret, which is sent to the token endpoint together with the code.
     public let verifier: String
 
     /// The value of `code_challenge_method` (section 4.3).
@@ -195,21 +192,21 @@ public struct PKCE: Sendable, Hashable {
         self.verifier = Base64URL.encode(Data((0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }))
     }
 
-    /// The secret `verifier`; `nil` if it is not one: 43 to 128 unreserved characters (section 4.1).
+    /// The secret `verifier`; `nil` unless it has 43 to 128 unreserved characters (section 4.1).
     public init?(verifier: String) {
         guard (43...128).contains(verifier.utf8.count), verifier.utf8.allSatisfy({ PercentEncoding.isUnreserved($0) })
         else { return nil }
         self.verifier = verifier
     }
 
-    /// The secret's hash, which goes to the authorization endpoint (section 4.2).
+    /// The secret's hash, which is sent to the authorization endpoint (section 4.2).
     public var challenge: String { Base64URL.encode(Data(SHA256.hash(self.verifier))) }
 }
 
 extension PKCE: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the verifier.
+    /// The type's name alone.
     public var description: String { "PKCE(…)" }
 
-    /// Shows nothing of the verifier.
+    /// Empty.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }

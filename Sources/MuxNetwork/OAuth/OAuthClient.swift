@@ -1,32 +1,32 @@
 public import Foundation
 
-/// The app as an authorization server knows it: RFC 6749, section 2.
+/// The app as a client of an authorization server: RFC 6749, section 2.
 ///
-/// Its description shows the name alone.
+/// Its description contains the identifier alone.
 public struct OAuthClient: Sendable, Hashable {
-    /// How the app proves who it is: RFC 6749, section 2.3.1.
+    /// How the app authenticates itself: RFC 6749, section 2.3.1.
     public enum Authentication: Sendable, Hashable {
-        /// Not at all: an app on a person's device keeps no secrets. Use ``PKCE``.
+        /// Not at all, for an app on a person's device, which cannot keep a secret. Use ``PKCE``.
         case none
         /// With this secret in the `Authorization` field.
         case header(secret: String)
-        /// With this secret in the body, where a server knows no other way.
+        /// With this secret in the body, for servers without the header.
         case body(secret: String)
     }
 
-    /// The app's name at the server.
+    /// The app's identifier at the server.
     public var id: String
 
-    /// How the app proves who it is.
+    /// How the app authenticates itself.
     public var authentication: Authentication
 
-    /// Describes an app.
+    /// Makes a client.
     public init(id: String, authentication: Authentication = .none) {
         self.id = id
         self.authentication = authentication
     }
 
-    /// The parameters that name the app in the body.
+    /// The parameters that identify the app in the body.
     var parameters: [(String, String)] {
         switch self.authentication {
         case .none: [("client_id", self.id)]
@@ -35,7 +35,7 @@ public struct OAuthClient: Sendable, Hashable {
         }
     }
 
-    /// What names the app in the `Authorization` field; both halves are form-encoded first.
+    /// The credentials in the `Authorization` field; both parts are form-encoded first.
     var credentials: HTTPCredentials? {
         guard case .header(let secret) = self.authentication else { return nil }
         return .basic(user: PercentEncoding.encode(self.id), password: PercentEncoding.encode(secret))
@@ -54,21 +54,21 @@ extension OAuthClient.Authentication: RedactedDescription {
 }
 
 extension OAuthClient: RedactedDescription {
-    /// The app's name.
+    /// The app's identifier.
     public var description: String { "OAuthClient(\(self.id))" }
 }
 
-/// What a token endpoint handed out: RFC 6749, section 5.1.
+/// The tokens that a token endpoint issued: RFC 6749, section 5.1.
 ///
-/// Its description shows nothing of the tokens.
+/// Its description contains no token.
 public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
     public var access: OAuthAccessToken
 
-    /// The refresh token to use from now on; `nil` if the server gave none, which after a refresh means the old one.
+    /// The refresh token to use from now on; `nil` if the server sent none, which after a refresh means the old one.
     public var refresh: String?
 
-    /// Describes tokens.
+    /// Makes tokens.
     public init(access: OAuthAccessToken, refresh: String? = nil) {
         self.access = access
         self.refresh = refresh
@@ -76,27 +76,27 @@ public struct OAuthTokens: Sendable, Hashable {
 }
 
 extension OAuthTokens: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the tokens.
+    /// The type's name alone.
     public var description: String { "OAuthTokens(…)" }
 
-    /// Shows nothing of the tokens.
+    /// Empty.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 
 /// An access token of the type `Bearer`: RFC 6750.
 ///
-/// Its description shows nothing of the token.
+/// Its description does not contain the token.
 public struct OAuthAccessToken: Sendable, Hashable, Codable {
     /// The token itself.
     public var value: String
 
-    /// When it stops being good, by this device's clock; `nil` if the server did not say.
+    /// When it expires, by this device's clock; `nil` if the server did not say.
     public var expiresAt: Date?
 
-    /// What it permits; `nil` if the server did not say, which means what was asked for (RFC 6749, section 5.1).
+    /// Its scopes; `nil` if the server did not say, which means the requested ones (RFC 6749, section 5.1).
     public var scopes: [String]?
 
-    /// Describes an access token.
+    /// Makes an access token.
     public init(_ value: String, expiresAt: Date? = nil, scopes: [String]? = nil) {
         self.value = value
         self.expiresAt = expiresAt
@@ -105,10 +105,10 @@ public struct OAuthAccessToken: Sendable, Hashable, Codable {
 }
 
 extension OAuthAccessToken: CustomStringConvertible, CustomReflectable {
-    /// Says what it is, and nothing of the token.
+    /// The type's name alone.
     public var description: String { "OAuthAccessToken(…)" }
 
-    /// Shows nothing of the token.
+    /// Empty.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 

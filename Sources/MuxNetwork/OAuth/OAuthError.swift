@@ -1,21 +1,21 @@
 public import Foundation
 public import MuxKit
 
-/// Why an authorization server gave no tokens.
+/// Why an authorization server issued no tokens.
 ///
 /// Only ``refused(_:)`` with ``OAuthErrorCode/invalidGrant`` counts as a refusal of the refresh token
-/// (`BadDependencyError`); everything else leaves the session as it is. Descriptions and mirrors contain nothing that was
-/// sent or received but the code. Cancellation is always `CancellationError`, never one of these.
+/// (`BadDependencyError`) and ends the session. Descriptions and mirrors contain the error code and nothing else that was
+/// sent or received. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {
-    /// The server said no, and why.
+    /// The server refused.
     case refused(OAuthRefusal)
 
     /// The server cannot answer now: status 408, 429 or 5xx, or the code `temporarily_unavailable` or `server_error` with any
-    /// status. Worth another try, not before `retryAfter` if that is known.
+    /// status. Transient, but not before `retryAfter` if that is known.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
-    /// The answer is neither tokens nor an error as the standard has them.
+    /// The answer is neither tokens nor an error of the standard.
     case malformed(HTTPStatus, Fault)
 
     /// The server was not reached, or the exchange broke off.
@@ -25,14 +25,14 @@ public enum OAuthError: Error, Sendable {
     /// nothing was sent.
     case insecureEndpoint
 
-    /// The client's name, its secret or a parameter cannot be sent; nothing was sent.
+    /// The client's identifier, its secret or a parameter is not valid; nothing was sent.
     case invalidParameter(name: String)
 
     /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12), or comes from another
     /// server (RFC 9207, section 2.4).
     case foreignRedirect
 
-    /// There are no tokens to renew the access token with: the sign-in brought no refresh token.
+    /// The sign-in brought no refresh token.
     case noRefreshToken
 
     /// What is wrong with an answer.
@@ -40,7 +40,7 @@ public enum OAuthError: Error, Sendable {
     public enum Fault: Sendable, Hashable {
         /// It is not a JSON object, or is too large.
         case notAnObject
-        /// This field is missing, or not what it has to be.
+        /// This field is missing, or not valid.
         case field(String)
         /// The token is of another type than `Bearer`, so it cannot be used (RFC 6749, section 7.1).
         case tokenType
@@ -49,23 +49,23 @@ public enum OAuthError: Error, Sendable {
     }
 }
 
-/// What an authorization server said when it refused: RFC 6749, section 5.2.
+/// The error of an authorization server that refused: RFC 6749, section 5.2.
 ///
-/// Its description shows the code alone.
+/// Its description contains the code alone.
 public struct OAuthRefusal: Sendable, Hashable {
-    /// Why.
+    /// The error code.
     public var code: OAuthErrorCode
 
     /// A text for developers, if the server sent one.
     public var explanation: String?
 
-    /// Where more is said, if the server said that.
+    /// A page about the error, if the server sent its address.
     public var uri: String?
 
     /// The status of the answer; `nil` if the refusal came with a redirection.
     public var status: HTTPStatus?
 
-    /// Describes a refusal.
+    /// Makes a refusal.
     public init(_ code: OAuthErrorCode, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil) {
         self.code = code
         self.explanation = explanation
@@ -88,24 +88,24 @@ extension OAuthError: BadDependencyError {
 }
 
 extension OAuthError: ConnectivityError {
-    /// Whether the server was not reached, or cannot answer now.
+    /// Whether the server was not reached, or is unavailable.
     public var isConnectivityFailure: Bool {
         switch self {
         case .unavailable: true
         case .transport(let error): SilenceableError.isSilenceable(error)
-        case .refused(let refusal): refusal.code.isPassing
+        case .refused(let refusal): refusal.code.isTransient
         default: false
         }
     }
 }
 
 extension OAuthError: RetryableError {
-    /// Transient where the server cannot answer now; what the transport met speaks for itself; nothing else passes.
+    /// Transient where the server is unavailable; for ``transport(_:)``, that of the underlying error; otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .unavailable(_, let retryAfter): RetryAdvice(isTransient: true, retryAfter: retryAfter)
         case .transport(let error): .of(error)
-        case .refused(let refusal): refusal.code.isPassing ? .transient : .permanent
+        case .refused(let refusal): refusal.code.isTransient ? .transient : .permanent
         case .malformed, .insecureEndpoint, .invalidParameter, .foreignRedirect, .noRefreshToken: .permanent
         }
     }
@@ -127,10 +127,10 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
         }
     }
 
-    /// The same text.
+    /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// The same text.
+    /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 }
 
@@ -141,7 +141,7 @@ public struct OAuthErrorCode: RawRepresentable, Sendable, Hashable, CustomString
     /// The code as it was sent.
     public let rawValue: String
 
-    /// The code of this name; `nil` if it has a character that no code has, or none at all.
+    /// The code of this name; `nil` if it is empty or has a character that codes may not have.
     public init?(rawValue: String) {
         let isInOrder = rawValue.utf8.allSatisfy { (0x20...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
         guard !rawValue.isEmpty, rawValue.utf8.count <= 256, isInOrder else { return nil }
@@ -150,29 +150,29 @@ public struct OAuthErrorCode: RawRepresentable, Sendable, Hashable, CustomString
 
     private init(known code: String) { self.rawValue = code }
 
-    /// The request lacks something, or says something twice.
+    /// A parameter is missing, invalid or there twice.
     public static let invalidRequest = Self(known: "invalid_request")
-    /// The client is not known, or did not prove who it is.
+    /// The client is unknown, or its authentication failed.
     public static let invalidClient = Self(known: "invalid_client")
-    /// The code or the refresh token is no good any more, which of all codes is the one that ends a session.
+    /// The code or the refresh token is no longer valid: the one error that ends a session.
     public static let invalidGrant = Self(known: "invalid_grant")
     /// The client may not do this.
     public static let unauthorizedClient = Self(known: "unauthorized_client")
-    /// The server does not know this kind of grant.
+    /// The server does not support the type of the grant.
     public static let unsupportedGrantType = Self(known: "unsupported_grant_type")
-    /// The scope is not known, or more than was granted.
+    /// The scope is unknown, or exceeds what was granted.
     public static let invalidScope = Self(known: "invalid_scope")
-    /// The person, or the server for them, said no.
+    /// The person, or the server, refused.
     public static let accessDenied = Self(known: "access_denied")
-    /// The server does not answer with what was asked for.
+    /// The server does not support the type of the answer.
     public static let unsupportedResponseType = Self(known: "unsupported_response_type")
-    /// The server had an accident.
+    /// The server failed unexpectedly.
     public static let serverError = Self(known: "server_error")
     /// The server is busy.
     public static let temporarilyUnavailable = Self(known: "temporarily_unavailable")
 
-    /// Whether the trouble passes by itself, whatever status the code comes with: RFC 6749, section 4.1.2.1.
-    package var isPassing: Bool { self == .serverError || self == .temporarilyUnavailable }
+    /// Whether the failure is transient, with any status: RFC 6749, section 4.1.2.1.
+    package var isTransient: Bool { self == .serverError || self == .temporarilyUnavailable }
 
     /// The code.
     public var description: String { self.rawValue }

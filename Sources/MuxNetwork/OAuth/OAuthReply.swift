@@ -1,21 +1,21 @@
 package import Foundation
 
-/// Sorts the answers of a token endpoint: pure, and total on any answer.
+/// Reads the answers of a token endpoint.
 package enum OAuthReply {
-    /// More than any token endpoint has to say.
+    /// The largest answer that is read, in bytes.
     package static let maximumSize = 1 << 20
 
-    /// What `reply` comes to.
+    /// Reads the tokens in `reply`.
     ///
     /// - Parameters:
     ///   - reply: The complete answer.
-    ///   - sentAt: When the request was sent, from which a token's life is counted, so that it is never taken for good too long.
+    ///   - sentAt: When the request was sent, from which the lifetime counts, so that it is never overestimated.
     ///   - now: When the answer arrived.
     /// - Returns: The tokens.
-    /// - Throws: ``OAuthError``, but for those that come before an answer.
+    /// - Throws: ``OAuthError``.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
-        if self.saysThatItPasses(reply) { throw .unavailable(status, retryAfter: reply.retryAfter(now: now)) }
+        if self.isTransient(reply) { throw .unavailable(status, retryAfter: reply.retryAfter(now: now)) }
         switch reply.status {
         case 200...299: return try self.tokens(self.fields(reply), status, sentAt: sentAt)
         case 400...499: throw .refused(try self.refusal(self.fields(reply), status))
@@ -23,12 +23,12 @@ package enum OAuthReply {
         }
     }
 
-    /// Whether the server cannot answer now: by its status, whatever it says beside, for an error page of a proxy must not end a
-    /// session; or by the error that it names, whatever its status.
-    private static func saysThatItPasses(_ reply: HTTPReply) -> Bool {
+    /// Whether the failure is transient: by the status alone, for a proxy's error page must not end a session, or by the error code,
+    /// with any status.
+    private static func isTransient(_ reply: HTTPReply) -> Bool {
         if [408, 429].contains(reply.status) || (500...599).contains(reply.status) { return true }
         guard case .text(let name)? = (try? self.fields(reply))?["error"] else { return false }
-        return OAuthErrorCode(rawValue: name)?.isPassing ?? false
+        return OAuthErrorCode(rawValue: name)?.isTransient ?? false
     }
 
     // MARK: - RFC 6749, section 5.1
@@ -56,7 +56,7 @@ package enum OAuthReply {
         return OAuthTokens(access: .init(access, expiresAt: expiresAt, scopes: scopes), refresh: refresh)
     }
 
-    /// RFC 6749, appendices A.12 and A.17: one or more visible characters of ASCII, blanks included.
+    /// RFC 6749, appendices A.12 and A.17: printable ASCII, at least one character.
     private static func isToken(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { (0x20...0x7e).contains($0) }
     }
@@ -95,7 +95,7 @@ package enum OAuthReply {
             }
         }
 
-        /// Seconds that a date can be moved by; some servers send them as text.
+        /// A number of seconds, bounded; some servers send it as text.
         var seconds: TimeInterval? {
             let number: Double? =
                 switch self {

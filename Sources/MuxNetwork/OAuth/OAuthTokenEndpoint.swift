@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// Where an authorization server hands out tokens: RFC 6749, section 3.2.
+/// The token endpoint of an authorization server: RFC 6749, section 3.2.
 ///
 /// ```swift
 /// let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"))
@@ -9,31 +9,31 @@ public import MuxKit
 /// let renewed = try await endpoint.refresh(tokens.refresh ?? "")
 /// ```
 ///
-/// Make an `OAuthDependentRunner` of it, and neither of these is called by hand.
+/// An `OAuthDependentRunner` that is made with an endpoint calls these by itself.
 ///
-/// **After a failure.** Nothing is remembered and nothing is repeated: a refresh token or a code that was sent twice looks
-/// stolen. Each error is typed; see ``OAuthError`` for which of them ends a session.
+/// **After a failure.** Nothing is sent again: to the server, a refresh token or a code that is sent twice looks stolen. See
+/// ``OAuthError`` for the errors that end a session.
 ///
-/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the server may have done what was asked.
+/// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the server may have issued tokens.
 public struct OAuthTokenEndpoint: Sendable {
     /// The endpoint's address.
     public let url: URL
 
-    /// The app as the server knows it.
+    /// The app.
     public let client: OAuthClient
 
-    /// Whether tokens may go there.
+    /// Whether the address is safe for tokens.
     private let isSafe: Bool
     private let transport: any HTTPTransport
     private let wallTime: @Sendable () -> Date
 
-    /// Describes an endpoint; nothing is sent.
+    /// Makes an endpoint; sends nothing.
     ///
     /// - Parameters:
-    ///   - url: The address: of `https`, or of `http` on this machine itself. One of any other kind is refused: every call
-    ///     throws ``OAuthError/insecureEndpoint``, and nothing is sent.
-    ///   - client: The app as the server knows it.
-    ///   - transport: What sends the requests.
+    ///   - url: The address: of `https`, or of `http` on this machine. With any other, every call throws
+    ///     ``OAuthError/insecureEndpoint``, and nothing is sent.
+    ///   - client: The app.
+    ///   - transport: Sends the requests.
     public init(url: URL, client: OAuthClient, transport: any HTTPTransport = URLSessionTransport()) {
         self.init(url: url, client: client, transport: transport, wallTime: { Date() })
     }
@@ -57,8 +57,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - code: The code, good for one use.
-    ///   - redirectURI: The address that the person was sent back to, if the authorization named one.
-    ///   - pkce: The secret whose challenge the authorization named (RFC 7636, section 4.5).
+    ///   - redirectURI: The address of the redirection, if the authorization named one.
+    ///   - pkce: The secret of the authorization (RFC 7636, section 4.5).
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func exchange(code: String, redirectURI: String? = nil, pkce: PKCE? = nil) async throws -> OAuthTokens {
@@ -72,8 +72,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
-    ///   - scopes: What the access token has to permit, no more than before; none for the same.
-    /// - Returns: The tokens. Where they have a refresh token, the old one is spent.
+    ///   - scopes: The scopes of the access token, no more than before; none for the same.
+    /// - Returns: The tokens. A new refresh token replaces the old one.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
         try await self.tokens(grantType: "refresh_token", [("refresh_token", refresh)] + Self.scope(scopes))
@@ -81,7 +81,7 @@ public struct OAuthTokenEndpoint: Sendable {
 
     /// Gets a token for the app itself: RFC 6749, section 4.4.
     ///
-    /// - Parameter scopes: What the token has to permit; none for what the server chooses.
+    /// - Parameter scopes: The requested scopes; none for the server's default.
     /// - Returns: The token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func clientCredentials(scopes: [String] = []) async throws -> OAuthAccessToken {
@@ -92,7 +92,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - grantType: The name of the type.
-    ///   - parameters: What the type asks for; each name once (section 3.2).
+    ///   - parameters: The type's parameters; each name once (section 3.2).
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, or `CancellationError`.
     public func tokens(grantType: String, parameters: [String: String]) async throws -> OAuthTokens {
@@ -117,7 +117,7 @@ public struct OAuthTokenEndpoint: Sendable {
         return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
     }
 
-    /// For how long a token that came just now will live, if the server said.
+    /// The remaining lifetime of a token, if the server sent it.
     func lifetime(of token: OAuthAccessToken) -> Duration? {
         token.expiresAt.map { .saturating(seconds: $0.timeIntervalSince(self.wallTime())) }
     }
@@ -151,15 +151,15 @@ extension OAuthTokenEndpoint: RedactedDescription {
 extension OAuthDependentRunner where AccessToken == OAuthAccessToken, RefreshToken == String {
     /// Makes a runner that renews access tokens at a token endpoint.
     ///
-    /// A refresh token that the server refuses (`invalid_grant`) leads to a sign-in, and nothing else does: without a network,
-    /// or while the server is busy or broken, callers get the error, and the next call tries again.
+    /// Only a refresh token that the server refuses (`invalid_grant`) leads to a sign-in. Without a network, or while the server is
+    /// unavailable, callers get the error, and the next call tries again.
     ///
     /// - Parameters:
-    ///   - endpoint: Where the server hands out tokens.
+    ///   - endpoint: Issues the tokens.
     ///   - store: Keeps the tokens between launches.
-    ///   - repository: Whose session the tokens belong to.
-    ///   - policy: Bounds on what is done for one call.
-    ///   - signIn: Asks the person, and returns the tokens of a new session; they have to include a refresh token.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: Bounds the work for one call.
+    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,

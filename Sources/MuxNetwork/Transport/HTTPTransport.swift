@@ -1,17 +1,15 @@
 import Foundation
 import MuxKit
 
-/// Sends requests and brings back what the server answered, whatever its status.
+/// Sends requests and returns the server's answers, whatever their status.
 ///
-/// ``URLSessionTransport`` is the one for real servers; a test hands in a transport of its own, which needs
-/// ``send(_:)`` alone.
+/// ``URLSessionTransport`` is the default. A transport of your own, such as a test's, needs ``send(_:)`` alone.
 ///
-/// **Errors.** A transport may throw errors of its own. Whoever uses the transport sees them as
-/// ``HTTPTransportError/unreachable(_:)``, and they keep their class by one protocol, `ConnectivityError`: one that says that
-/// the server was not reached is tried again (``HTTPConfiguration/retry``), answered with an older value
-/// (`MuxPolicy.staleIfError`), and a download goes on where it stopped; one that denies it, such as a certificate that is not
-/// trusted, is thrown at once. An error that says nothing counts as a lost connection, unless it is a cancellation or says that a
-/// value cannot be encoded or decoded. A `RetryableError` decides on its own retries.
+/// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPTransportError/unreachable(_:)``. The error's
+/// conformance to `ConnectivityError` decides what happens then. If the server was not reached, the request is sent again
+/// (``HTTPConfiguration/retry``), an older value is served (`MuxPolicy.staleIfError`), and a download resumes. Otherwise, as for
+/// an untrusted certificate, the error is thrown at once. An error without that conformance counts as a lost connection, unless
+/// it is a cancellation or an encoding or decoding error. A `RetryableError` decides on its own retries.
 public protocol HTTPTransport: Sendable {
     /// Sends a request and returns the complete answer.
     ///
@@ -19,7 +17,7 @@ public protocol HTTPTransport: Sendable {
     ///   once, if the task is cancelled.
     func send(_ call: HTTPCall) async throws -> HTTPReply
 
-    /// Sends a request and hands the answer to `sink` while it arrives.
+    /// Sends a request and passes the answer to `sink` while it arrives.
     ///
     /// - Parameters:
     ///   - call: The request.
@@ -31,7 +29,7 @@ public protocol HTTPTransport: Sendable {
 }
 
 extension HTTPTransport {
-    /// Sends a request with ``send(_:)`` and hands the whole answer to `sink`: for transports that have all of it anyway.
+    /// Sends a request with ``send(_:)`` and passes the whole answer to `sink`.
     ///
     /// - Parameters:
     ///   - call: The request.
@@ -50,21 +48,21 @@ extension HTTPTransport {
 
 /// The limits of a ``URLSessionTransport``.
 public struct HTTPTransportOptions: Sendable, Hashable {
-    /// How long a server may be silent, for requests that do not say.
+    /// How long a server may be silent, for requests without a time-out of their own.
     public var timeout: Duration = .seconds(20)
 
-    /// How long a request may take in all, redirections included; `nil` for as long as it likes.
+    /// How long a request may take in all, redirections included; `nil` for any time.
     ///
-    /// It does not count for ``URLSessionTransport/stream(_:into:)``, which ends when the server is silent.
+    /// It does not apply to ``URLSessionTransport/stream(_:into:)``.
     public var deadline: Duration? = .seconds(40)
 
     /// The largest body that is accepted, in bytes, counted after decoding.
     public var maximumBodySize = 64 << 20
 
-    /// How many redirections in a row are followed.
+    /// The largest number of redirections of one request.
     public var maximumRedirects = 10
 
-    /// How many connections to one host are open at a time.
+    /// The largest number of open connections to one host.
     public var connectionsPerHost = 10
 
     /// Header fields that are not sent on when a redirection leads to another scheme, host or port.

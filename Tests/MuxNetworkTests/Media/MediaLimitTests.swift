@@ -117,7 +117,7 @@ struct MediaLimitTests {
                 gate.openForGood(returning: ())
                 try await group.waitForAll()
             }
-            #expect(media.turnstile.free == 6)
+            #expect(media.downloadSlots.free == 6)
             media.expectAtRest()
         }
     }

@@ -102,6 +102,6 @@ extension AsyncMedia {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-        #expect(self.turnstile.waiting == 0, "downloads still wait", sourceLocation: location)
+        #expect(self.downloadSlots.waiting == 0, "downloads still wait", sourceLocation: location)
     }
 }

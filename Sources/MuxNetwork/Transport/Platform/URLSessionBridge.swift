@@ -8,23 +8,22 @@ import FoundationNetworking
 
 /// Runs tasks of one `URLSession` as asynchronous calls, on Linux and on Apple's platforms by the same path.
 ///
-/// Cancelling `data(for:)` and its kin crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So
-/// the caller is resumed by this object at once, and the session's task is cancelled later, on another thread, after
-/// it was resumed and after the delegate calls that were under way; whatever it reports from then on finds no entry here
-/// and is dropped.
+/// Cancelling `data(for:)` crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So this object resumes the
+/// caller at once, and cancels the session's task on another thread, after the delegate calls that are under way. Later reports of
+/// the task find no entry and are dropped.
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     typealias Continuation = CheckedContinuation<HTTPReply, any Error>
 
     private struct Running: Sendable {
         var exchange: HTTPExchange
         let sink: any HTTPSink
-        /// Where the delegate is called.
+        /// The session's delegate queue.
         let queue: OperationQueue
         /// How long the call may take.
         let limit: Duration?
         /// How long the server may be silent.
         var timeout: Duration
-        /// When the call has to be over.
+        /// When the call times out.
         var deadline: Moment
         var lastSign: Moment
         var task: URLSessionTask
@@ -33,33 +32,31 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     }
 
     private enum Verdict: Sendable {
-        /// The caller has left.
+        /// The caller is resumed already.
         case isGone
         case goesOn(any HTTPSink)
         case fails(HTTPError)
     }
 
     private let time: TimeSource
-    /// By the tasks' identifiers, which are unique within a session.
-    ///
-    /// An entry is removed when its caller is resumed.
+    /// By task identifier, until the caller is resumed.
     private let running = Locked<[Int: Running]>([:])
 
-    /// With a thread of its own, for cancelling waits for the session.
+    /// A queue with its own thread: cancelling waits for the session.
     private let cancellations = DispatchQueue(label: "mux.http.cancellations")
 
     init(time: TimeSource) { self.time = time }
 
-    /// How many callers wait for an answer.
+    /// The number of callers that wait for an answer.
     var pendingCount: Int { self.running.withLock { $0.count } }
 
-    /// Runs a request in `session`, whose delegate this object has to be, and hands the answer to `sink`.
+    /// Runs a request in `session`, whose delegate is this object, and passes the answer to `sink`.
     ///
     /// - Parameters:
     ///   - request: The request.
     ///   - timeout: How long the server may be silent.
-    ///   - limit: How long the call may take; `nil` for as long as it likes.
-    ///   - exchange: What is known of the answer.
+    ///   - limit: How long the call may take; `nil` for any time.
+    ///   - exchange: The state of the exchange.
     ///   - sink: Takes the answer, on the session's queue.
     ///   - session: Runs the request.
     /// - Returns: The head of the answer, once it is complete.
@@ -94,7 +91,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 }
                 task.resume()
                 self.startTimer(for: id)
-                // From here on the task may be cancelled: it is running. A cancellation before found no ticket.
+                // From here on `onCancel` finds the ticket; a cancellation before it did not.
                 ticket.withLock { $0 = id }
                 if Task.isCancelled { self.abandon(id, CancellationError()) }
             }
@@ -116,7 +113,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         if !isNeeded { timer.cancel() }
     }
 
-    /// How long the call may go on if nothing happens; gives up and returns `nil` if that is no time at all.
+    /// The time until the call times out if nothing arrives; `nil`, after the caller was resumed, if that has passed.
     private func timeLeft(for id: Int) -> Duration? {
         guard let running = self.running.withLock({ $0[id] }) else { return nil }
         let now = self.time.now
@@ -128,11 +125,11 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         return nil
     }
 
-    /// Lets the caller go with an error and stops the session's task.
+    /// Resumes the caller with an error and cancels the session's task.
     private func abandon(_ id: Int, _ error: any Error) {
         guard let running = self.finish(id, .failure(error)) else { return }
-        // Behind the delegate call that may be under way and still believes in the task, but neither on the delegate's queue,
-        // whose session may wait for it, nor on the cancelling thread.
+        // After the delegate calls that are queued; not on the delegate's queue, which the session may wait for, and not on the
+        // cancelling thread.
         let cancellations = self.cancellations
         running.queue.addOperation(BlockOperation { cancellations.async { running.task.cancel() } })
     }
@@ -145,10 +142,9 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         return running
     }
 
-    /// Hands an event to the exchange, then to the sink; gives up if either says so.
+    /// Passes an event to the exchange, then to the sink; ends the call if either fails.
     ///
-    /// The sink is called outside the lock. The session has one queue, so the sink is called in order, and not after the
-    /// exchange has ended by itself.
+    /// The sink is called outside the lock. The session has one serial queue, so the sink is called in order.
     ///
     /// - Returns: Whether the exchange goes on.
     private func report(
@@ -224,7 +220,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     ) {
         var request = request
         let goesOn = self.report(task.taskIdentifier) { exchange in
-            // Linux takes only the path of a place that it cannot go to, and would ask this server for it.
+            // For a scheme that it does not know, Linux takes the path alone and would ask this server for it.
             let location = response.value(forHTTPHeaderField: "Location").flatMap { URL(string: $0) }
             guard let url = request.url, location?.scheme == nil || location.flatMap({ HTTPOrigin($0) }) != nil else {
                 return .redirectRefused(.unknownScheme)
@@ -234,13 +230,13 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             case .follow: return nil
             case .refuse(let reason): return .redirectRefused(reason)
             case .followWithoutCredentials:
-                // Linux sends them on to anybody; Apple is said to drop only `Authorization`.
+                // Linux sends them to any server; Apple's platforms drop only `Authorization`.
                 for name in exchange.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
                 return nil
             }
         }
         #if canImport(FoundationNetworking)
-        // A task that is cancelled, or about to be, is not told where to go: it might end the process (Swift 6.3.1).
+        // Completing the redirection of a task that is being cancelled may crash (Swift 6.3.1).
         guard goesOn else { return }
         #endif
         completionHandler(goesOn ? request : nil)
@@ -268,7 +264,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
                 exchange.challenged(refusal)
                 return nil
             }
-            // On Linux this waits for the session, which may wait for the delegate's queue.
+            // On Linux this blocks on the session, which may wait for the delegate's queue.
             self.cancellations.async { completionHandler(.cancelAuthenticationChallenge, nil) }
         }
     }
@@ -285,7 +281,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         }
         var result = running.exchange.ended(failure)
         if !running.exchange.isHeadReceived, case .success(let reply) = result {
-            // A refusal that came with a challenge alone.
+            // The refusal arrived with a challenge alone.
             result = Result {
                 try running.sink.receive(head: reply)
                 return reply
@@ -308,12 +304,12 @@ extension HTTPReply {
     }
 }
 
-/// What a transport without credentials answers to a challenge of the URL loading system.
+/// The answer of a transport without credentials to a challenge of the URL loading system.
 package enum HTTPChallengeAnswer: Sendable, Hashable {
-    /// The system goes on as it would by itself: it checks the server's certificate, and shows none of its own.
+    /// The default: the system checks the server's certificate, and sends none.
     case performDefaultHandling
 
-    /// The system goes on without credentials, so that the refusal arrives as it is, with its body.
+    /// The system goes on without credentials, so the refusal arrives with its body.
     case rejectProtectionSpace
 
     /// The system ends the request; the head of the refusal is known from the challenge.
@@ -325,7 +321,7 @@ package enum HTTPChallengeAnswer: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - method: The authentication method of the challenge's protection space.
-    ///   - goesOnAfterRejection: Whether the system goes on without credentials once it is told to.
+    ///   - goesOnAfterRejection: Whether the system implements `rejectProtectionSpace`.
     package init(to method: String, goesOnAfterRejection: Bool) {
         guard Self.methodsOfHTTP.contains(method) else {
             self = .performDefaultHandling
@@ -334,7 +330,7 @@ package enum HTTPChallengeAnswer: Sendable, Hashable {
         self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
     }
 
-    /// The methods by which a server, or a proxy, asks for a name and a password, as both Foundations spell them.
+    /// The methods of servers and proxies that ask for a name and a password, as both Foundations spell them.
     private static let methodsOfHTTP: Set<String> = [
         "NSURLAuthenticationMethodDefault", "NSURLAuthenticationMethodHTTPBasic", "NSURLAuthenticationMethodHTTPDigest",
         "NSURLAuthenticationMethodHTMLForm", "NSURLAuthenticationMethodNegotiate", "NSURLAuthenticationMethodNTLM",

@@ -6,11 +6,11 @@ import MuxKit
 import FoundationNetworking
 #endif
 
-/// Sends requests with `URLSession`, made safe on Linux.
+/// Sends requests with `URLSession`.
 ///
-/// Nothing is cached, stored or remembered between requests: no cookies, no credentials, no replies. A challenge for a
-/// password is not answered, so a 401 is a reply like any other. Redirections are followed within limits, and leave
-/// credentials behind when they lead to another scheme, host or port.
+/// Nothing is stored between requests: no cookies, no credentials, no answers. A challenge for a password is rejected, so a 401
+/// is an answer like any other. Redirections are followed within limits, and without credentials once they lead to another
+/// scheme, host or port.
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
@@ -18,15 +18,15 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     private let bridge: URLSessionBridge
     private let session: URLSession
 
-    /// A transport with a session of its own, for as long as it lives.
+    /// Makes a transport with a session of its own.
     ///
     /// - Parameters:
     ///   - options: Its limits.
-    ///   - clock: What its time-outs are measured with.
+    ///   - clock: Measures its time-outs.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
         self.bridge = URLSessionBridge(time: TimeSource(clock))
-        // A cache makes cancelling crash on Linux: its lookup races the registry of tasks.
+        // With a cache, cancelling crashes on Linux: the lookup races the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
         configuration.requestCachePolicy = .reloadIgnoringLocalCacheData
@@ -44,7 +44,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     }
 
     deinit {
-        // The session holds the bridge until it is invalidated. Calls hold this object, so no task can be made later.
+        // The session retains the bridge until it is invalidated. Calls retain this object, so no task is made later.
         self.session.finishTasksAndInvalidate()
     }
 
@@ -55,9 +55,9 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
     public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
 
-    /// Sends a request and hands the answer, whatever its status, to `sink` while it arrives.
+    /// Sends a request and passes the answer, whatever its status, to `sink` while it arrives.
     ///
-    /// Neither the size nor the time is limited, as long as the server is not silent: the sink decides what is too much.
+    /// Neither size nor time is limited, as long as the server is not silent.
     ///
     /// - Parameters:
     ///   - call: The request.
@@ -93,24 +93,24 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         )
     }
 
-    /// How many connections to one host the session opens.
+    /// The session's limit of connections to one host.
     package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
 
-    /// How many calls wait for an answer.
+    /// The number of calls that wait for an answer.
     package var pendingCount: Int { self.bridge.pendingCount }
 }
 
-/// Delivers to the delegate of a `URLSession` no more calls than it keeps up with.
+/// The delegate queue of a `URLSession` on Linux, with backpressure.
 ///
-/// On Linux a session reads from the network as fast as it can and queues a call for each piece, so a delegate that writes
-/// to a slow disk has the rest of the body in memory (Swift 6.3.1: half a gigabyte of one, measured). This queue makes the
-/// session wait, and through the connection the server. What is no delegate call comes as an `Operation`, and never waits.
+/// A session reads as fast as it can and queues a delegate call for each piece, so with a delegate that writes to a slow disk the
+/// rest of the body is in memory (Swift 6.3.1: half a gigabyte, measured). Here, a full queue blocks the session, and through the
+/// connection the server. An `Operation`, which is no delegate call, does not block.
 ///
-/// `@unchecked`, because Foundation's queue is, and a subclass has to say so again; it adds nothing that changes.
+/// `@unchecked` restates the conformance of Foundation's queue; the subclass adds no mutable state.
 package final class BoundedOperationQueue: OperationQueue, @unchecked Sendable {
-    /// Of 16 kilobytes at most.
+    /// Each of 16 kilobytes at most.
     private let places = DispatchSemaphore(value: 32)
-    /// With a thread of its own: those of the pool may all wait for the session, which waits for the delegate.
+    /// A queue with its own thread: those of the pool may all wait for the session, which waits for the delegate.
     private let queue = DispatchQueue(label: "mux.http.delegate")
 
     package override init() {
