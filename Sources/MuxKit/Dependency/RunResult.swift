@@ -55,23 +55,6 @@ public enum UpdateResult<Dependency: Sendable>: Sendable {
 
 extension UpdateResult: Equatable where Dependency: Equatable {}
 
-/// An error that may be a refusal of the dependency.
-///
-/// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if ``isBadDependency`` is `true`.
-public protocol BadDependencyError: Error {
-    /// Whether a new dependency could help, as a new access token helps against the HTTP status 401.
-    var isBadDependency: Bool { get }
-}
-
-/// A refusal of the dependency, without a cause.
-public struct BadDependency: BadDependencyError {
-    /// Always `true`.
-    public var isBadDependency: Bool { true }
-
-    /// Makes the error.
-    public init() {}
-}
-
 /// An error after which no call of a runner can succeed, such as when an account was closed.
 ///
 /// Thrown from a task or an update, it ends every waiting call and every later one with

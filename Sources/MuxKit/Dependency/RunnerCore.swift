@@ -229,8 +229,3 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The least epoch of the parent that the value may have been made with.
     @inlinable var parentEpoch: UInt64 { self.parent?.forChildren ?? 0 }
 }
-
-extension Error {
-    /// Whether the error is a refusal of the dependency.
-    var saysBadDependency: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
-}

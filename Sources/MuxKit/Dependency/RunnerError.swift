@@ -159,3 +159,24 @@ extension Error {
         return POSIXFileSystem.isUnwritable(code)
     }
 }
+
+extension RunnerError: RetryableError {
+    /// What the underlying error says, where there is one; transient if the time was over.
+    ///
+    /// A critical error, the end of a session and a refusal do not pass by themselves.
+    public var retryAdvice: RetryAdvice {
+        switch self {
+        case .timedOut, .updateTimedOut: .transient
+        case .critical: .permanent
+        default: self.underlying.map { RetryAdvice.of($0) } ?? .permanent
+        }
+    }
+}
+
+extension RunnerError: ConnectivityError {
+    /// Whether the underlying error is one of connectivity.
+    public var isConnectivityFailure: Bool {
+        if case .critical = self { return false }
+        return self.underlying.map(SilenceableError.isSilenceable) ?? false
+    }
+}

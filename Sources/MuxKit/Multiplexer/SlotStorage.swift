@@ -90,13 +90,6 @@ package protocol SlotStorage<Key, Value>: Sendable {
     mutating func removeAll() -> Self
 }
 
-/// The key of the one slot of a ``Multiplexer``.
-@usableFromInline
-package enum SoleKey: Hashable, Sendable {
-    /// The only one.
-    case sole
-}
-
 /// The one slot of a ``Multiplexer``.
 @usableFromInline
 package struct SingleSlot<Value: Sendable>: SlotStorage {

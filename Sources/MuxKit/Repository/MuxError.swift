@@ -65,3 +65,15 @@ extension MuxError: LocalizedError {
         }
     }
 }
+
+extension MuxError: RetryableError {
+    /// Transient if the time was over; nothing else passes by itself.
+    public var retryAdvice: RetryAdvice {
+        switch self {
+        case .timedOut: .transient
+        case .sessionEnded, .cleared, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
+            .repositoryMismatch, .sharedRepositoryInUse, .calledFromStore:
+            .permanent
+        }
+    }
+}

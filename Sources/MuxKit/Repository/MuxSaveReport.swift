@@ -1,18 +1,7 @@
 /// What a save did.
 public struct MuxSaveReport: Sendable {
     /// An entry that could not be saved.
-    public struct Failure: Sendable {
-        /// The entry.
-        public let name: MuxStoreKey
-        /// Why: what the encoder or the store threw.
-        public let error: any Error
-
-        /// Names an entry that could not be saved, and says why.
-        public init(name: MuxStoreKey, error: any Error) {
-            self.name = name
-            self.error = error
-        }
-    }
+    public typealias Failure = MuxPartialSaveError.Failure
 
     /// How many entries were written, and are what a process finds that starts now.
     public var saved = 0

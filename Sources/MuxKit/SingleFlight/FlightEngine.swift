@@ -384,3 +384,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 }
+
+/// The key of an engine that has one flight at a time.
+@usableFromInline
+package enum SoleKey: Hashable, Sendable {
+    /// The only one.
+    case sole
+}

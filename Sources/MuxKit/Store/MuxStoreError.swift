@@ -49,7 +49,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 ///
 /// ```swift
 /// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-///     var unsaved: [MuxSaveReport.Failure] = []
+///     var unsaved: [MuxPartialSaveError.Failure] = []
 ///     for entry in entries {
 ///         do { try await self.write(entry) } catch { unsaved.append(.init(name: entry.name, error: error)) }
 ///     }
@@ -57,11 +57,25 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 /// }
 /// ```
 public struct MuxPartialSaveError: Error, Sendable {
+    /// An entry that could not be saved.
+    public struct Failure: Sendable {
+        /// The entry.
+        public let name: MuxStoreKey
+        /// Why: what the encoder or the store threw.
+        public let error: any Error
+
+        /// Names an entry that could not be saved, and says why.
+        public init(name: MuxStoreKey, error: any Error) {
+            self.name = name
+            self.error = error
+        }
+    }
+
     /// The entries that were not kept, and why; all others of the call were.
-    public var failures: [MuxSaveReport.Failure]
+    public var failures: [MuxPartialSaveError.Failure]
 
     /// Names what was not kept.
-    public init(_ failures: [MuxSaveReport.Failure]) { self.failures = failures }
+    public init(_ failures: [MuxPartialSaveError.Failure]) { self.failures = failures }
 }
 
 extension MuxPartialSaveError: LocalizedError {

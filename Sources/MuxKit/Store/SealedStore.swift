@@ -80,7 +80,7 @@ public struct SealedStore: MuxStore {
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []
-        var failures: [MuxSaveReport.Failure] = []
+        var failures: [MuxPartialSaveError.Failure] = []
         for (entry, result) in zip(entries, results) {
             switch result {
             case .success(let entry): sealed.append(entry)

@@ -195,3 +195,21 @@ enum GregorianCalendar {
         return cycle * 146_097 + yearOfCycle * 365 + yearOfCycle / 4 - yearOfCycle / 100 + dayOfYear - 719_468
     }
 }
+
+/// Whole seconds in `max-age` and `Age`: RFC 9111, section 1.2.2.
+package enum HTTPDeltaSeconds {
+    /// The greatest value; a greater number counts as this one.
+    package static let greatest: Int64 = 1 << 31
+
+    /// The number in `text`; `nil` if it contains anything but digits.
+    package static func parse(_ text: String?) -> Int64? {
+        guard let text, !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
+        return min(Int64(text) ?? self.greatest, self.greatest)
+    }
+
+    /// `seconds` to the millisecond; zero if negative or not a number.
+    static func duration(_ seconds: Double) -> Duration {
+        guard seconds > 0 else { return .zero }
+        return .milliseconds(Int64(min(seconds, Double(self.greatest)) * 1000))
+    }
+}

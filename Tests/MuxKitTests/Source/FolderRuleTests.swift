@@ -10,8 +10,8 @@ struct FolderRuleTests {
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "Repository", "Retry", "Dependency",
             "Multiplexer", "OAuth",
         ],
-        "MuxNetwork": ["Messages", "Transport", "Client", "Caching", "OAuth", "Media"],
-        "MuxTesting": ["Support", "Scripts", "Schedules", "Loopback", "OAuth", "Conformance"],
+        "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
+        "MuxTesting": ["Scripts", "Clock", "Schedules", "OAuth", "Loopback", "Conformance"],
     ]
 
     /// What a folder may mention of one above it, and why.

@@ -1,0 +1,21 @@
+/// An error that may be a refusal of the dependency.
+///
+/// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if ``isBadDependency`` is `true`.
+public protocol BadDependencyError: Error {
+    /// Whether a new dependency could help, as a new access token helps against the HTTP status 401.
+    var isBadDependency: Bool { get }
+}
+
+/// A refusal of the dependency, without a cause.
+public struct BadDependency: BadDependencyError {
+    /// Always `true`.
+    public var isBadDependency: Bool { true }
+
+    /// Makes the error.
+    public init() {}
+}
+
+extension Error {
+    /// Whether the error is a refusal of the dependency.
+    var saysBadDependency: Bool { (self as? any BadDependencyError)?.isBadDependency ?? false }
+}
