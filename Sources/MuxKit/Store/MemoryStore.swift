@@ -1,52 +1,63 @@
-/// Entries in memory alone: for tests and previews.
+/// Keeps entries in memory alone: for tests and previews.
 ///
-/// Keeps what any ``MuxStore`` keeps, for as long as it lives, and never throws; there is nothing on disk.
+/// No call throws.
 ///
 /// **Concurrent calls** take effect one after another. **Cancellation** changes nothing: no call waits.
-public actor MemoryStore: MuxStore {
-    private var entries: [MuxStoreKey: MuxStoredEntry] = [:]
-    private let epoch = Locked<UInt64>(0)
+public final class MemoryStore: MuxStore {
+    private struct State: Sendable {
+        var epoch: UInt64 = 0
+        var entries: [MuxStoreKey: MuxStoredEntry] = [:]
+    }
+
+    private let state = Locked(State())
 
     /// Makes an empty store.
     public init() {}
 
     /// The number of the present session; 0 before the first sign-out.
-    public func sessionEpoch() -> UInt64 { self.epoch.withLock { $0 } }
+    public func sessionEpoch() async -> UInt64 { self.state.withLock { $0.epoch } }
 
     /// The number of the present session; 0 before the first sign-out.
-    public nonisolated func peekSessionEpoch() -> UInt64? { self.epoch.withLock { $0 } }
+    public func peekSessionEpoch() -> UInt64? { self.state.withLock { $0.epoch } }
 
-    /// Moves on to session `epoch`; entries of earlier ones cease to exist.
-    public func raiseSessionEpoch(to epoch: UInt64) {
-        guard epoch > self.sessionEpoch() else { return }
-        self.epoch.withLock { $0 = epoch }
-        self.entries = self.entries.filter { $0.value.sessionEpoch >= epoch }
+    /// Raises the session epoch, and removes the entries of earlier sessions.
+    public func raiseSessionEpoch(to epoch: UInt64) async {
+        self.state.withLock { state in
+            guard epoch > state.epoch else { return }
+            state.epoch = epoch
+            state.entries = state.entries.filter { $0.value.sessionEpoch >= epoch }
+        }
     }
 
     /// Returns the entry of that name, or `nil` if there is none.
-    public func load(_ name: MuxStoreKey) -> MuxStoredEntry? { self.entries[name] }
+    public func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { self.state.withLock { $0.entries[name] } }
 
-    /// Keeps `entries`, each in place of the one of the same name.
-    public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) {
-        let epoch = self.sessionEpoch()
-        for entry in entries where entry.sessionEpoch >= epoch { self.entries[entry.name] = entry }
+    /// Keeps `entries`, each in place of the one of the same name; those of earlier sessions are left out.
+    public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
+        self.state.withLock { state in
+            for entry in entries where entry.sessionEpoch >= state.epoch { state.entries[entry.name] = entry }
+        }
     }
 
-    /// Forgets the entries of those names.
-    public func remove(_ names: [MuxStoreKey], durability: MuxDurability) {
-        for name in names { self.entries[name] = nil }
+    /// Removes the entries of those names.
+    public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async {
+        self.state.withLock { state in
+            for name in names { state.entries[name] = nil }
+        }
     }
 
-    /// Forgets every entry of `domain`.
-    public func removeAll(domain: String, durability: MuxDurability) {
-        self.entries = self.entries.filter { !$0.key.domain.utf8.elementsEqual(domain.utf8) }
+    /// Removes every entry of `domain`.
+    public func removeAll(domain: String, durability: MuxDurability) async {
+        self.state.withLock { state in
+            state.entries = state.entries.filter { !$0.key.domain.utf8.elementsEqual(domain.utf8) }
+        }
     }
 
-    /// Forgets every entry of every domain; the session epoch stays.
-    public func removeEverything() { self.entries = [:] }
+    /// Removes every entry of every domain; the session epoch stays.
+    public func removeEverything() async { self.state.withLock { $0.entries = [:] } }
 
-    /// Nothing: there is nothing to count.
-    public func statistics() -> MuxStoreStatistics { MuxStoreStatistics() }
+    /// Always `MuxStoreStatistics()`: a store in memory counts nothing.
+    public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
 }
 
 /// Keeps nothing: for values that are to stay in memory.
