@@ -78,14 +78,18 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
 
     package init() {}
 
-    /// Answers, unless that has happened already.
-    package func give(_ answer: Answer) {
-        let waiter = self.state.withLock { state -> CheckedContinuation<Answer, Never>? in
-            guard case .open(let waiter) = state else { return nil }
+    /// Resumes the task that waits for the answer.
+    ///
+    /// - Returns: Whether this is the first answer.
+    @discardableResult
+    package func give(_ answer: Answer) -> Bool {
+        let (isFirst, waiter) = self.state.withLock { state -> (Bool, CheckedContinuation<Answer, Never>?) in
+            guard case .open(let waiter) = state else { return (false, nil) }
             state = .answered(answer)
-            return waiter
+            return (true, waiter)
         }
         waiter?.resume(returning: answer)
+        return isFirst
     }
 
     /// Suspends until there is an answer; for one task.

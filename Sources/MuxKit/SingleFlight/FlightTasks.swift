@@ -61,38 +61,25 @@ package func waiting<Success: Sendable>(
     _ operation: @escaping @Sendable @concurrent () async throws -> Success,
     late: @escaping @Sendable (Result<Success, any Error>) -> Void
 ) async throws -> Success? {
-    let waiter = Locked<CheckedContinuation<Success?, any Error>?>(nil)
-    let tasks = Locked<[Task<Void, Never>]>([])
-    @Sendable func answered(_ result: Result<Success?, any Error>) -> Bool {
-        let continuation = waiter.withLock { waiter in
-            defer { waiter = nil }
-            return waiter
-        }
-        continuation?.resume(with: result)
-        return continuation != nil
-    }
-    defer { for task in tasks.withLock({ $0 }).dropFirst() { task.cancel() } }
+    let answer = FirstAnswer<Result<Success?, any Error>>()
     let executor = FlightContext.current?.isAwaited ?? false ? FlightExecutor.shared : nil
-    return try await withTaskCancellationHandler {
-        try await withCheckedThrowingContinuation { continuation in
-            waiter.withLock { $0 = continuation }
-            let work = spawn(name: "mux.waiting", otherwiseOn: executor) {
-                let result: Result<Success, any Error>
-                do {
-                    result = .success(try await operation())
-                } catch {
-                    result = .failure(error)
-                }
-                if !answered(result.map(Optional.some)) { late(result) }
-            }
-            let timer = spawn(name: "mux.patience") {
-                guard (try? await time.sleep(for: limit)) != nil else { return }
-                _ = answered(.success(nil))
-            }
-            tasks.withLock { $0 = [work, timer] }
-            if Task.isCancelled { work.cancel() }
+    let work = spawn(name: "mux.waiting", otherwiseOn: executor) {
+        let result: Result<Success, any Error>
+        do {
+            result = .success(try await operation())
+        } catch {
+            result = .failure(error)
         }
+        if !answer.give(result.map(Optional.some)) { late(result) }
+    }
+    let timer = spawn(name: "mux.wait-limit") {
+        guard (try? await time.sleep(for: limit)) != nil else { return }
+        answer.give(.success(nil))
+    }
+    defer { timer.cancel() }
+    return try await withTaskCancellationHandler {
+        try await answer.wait().get()
     } onCancel: {
-        tasks.withLock { $0.first }?.cancel()
+        work.cancel()
     }
 }
