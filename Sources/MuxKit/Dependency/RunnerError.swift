@@ -161,9 +161,7 @@ extension Error {
 }
 
 extension RunnerError: RetryableError {
-    /// What the underlying error says, where there is one; transient if the time was over.
-    ///
-    /// A critical error, the end of a session and a refusal do not pass by themselves.
+    /// The advice of the underlying error, if there is one; transient for a time-out, otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .updateTimedOut: .transient
@@ -174,7 +172,7 @@ extension RunnerError: RetryableError {
 }
 
 extension RunnerError: ConnectivityError {
-    /// Whether the underlying error is one of connectivity.
+    /// Whether the underlying error is a connectivity failure.
     public var isConnectivityFailure: Bool {
         if case .critical = self { return false }
         return self.underlying.map(SilenceableError.isSilenceable) ?? false

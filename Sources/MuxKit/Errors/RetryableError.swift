@@ -1,28 +1,28 @@
 import Foundation
 
-/// An error that knows what another attempt is worth.
+/// An error that decides whether it is retried.
 ///
-/// An error that does not say is worth one, unless it is of a kind that no attempt mends: a cancellation, a value that cannot
-/// be encoded or decoded, a ``BadDependencyError`` that blames the dependency, a ``ConnectivityError`` that is none.
+/// Other errors are retried, except a cancellation, an encoding or decoding error, a ``BadDependencyError`` that reports a bad
+/// dependency, and a ``ConnectivityError`` that is no connectivity failure.
 public protocol RetryableError: Error {
-    /// What another attempt is worth.
+    /// The error's advice about another attempt.
     var retryAdvice: RetryAdvice { get }
 }
 
-/// What an error says about another attempt; a ``RetryPolicy`` decides by it.
+/// The advice of an error about another attempt, by which a ``RetryPolicy`` decides.
 public struct RetryAdvice: Sendable, Hashable {
-    /// Whether the trouble may pass, as a lost connection does and a malformed request does not.
+    /// Whether the error is transient, such as a lost connection.
     ///
-    /// With a ``status``, the lists of the policy decide instead. In any case it counts against the host's health.
+    /// With a ``status``, the lists of the policy decide about the retry instead. A transient error counts against the host.
     public var isTransient: Bool
 
-    /// Whether another run can do no harm: the work is idempotent, or it never arrived.
+    /// Whether another run is safe: the work is idempotent, or the request did not reach the server.
     public var isRepeatable: Bool
 
-    /// The status code that the server answered with, if it did.
+    /// The status code of the response, if there was one.
     public var status: Int?
 
-    /// How long the server wants to be left alone, if it said so.
+    /// The server's `Retry-After`, if there was one.
     public var retryAfter: Duration?
 
     /// Makes an advice of the given parts.
@@ -33,13 +33,13 @@ public struct RetryAdvice: Sendable, Hashable {
         self.retryAfter = retryAfter
     }
 
-    /// The trouble may pass.
+    /// Another attempt may succeed.
     public static let transient = RetryAdvice(isTransient: true)
 
     /// Another attempt would fail in the same way.
     public static let permanent = RetryAdvice(isTransient: false)
 
-    /// What `error` says, or what its kind says in its place; `nil` stands for a result that is to be fetched again.
+    /// The advice of `error`, or the default for its type; transient for `nil`, a result that asks for another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
         guard let error else { return .transient }
         if let error = error as? any RetryableError { return error.retryAdvice }
@@ -50,7 +50,7 @@ public struct RetryAdvice: Sendable, Hashable {
         if error is any ConnectivityError { return .permanent }
         let code = error as NSError
         switch code.domain {
-        // Linux reports a body that broke off as -1, "unknown".
+        // Linux reports a truncated body as -1, "unknown".
         case "NSURLErrorDomain": return code.code == -1 ? .transient : .permanent
         default: return .transient
         }

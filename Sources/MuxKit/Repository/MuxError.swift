@@ -67,7 +67,7 @@ extension MuxError: LocalizedError {
 }
 
 extension MuxError: RetryableError {
-    /// Transient if the time was over; nothing else passes by itself.
+    /// Transient for a time-out, otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut: .transient

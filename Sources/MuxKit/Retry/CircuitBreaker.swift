@@ -1,14 +1,14 @@
-/// Decides about one host: whether it may be asked, and whether it may be asked again.
+/// Decides about one host: whether a request may be sent, and whether a retry is permitted.
 ///
-/// Pure: time comes in as an argument. Retries are a share of the first attempts, both forgotten by half with each window that
-/// passes. A host that only fails is left alone, then one request finds out whether that has passed.
+/// Retries are limited to a share of the first attempts; both counts are halved with each window. After consecutive failures the
+/// breaker opens for a pause, then lets one request through as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
-        /// The host may be asked; so many requests in a row have failed.
+        /// Requests are permitted; the last `failures` of them have failed.
         case closed(failures: Int)
-        /// The host is left alone until then. The pause after the next failure is `pause`.
+        /// Requests are refused until then. The next pause has the length `pause`.
         case open(until: Moment, pause: Duration)
-        /// This one request finds out; another one may, if it has not ended by then.
+        /// One request is the probe; another one may be, if it has not ended by `until`.
         case probing(ticket: UInt64, pause: Duration, until: Moment)
     }
 
@@ -18,7 +18,7 @@ package struct CircuitBreaker: Sendable {
     private var firsts = 0.0
     private var retries = 0.0
     private var window: Moment
-    /// When it was last asked about.
+    /// The time of the last request or retry.
     package private(set) var lastUsed: Moment
 
     package init(_ options: RetryBudget.Options, at now: Moment) {
@@ -27,17 +27,17 @@ package struct CircuitBreaker: Sendable {
         self.lastUsed = now
     }
 
-    /// Whether nothing is known that would matter after a long time.
+    /// Whether the breaker is closed without failures.
     package var isHealthy: Bool { self.breaker == .closed(failures: 0) }
 
     package enum AdmitAction: Sendable, Equatable {
-        /// Ask the host, and tell how that ends.
+        /// Send the request, and report its end.
         case ask(ticket: UInt64)
-        /// Leave the host alone.
+        /// Send nothing.
         case refuse
     }
 
-    /// An attempt is to be made.
+    /// A request is wanted.
     package mutating func wanted(isRetry: Bool, at now: Moment) -> AdmitAction {
         self.forget(at: now)
         switch self.breaker {
@@ -54,9 +54,9 @@ package struct CircuitBreaker: Sendable {
         return .ask(ticket: self.nextTicket)
     }
 
-    /// A retry is to be planned.
+    /// A retry is wanted.
     ///
-    /// - Returns: Whether the host's share permits it; it is taken then.
+    /// - Returns: Whether the share permits it; if so, it is counted.
     package mutating func retryWanted(at now: Moment) -> Bool {
         self.forget(at: now)
         let share = self.options.share.isNaN ? 0 : max(self.options.share, 0)
@@ -65,10 +65,10 @@ package struct CircuitBreaker: Sendable {
         return true
     }
 
-    /// A request was answered: the host works.
+    /// A request was answered.
     package mutating func answered() { self.breaker = .closed(failures: 0) }
 
-    /// A request failed in a way that may be the host's fault.
+    /// A request failed with a transient error.
     package mutating func failed(_ ticket: UInt64, at now: Moment) {
         switch self.breaker {
         case .closed(let failures):
@@ -77,11 +77,11 @@ package struct CircuitBreaker: Sendable {
             if count >= max(self.options.failuresToOpen, 1) { self.open(for: self.options.pause, at: now) }
         case .open: break
         case .probing(ticket, let pause, _): self.open(for: pause, at: now)
-        case .probing: break  // it began before the probe did, and says nothing new
+        case .probing: break  // it began before the probe
         }
     }
 
-    /// A request ended without saying anything about the host.
+    /// A request ended without information about the host.
     package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
         switch self.breaker {
         case .probing(ticket, let pause, _):
@@ -116,13 +116,13 @@ package struct CircuitBreaker: Sendable {
     }
 }
 
-/// Whom a piece of work asks, and the budget that all share who ask there.
+/// A host, and the ``RetryBudget`` that its callers share.
 ///
 /// ```swift
 /// let page = try await retry(.web, on: "api.example.com") { _ in try await fetchPage() }
 /// ```
 public struct RetryHost: Sendable, ExpressibleByStringLiteral {
-    /// The name, such as `api.example.com`; without regard to the case of its letters.
+    /// The name in lower case, such as `api.example.com`.
     public let name: String
 
     /// The budget.
@@ -131,7 +131,7 @@ public struct RetryHost: Sendable, ExpressibleByStringLiteral {
     /// Names a host.
     ///
     /// - Parameters:
-    ///   - name: The name, such as `api.example.com`.
+    ///   - name: The name, such as `api.example.com`; case-insensitive.
     ///   - budget: The budget.
     public init(_ name: String, budget: RetryBudget = .shared) {
         self.name = name.lowercased()
@@ -141,17 +141,19 @@ public struct RetryHost: Sendable, ExpressibleByStringLiteral {
     /// Names a host of the shared budget.
     public init(stringLiteral name: String) { self.init(name) }
 
-    /// Says that the host has answered somebody who used no retry: it works, and attempts that wait for that are woken.
+    /// Reports an answer to a request outside of any retry.
+    ///
+    /// It closes the breaker and wakes the waits for ``RetryWakeUp/success(on:)``.
     public func answered() { self.budget.answered(self.name) }
 
-    /// One request that the host is being asked.
+    /// One admitted request, whose end must be reported.
     struct Pass: Sendable {
         let host: RetryHost
         let ticket: UInt64
 
         func succeeded() { self.host.answered() }
 
-        /// It failed: only trouble that may pass is the host's; whoever refuses something works.
+        /// Only a transient error counts against the host; a refusal is an answer.
         func failed(_ error: any Error) {
             let advice = RetryAdvice.of(error)
             if advice.isTransient {
@@ -166,17 +168,17 @@ public struct RetryHost: Sendable, ExpressibleByStringLiteral {
         func cancelled() { self.host.budget.abandoned(self.host.name, self.ticket) }
     }
 
-    /// A request to the host; `nil` if it is to be left alone.
+    /// Admits a request; `nil` if the breaker is open.
     func admit(isRetry: Bool) -> Pass? {
         self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
     }
 
-    /// Takes one from the host's share of retries, if there is one.
+    /// Whether the share permits a retry; if so, it is counted.
     func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
 }
 
 extension RetryWakeUp {
-    /// Wakes when the host answers somebody else.
+    /// Wakes when the host answers another request.
     public static func success(on host: RetryHost) -> RetryWakeUp {
         RetryWakeUp("success", .signal) { _, wake in host.budget.listen(host.name, wake) }
     }

@@ -1,4 +1,4 @@
-/// Does `operation`, and does it again if it fails in a way that may pass.
+/// Runs `operation`, and runs it again after a transient error.
 ///
 /// ```swift
 /// let page = try await retry(.web) { attempt in try await fetchPage() }
@@ -8,7 +8,7 @@
 /// ) { attempt in try await fetchPage() }
 /// ```
 ///
-/// Not only an error can ask for another attempt; so can a result:
+/// A result can ask for another attempt, too:
 ///
 /// ```swift
 /// let job = try await retry(.fixed(.seconds(2), maxAttempts: 30), while: { !$0.isDone }) { _ in
@@ -16,23 +16,23 @@
 /// }
 /// ```
 ///
-/// The operation runs where the caller runs, one attempt after another. A wait between attempts ends when its time is over or
-/// the first of the wake-ups comes.
+/// The operation runs in the caller's isolation, one attempt after another. A wait between attempts ends at its deadline or with
+/// the first wake-up.
 ///
-/// **Cancellation.** A cancelled caller leaves at once with `CancellationError` if it waits between attempts; an attempt that is
-/// being made has to heed the cancellation itself. A success is kept even if the task was cancelled meanwhile.
+/// **Cancellation.** Between attempts a cancelled caller gets `CancellationError` at once; an attempt has to check for
+/// cancellation itself. A success is returned even if the task was cancelled meanwhile.
 ///
 /// - Parameters:
-///   - policy: How often, and how long in between.
-///   - host: Whom the work asks. Its ``RetryBudget`` then bounds the retries of all together.
-///   - wakeUps: What may end a wait before its time.
-///   - providers: Who decides whether there is another attempt, before the error and the policy do.
-///   - isUnfinished: Whether a result asks for another attempt, as that of a job which is still running does.
-///   - log: Receives what happens.
+///   - policy: The number of attempts, and the delays between them.
+///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+///   - wakeUps: Can end a wait early.
+///   - providers: Decide about another attempt, in order, before the error and the policy do.
+///   - isUnfinished: Whether a result asks for another attempt.
+///   - log: Receives the events of the retry.
 ///   - clock: Measures the waits.
-///   - operation: Does the work; receives the index of the attempt and the time since the first began.
-/// - Returns: What the first successful attempt returned.
-/// - Throws: ``RetryError`` with what each attempt met, or `CancellationError`.
+///   - operation: Makes one attempt.
+/// - Returns: The output of the first successful attempt.
+/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryHost? = nil,
@@ -57,21 +57,21 @@ public func retry<Output>(
     }
 }
 
-/// Does `operation` with one value after another until it succeeds with one, as with the mirrors of a server.
+/// Runs `operation` with one value after another until it succeeds, as with the mirrors of a server.
 ///
 /// ```swift
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value has one attempt, without a delay between them, whatever error the attempt before met: how long a server wants to
-/// be left alone (`Retry-After`) is no matter to the next one.
+/// Each value has one attempt, whatever the error of the attempt before, and without a delay: the `Retry-After` of one server
+/// does not concern the next one.
 ///
 /// - Parameters:
-///   - values: What to try, best first.
-///   - log: Receives what happens.
-///   - operation: Does the work with one value.
-/// - Returns: What the first successful attempt returned.
-/// - Throws: ``RetryError`` with what each attempt met, or `CancellationError`.
+///   - values: The values, best first.
+///   - log: Receives the events of the retry.
+///   - operation: Makes an attempt with one value.
+/// - Returns: The output of the first successful attempt.
+/// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
 public func retry<Value, Output>(
     trying values: some Collection<Value>,
     log: RetryLog = .silent,
@@ -91,32 +91,30 @@ public func retry<Value, Output>(
     }
 }
 
-/// Something that can end a wait between two attempts before its time.
+/// Ends waits between attempts on an event of the app, such as a screen that appears.
 ///
-/// Make your own for what your app knows: a screen that appears, a device that wakes.
-///
-/// **Concurrent calls.** For one wait ``setUp(wake:)`` is called once, and after it ``tearDown()`` once, however the wait ends:
-/// because this helper woke it, another one did, the time was over, it was replaced, or its task was cancelled. Waits follow
-/// one another; an instance that is used by several retries at a time has to tell them apart itself.
+/// **Concurrent calls.** For each wait ``setUp(wake:)`` is called once, then ``tearDown()`` once, however the wait ends: by this
+/// helper, another one, its deadline, a replacement, or cancellation. An instance that serves several retries at a time has to
+/// tell their calls apart itself.
 public protocol RetryHelper: Sendable {
-    /// A wait has begun. Call `wake` to end it, from anywhere; more than once does no harm.
+    /// A wait has begun. A call of `wake` ends it, from any thread; further calls have no effect.
     ///
-    /// Keep it short: it runs on the thread that begins the wait.
+    /// Must not block: it runs on the thread that begins the wait.
     func setUp(wake: @escaping @Sendable () -> Void)
 
-    /// The wait has ended. Keep it short: it runs on the thread that ended it.
+    /// The wait has ended. Must not block: it runs on the thread that ended the wait.
     func tearDown()
 }
 
-/// What the work of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` is told about the attempt it makes.
+/// One attempt of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
 public struct RetryAttempt: Sendable {
-    /// The attempt's index, which begins with 0.
+    /// The index of the attempt; the first is 0.
     public let index: Int
 
-    /// How long it is since the first attempt began; zero for the first.
+    /// The time since the first attempt began; zero for the first.
     public let elapsed: Duration
 
-    /// What the attempt before met; `nil` for the first, and after a result that asked for another.
+    /// The error of the attempt before; `nil` for the first, and after a result that asked for another attempt.
     public let previousError: (any Error)?
 
     package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {

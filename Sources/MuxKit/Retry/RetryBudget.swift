@@ -1,46 +1,46 @@
-/// Keeps a host that fails from being asked ever more, by all who ask it together.
+/// Bounds the load of all callers on a host that fails.
 ///
-/// Two bounds for each host. Retries are at most a share of the first attempts: 1,000 callers whose requests fail at once do
-/// not make 3,000 of them. And a host that only fails is left alone for a while: calls end at once with
-/// ``RetryError/Reason/hostDown``, until one request finds out that it works again.
+/// For each host, retries are limited to a share of the first attempts, so 1,000 requests that fail at once do not become 3,000.
+/// After consecutive failures a circuit breaker opens: attempts end at once with ``RetryError/Reason/hostDown``, until a probe
+/// succeeds.
 ///
-/// One budget is shared by all that use ``shared``, as a ``RetryHost`` does unless it is given another.
+/// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {
     /// The bounds of a ``RetryBudget``.
     public struct Options: Sendable, Hashable {
-        /// How many retries there may be for each first attempt; 0.1.
+        /// The number of retries for each first attempt; 0.1.
         public var share = 0.1
 
-        /// How many retries there may be within a window in any case, so that a single caller has some; 10.
+        /// The number of retries within a window that are always permitted; 10.
         public var minimumRetries = 10
 
-        /// After what time attempts count for half; 10 seconds.
+        /// The time after which the counts are halved; 10 seconds.
         public var window: Duration = .seconds(10)
 
-        /// After how many failures in a row a host is left alone; 20.
+        /// The number of consecutive failures that opens the breaker; 20.
         public var failuresToOpen = 20
 
-        /// For how long at first; 5 seconds, and twice as long each time that the request which finds out fails, too.
+        /// The first pause of an open breaker; 5 seconds, doubled with each failed probe.
         public var pause: Duration = .seconds(5)
 
-        /// For how long at most; 5 minutes.
+        /// The longest pause; 5 minutes.
         public var maximumPause: Duration = .seconds(5 * 60)
 
-        /// How long the request that finds out may take before another one is let through; 30 seconds.
+        /// The time after which another probe is let through, if the first has not ended; 30 seconds.
         ///
-        /// The host stays shut for all others meanwhile. Whichever of the requests is answered first opens it.
+        /// The first answer to any of them closes the breaker.
         public var probeLimit: Duration = .seconds(30)
 
-        /// How many hosts are kept account of; 1,000.
+        /// The number of hosts in memory; 1,000.
         ///
-        /// Beyond that, the one that was not asked for longest is forgotten.
+        /// Beyond that, healthy hosts are removed first, and of these the least recently used.
         public var maximumHosts = 1_000
 
         /// The defaults.
         public init() {}
     }
 
-    /// The budget of everybody who has no other.
+    /// The budget of every ``RetryHost`` that is made without one.
     public static let shared = RetryBudget()
 
     private let options: Options
@@ -49,7 +49,7 @@ public final class RetryBudget: Sendable {
     /// Sent by host when the host answers.
     private let answers = Broadcast<String, Void>()
 
-    /// A budget that nothing has been taken from.
+    /// Makes a budget without counts.
     public init(_ options: Options = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
         self.time = TimeSource(clock)
@@ -69,7 +69,6 @@ public final class RetryBudget: Sendable {
         return self.withHost(name, at: now) { $0.retryWanted(at: now) }
     }
 
-    /// The host has answered somebody: it works, and who waits for that is woken.
     func answered(_ name: String) {
         self.withHost(name, at: self.time.now) { $0.answered() }
         self.answers.send((), to: name)
@@ -105,10 +104,10 @@ public final class RetryBudget: Sendable {
             let (a, b) = (a.value, b.value)
             return a.isHealthy != b.isHealthy ? a.isHealthy : a.lastUsed < b.lastUsed
         }
-        // A quarter at a time, so that many new hosts do not each cost a look at all.
+        // A quarter at a time, so that many new hosts do not each cost a sort.
         for (name, _) in order.prefix(max(hosts.count - limit + 1, limit / 4)) { hosts[name] = nil }
     }
 
-    /// How many hosts are kept account of.
+    /// The number of hosts in memory.
     package var hostCount: Int { self.hosts.withLock { $0.count } }
 }

@@ -186,7 +186,7 @@ package final class RetryControl: Sendable {
     }
 }
 
-/// A race of wake-ups, of which the first ends it. It runs once.
+/// A race of wake-ups, which the first one ends; it runs once.
 ///
 /// Each wake-up that was set up is torn down exactly once, before the end of the race is reported.
 package final class RetryRace: Sendable {
@@ -203,9 +203,7 @@ package final class RetryRace: Sendable {
 
     package init() {}
 
-    /// Sets up the wake-ups in order.
-    ///
-    /// - Parameter ended: Called once, with the wake-up that was first; with `nil` if the race was called off.
+    /// Sets up the wake-ups in order, and calls `ended` once: with the first wake-up, or with `nil` if the race was called off.
     package func start(
         _ wakeUps: [RetryWakeUp],
         _ context: RetryWakeUp.Context,

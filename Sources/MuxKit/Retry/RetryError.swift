@@ -1,58 +1,58 @@
 public import Foundation
 
-/// Why there is no other attempt: the end of a retry that did not succeed.
+/// The end of a retry that did not succeed.
 ///
-/// Descriptions contain nothing of the errors that were met but their types: each may hold a secret.
+/// Descriptions contain the types of the attempts' errors, and nothing else of them, since an error may hold a secret.
 public struct RetryError: Error, Sendable {
-    /// Why it ended.
+    /// The reason for the end of a retry.
     @nonexhaustive public enum Reason: Sendable, Hashable {
-        /// The last attempt failed in a way that another one does not mend, or that the policy does not retry.
+        /// The last error is permanent, or the policy does not retry it.
         case refused
 
-        /// There were as many attempts as the policy permits.
+        /// The policy permits no more attempts.
         case attemptsExhausted
 
-        /// The next attempt would begin later than ``RetryPolicy/maximumDuration`` permits, or nothing had woken it by then.
+        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or there was no wake-up until then.
         case timeExhausted
 
-        /// The server wants to be left alone for longer than the policy permits.
+        /// The server's `Retry-After` is longer than ``RetryPolicy/maximumRetryAfter``.
         case retryAfterTooLong(Duration)
 
-        /// The host has had more retries than its share; see ``RetryBudget``.
+        /// The ``RetryBudget`` permits no more retries for the host.
         case budgetExhausted
 
-        /// The host has failed so often that it is left alone for a while; see ``RetryBudget``.
+        /// The circuit breaker of the ``RetryBudget`` is open for the host.
         case hostDown
 
-        /// There is nothing to try.
+        /// There was no value to try.
         case nothingToTry
 
-        /// No new operation could be made for another attempt; the last error says why.
+        /// No operation could be made for another attempt; ``RetryError/lastError`` is the cause.
         case noOperation
     }
 
-    /// What one attempt met.
+    /// One failed attempt.
     public struct Attempt: Sendable {
-        /// The attempt's index, which begins with 0.
+        /// The index of the attempt; the first is 0.
         public let index: Int
 
-        /// When it began, counted from the beginning of the first.
+        /// The beginning, as time since the beginning of the first attempt.
         public let began: Duration
 
-        /// When it ended, counted from the beginning of the first.
+        /// The end, as time since the beginning of the first attempt.
         public let ended: Duration
 
-        /// What it met; `nil` if its result asked for another one.
+        /// The error; `nil` if the result asked for another attempt.
         public let error: (any Error)?
     }
 
-    /// Why it ended.
+    /// The reason for the end of the retry.
     public let reason: Reason
 
-    /// What each attempt met, in order; of more than 100, the last 100.
+    /// The failed attempts, in order; of more than 100, the last 100.
     public let attempts: [Attempt]
 
-    /// What went wrong last; `nil` if nothing did.
+    /// The last error; `nil` if no attempt had one.
     public let lastError: (any Error)?
 
     package init(_ reason: Reason, attempts: [Attempt], lastError: (any Error)?) {
@@ -63,7 +63,7 @@ public struct RetryError: Error, Sendable {
 }
 
 extension RetryError: RetryableError {
-    /// What the last error says, but nothing that ended for want of a budget or a host is worth another attempt at once.
+    /// The advice of the last error; permanent if the retry ended because of its budget, its host or a lack of values.
     public var retryAdvice: RetryAdvice {
         switch self.reason {
         case .budgetExhausted, .hostDown, .nothingToTry, .noOperation: .permanent
@@ -73,14 +73,14 @@ extension RetryError: RetryableError {
 }
 
 extension RetryError: ConnectivityError {
-    /// Whether the host is left alone, or the last error was one of connectivity.
+    /// Whether the host's circuit breaker is open, or the last error was one of connectivity.
     public var isConnectivityFailure: Bool {
         self.reason == .hostDown || self.lastError.map(SilenceableError.isSilenceable) ?? false
     }
 }
 
 extension RetryError: BadDependencyError {
-    /// Whether the last error blamed the dependency.
+    /// Whether the last error is a bad dependency.
     public var isBadDependency: Bool { self.lastError?.saysBadDependency ?? false }
 }
 
@@ -108,6 +108,6 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
     /// The same text.
     public var debugDescription: String { self.description }
 
-    /// Shows what ``description`` shows and nothing more.
+    /// Contains only ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }

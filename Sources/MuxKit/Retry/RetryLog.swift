@@ -1,4 +1,4 @@
-/// Receives what a retry does: a sink for lines of text, or for the events themselves.
+/// Receives the events of a retry; the description of each is a line of text.
 ///
 /// ```swift
 /// let log = RetryLog { print($0) }
@@ -6,7 +6,7 @@
 public struct RetryLog: Sendable {
     let write: (@Sendable (RetryEvent) -> Void)?
 
-    /// Hands each event to `write`, on the thread where it happened and outside all locks: keep it short.
+    /// Calls `write`, which must not block, with each event: on the thread of the event, outside of all locks.
     public init(_ write: @escaping @Sendable (RetryEvent) -> Void) { self.write = write }
 
     private init() { self.write = nil }
@@ -17,30 +17,30 @@ public struct RetryLog: Sendable {
     package func callAsFunction(_ event: @autoclosure () -> RetryEvent) { self.write?(event()) }
 }
 
-/// Something that a retry did; its description is a line for a log, and contains no error's text.
+/// An event of a retry; its description is a line for a log, without the text of any error.
 @nonexhaustive public enum RetryEvent: Sendable, Hashable {
     /// The attempt with this index begins.
     case attempt(Int)
 
-    /// The attempt with this index met an error of this type, or asked for another attempt.
+    /// The attempt with this index failed with an error of this type, or its result asked for another attempt.
     case failed(Int, errorType: String?)
 
-    /// The next attempt waits for this long, or with `nil` until something wakes it.
+    /// The next attempt begins after this delay, or with `nil` at a wake-up.
     case waiting(Duration?)
 
-    /// The wait was ended by this.
+    /// The wake-up with this name ended the wait.
     case woken(by: String)
 
-    /// It succeeded after so many attempts.
+    /// The retry succeeded.
     case succeeded(attempts: Int)
 
-    /// It ended without success after so many attempts.
+    /// The retry failed.
     case gaveUp(RetryError.Reason, attempts: Int)
 
-    /// It was cancelled after so many attempts.
+    /// The retry was cancelled.
     case cancelled(attempts: Int)
 
-    /// A demand to retry came while nothing waited, and was ignored.
+    /// A demand to retry was ignored, because the retry was not waiting.
     case ignoredDemand(while: String)
 }
 

@@ -51,6 +51,7 @@ package struct RetryLoop: Sendable {
     /// - Parameters:
     ///   - control: The state of this run, made for it and for no other; `nil` if no other code needs it.
     ///   - operation: Makes one attempt. What it throws is ``RetryResult/failure(_:_:)`` with ``RetryPlan/pass``.
+    /// - Returns: The output of the first successful attempt.
     /// - Throws: ``RetryError``, or `CancellationError`.
     package nonisolated(nonsending) func run<Output>(
         _ control: RetryControl? = nil,

@@ -1,51 +1,50 @@
 import Foundation
 
-/// How often something is tried, and how long is waited in between.
+/// The number of attempts of a retry, and the delays between them.
 ///
 /// ```swift
 /// let page = try await retry(.web) { _ in try await fetchPage() }
 /// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
 /// ```
 ///
-/// A value: it can be compared, stored and sent. What is retried at all is said by the error, see ``RetryableError``, and by
-/// ``RetryProvider``.
+/// Which errors are retried is decided by the error, see ``RetryableError``, and by ``RetryProvider``.
 public struct RetryPolicy: Sendable, Hashable {
-    /// How many attempts there are in all, the first included; at least 1.
+    /// The number of attempts, the first included; at least 1.
     public var maxAttempts: Int
 
-    /// How the delay between attempts grows.
+    /// The growth of the delay between attempts.
     public var backoff: RetryBackoff
 
-    /// How much of each delay is left to chance.
+    /// The random part of each delay.
     public var jitter: RetryJitter
 
     /// The longest delay before jitter; 6 hours.
     public var maximumDelay: Duration
 
-    /// How long after the beginning of the first attempt another one may begin; `nil` for any time.
+    /// The latest beginning of an attempt, after the beginning of the first one; `nil` for no limit.
     ///
-    /// It bounds every wait: at this time, one that nothing has woken ends with ``RetryError/Reason/timeExhausted``, and a delay
-    /// that would be longer is not waited for at all. Chance keeps to it: a random delay that could be too long is drawn from
-    /// the time that is left, once. An attempt that is being made is not cut short.
+    /// A wait without a wake-up ends at this time with ``RetryError/Reason/timeExhausted``, and a longer delay ends the retry
+    /// at once. A random delay that could be too long is drawn from the remaining time, once. An attempt that has begun is not
+    /// cancelled.
     public var maximumDuration: Duration?
 
-    /// The longest wait that a server may ask for with `Retry-After`; 5 minutes.
+    /// The longest `Retry-After` that is waited for; 5 minutes.
     ///
-    /// A shorter one is kept to, and no wake-up shortens it. A longer one ends the attempts, for nobody would wait so long.
+    /// No wake-up shortens such a wait. A longer `Retry-After` ends the retry with ``RetryError/Reason/retryAfterTooLong(_:)``.
     public var maximumRetryAfter: Duration
 
-    /// How long after an early wake-up the next attempt may begin, chosen at random; 3 seconds.
+    /// The maximum of the random delay between an early wake-up and the next attempt; 3 seconds.
     ///
-    /// What wakes one waits for wakes many: not all of them come back in the same moment.
+    /// It spreads the attempts of many waits that one event wakes.
     public var wakeJitter: Duration
 
-    /// Whether work is repeated of which a second run may do harm, such as a `POST`; `false`.
+    /// Whether work that is not idempotent, such as a `POST`, is retried; `false`.
     public var repeatsUnsafeWork: Bool
 
-    /// The status codes that are worth another attempt; 408, 425, 429, 500, 502, 503 and 504.
+    /// The status codes that are retried; 408, 425, 429, 500, 502, 503 and 504.
     public var retriedStatuses: Set<Int>
 
-    /// The status codes that are never worth another attempt, whatever else is said; none.
+    /// The status codes that are never retried, also if they are in ``retriedStatuses``; none.
     public var refusedStatuses: Set<Int>
 
     /// Makes a policy of the given parts.
@@ -75,10 +74,10 @@ public struct RetryPolicy: Sendable, Hashable {
 
     // MARK: - Ready-made
 
-    /// One attempt, and no other.
+    /// One attempt.
     public static let never = RetryPolicy(maxAttempts: 1, backoff: .immediate)
 
-    /// One more attempt, at once.
+    /// Two attempts without a delay.
     public static let once = RetryPolicy(maxAttempts: 2, backoff: .immediate)
 
     /// For requests over the network: three attempts, up to half a second and up to a second apart.
@@ -86,7 +85,7 @@ public struct RetryPolicy: Sendable, Hashable {
 
     /// Attempts without a delay between them.
     ///
-    /// - Parameter maxAttempts: How many attempts there are in all, the first included.
+    /// - Parameter maxAttempts: The number of attempts, the first included.
     /// - Returns: The policy.
     public static func immediate(maxAttempts: Int = 3) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .immediate)
@@ -96,8 +95,8 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - delay: The delay before chance has its share.
-    ///   - maxAttempts: How many attempts there are in all, the first included.
-    ///   - jitter: How much of each delay is left to chance.
+    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
@@ -106,9 +105,9 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Attempts with delays of once, twice, three times the step between them.
     ///
     /// - Parameters:
-    ///   - step: The first delay, and by how much each is longer than the one before.
-    ///   - maxAttempts: How many attempts there are in all, the first included.
-    ///   - jitter: How much of each delay is left to chance.
+    ///   - step: The first delay, and the difference between each delay and the one before.
+    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
@@ -118,8 +117,8 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - base: The first delay.
-    ///   - maxAttempts: How many attempts there are in all, the first included.
-    ///   - jitter: How much of each delay is left to chance.
+    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func exponential(
         base: Duration,
@@ -133,14 +132,14 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - delays: The delays, in order; none for attempts without a delay.
-    ///   - maxAttempts: How many attempts there are in all, the first included.
-    ///   - jitter: How much of each delay is left to chance.
+    ///   - maxAttempts: The number of attempts, the first included.
+    ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
     public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryJitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .table(delays), jitter: jitter)
     }
 
-    // MARK: - What it says
+    // MARK: - Delays
 
     /// The longest delay before an attempt, which jitter can only shorten.
     ///
@@ -150,12 +149,12 @@ public struct RetryPolicy: Sendable, Hashable {
         min(self.backoff.delay(afterFailures: index), max(self.maximumDelay, .zero))
     }
 
-    /// The delay before an attempt that `random`, from 0 to 1, selects; below `limit`, if chance permits one that short.
+    /// The delay before an attempt that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
     package func delay(beforeAttempt index: Int, below limit: Duration? = nil, random: Double) -> Duration {
         self.jitter.applied(to: self.delay(beforeAttempt: index), below: limit, random: random)
     }
 
-    /// Whether this policy gives work another attempt that failed so.
+    /// Whether the policy retries after an error with this advice.
     func permits(_ advice: RetryAdvice) -> Bool {
         guard advice.isRepeatable || self.repeatsUnsafeWork else { return false }
         guard let status = advice.status else { return advice.isTransient }
@@ -208,18 +207,18 @@ extension RetryPolicy: Codable {
     }
 }
 
-/// How much of a delay is left to chance, so that those who failed together do not come back together.
+/// The random part of a delay: it spreads the attempts of callers that failed at the same time.
 public enum RetryJitter: Sendable, Hashable, Codable {
-    /// Nothing: the delay as it is.
+    /// No random part.
     case none
 
-    /// All: uniform from zero up to, not including, the delay.
+    /// Uniform from zero up to, not including, the delay.
     case full
 
-    /// The second half: uniform from half of the delay up to, not including, the delay.
+    /// Uniform from half of the delay up to, not including, the delay.
     case equal
 
-    /// The delay that `random`, from 0 to 1, selects; below `limit`, if chance permits one that short.
+    /// The delay that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
     func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
         let longest = max(delay, .zero).saturatedNanoseconds
         let shortest: Int64
@@ -240,11 +239,11 @@ public enum RetryJitter: Sendable, Hashable, Codable {
     }
 }
 
-/// How the delay between attempts grows.
+/// The growth of the delay between attempts.
 ///
-/// Delays never overflow: one that would be too long is ``RetryPolicy/maximumDelay``. A negative delay is none.
+/// Delays are clamped between zero and ``RetryPolicy/maximumDelay``.
 public enum RetryBackoff: Sendable, Hashable, Codable {
-    /// No delay at all.
+    /// No delay.
     case immediate
 
     /// The same delay each time.
@@ -259,7 +258,7 @@ public enum RetryBackoff: Sendable, Hashable, Codable {
     /// These delays, one after another; the last one repeats. No delay if there are none.
     case table([Duration])
 
-    /// For work that is worth hours of patience: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
+    /// For work that is retried for hours: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
     public static let patient = RetryBackoff.table([1, 3, 15, 27, 42, 60, 3_600, 21_600].map { .seconds($0) })
 
     /// The delay after `failures` attempts have failed, before cap and jitter.

@@ -1,25 +1,25 @@
-/// What a ``RetryProvider`` decides by.
+/// A failed attempt, as a ``RetryProvider`` gets it.
 public struct RetryFailure: Sendable {
-    /// What the attempt met; `nil` if its result asked for another one.
+    /// The error; `nil` if the result asked for another attempt.
     public let error: (any Error)?
 
-    /// The attempt's index, which begins with 0.
+    /// The index of the attempt; the first is 0.
     public let attempt: Int
 
-    /// How long it is since the first attempt began.
+    /// The time since the first attempt began.
     public let elapsed: Duration
 }
 
-/// Decides what follows a failed attempt, or leaves that to the next one.
+/// Decides what follows a failed attempt, or leaves the decision to the next provider.
 ///
 /// ```swift
 /// let page = try await retry(.web, providers: [.when { $0 is Busy }]) { _ in try await fetchPage() }
 /// ```
 ///
-/// Several are asked in order; the first that does not pass wins. If all pass, the error and the policy decide. No provider
-/// has a say in a cancellation, nor in how many attempts there are.
+/// Providers are called in order until one does not return ``RetryPlan/pass``. If all pass, the error and the policy decide. No
+/// provider is called for a cancellation, and none can raise the number of attempts.
 public struct RetryProvider: Sendable {
-    /// Decides about one failure, outside all locks and on the thread where it was met.
+    /// Decides about one failure; called outside of all locks, in the task of the retry.
     public let plan: @Sendable (RetryFailure) -> RetryPlan
 
     /// Makes a provider.
@@ -27,7 +27,7 @@ public struct RetryProvider: Sendable {
         self.plan = plan
     }
 
-    /// Retries the errors of which `isRetryable` says so, and no other: a classifier.
+    /// Retries the errors for which `isRetryable` returns `true`, and no others; passes if there is no error.
     public static func when(_ isRetryable: @escaping @Sendable (any Error) -> Bool) -> RetryProvider {
         RetryProvider { failure in
             guard let error = failure.error else { return .pass }
@@ -36,23 +36,24 @@ public struct RetryProvider: Sendable {
     }
 }
 
-/// What is to follow a failed attempt.
+/// A decision about what follows a failed attempt.
 public enum RetryPlan: Sendable {
-    /// Somebody else decides: the next ``RetryProvider``, and after the last one the policy by what the error says.
+    /// The next ``RetryProvider`` decides, and after the last one the policy by the error's ``RetryAdvice``.
     case pass
 
-    /// There is no other attempt.
+    /// No other attempt.
     case never
 
-    /// Another attempt after the policy's delay, or a wake-up before.
+    /// Another attempt after the policy's delay, or at an earlier wake-up.
     case retry
 
-    /// Another attempt after this time, without jitter, or a wake-up before; none if the policy's
-    /// ``RetryPolicy/maximumDuration`` is over by then.
+    /// Another attempt after this delay, without jitter, or at an earlier wake-up; none if that is after the policy's
+    /// ``RetryPolicy/maximumDuration``.
     case after(Duration)
 
-    /// Another attempt as soon as one of these wakes it, and nothing else; with none, it is parked until it is told.
+    /// Another attempt at the first of these wake-ups; without one the retry waits until a ``RetryingOperation`` is told to go
+    /// on.
     ///
-    /// The wait ends with ``RetryError/Reason/timeExhausted`` when the policy's ``RetryPolicy/maximumDuration`` is over.
+    /// The wait ends with ``RetryError/Reason/timeExhausted`` at the policy's ``RetryPolicy/maximumDuration``.
     case wakingOn([RetryWakeUp])
 }

@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Ends the waits that listen to it when it is told to, as a button "Try again" does.
+/// Ends waits between attempts on demand, as a button "Try again" does.
 ///
 /// ```swift
 /// let button = RetrySignal()
@@ -9,16 +9,16 @@ public import Foundation
 /// button.retryNow()
 /// ```
 ///
-/// A signal is not kept: it ends the waits of this moment, and those that begin later know nothing of it.
+/// A signal is not stored: it ends the present waits, and has no effect on later ones.
 public final class RetrySignal: Sendable {
     private let waits = Locked(Subscribers<@Sendable () -> Void>())
 
-    /// A signal that nobody has given.
+    /// Makes a signal.
     public init() {}
 
-    /// Has every attempt that waits for it begin at once, even if a server asked for a pause.
+    /// Begins every attempt that waits for the signal at once, also before the end of a `Retry-After`.
     ///
-    /// - Returns: How many waits were ended; 0 if nobody waits.
+    /// - Returns: The number of waits that were ended.
     @discardableResult
     public func retryNow() -> Int {
         let waits = self.waits.withLock { $0.inOrder }
@@ -35,17 +35,16 @@ public final class RetrySignal: Sendable {
     }
 }
 
-/// What can end the wait between two attempts.
+/// An event that can end the wait between two attempts.
 ///
 /// ```swift
 /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
 /// ```
 ///
-/// Several race: the first wins, and all are torn down exactly once. What wakes many at once (a network that is back, a host
-/// that answers somebody else, a notification, a sequence, a helper) is followed by a short random delay,
-/// ``RetryPolicy/wakeJitter``; time and ``signal(_:)`` are not.
+/// The first wake-up ends the wait, and all are torn down exactly once. Events that wake many waits at once (reachability,
+/// success on a host, a notification, a sequence, a helper) are followed by a short random delay, ``RetryPolicy/wakeJitter``;
+/// time and ``signal(_:)`` are not.
 public struct RetryWakeUp: Sendable {
-    /// What a wake-up needs to do its work.
     package struct Context: Sendable {
         package let time: TimeSource
         package let spawn: TaskLauncher
@@ -59,10 +58,10 @@ public struct RetryWakeUp: Sendable {
     package typealias SetUp =
         @Sendable (_ context: Context, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
 
-    /// How it is called in a log.
+    /// The name in a log.
     package let name: String
     package let wake: RetryStateMachine.Wake
-    /// Begins to listen; returns what ends that.
+    /// Begins to listen; the returned closure ends that.
     package let setUp: SetUp
 
     package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
@@ -71,7 +70,7 @@ public struct RetryWakeUp: Sendable {
         self.setUp = setUp
     }
 
-    /// Wakes after this time.
+    /// Wakes after this delay.
     public static func after(_ delay: Duration) -> RetryWakeUp {
         RetryWakeUp("time", .time) { context, wake in
             let time = context.time
@@ -83,17 +82,12 @@ public struct RetryWakeUp: Sendable {
         }
     }
 
-    /// Wakes when the signal is given, and with no delay.
+    /// Wakes when the signal is given, without a random delay.
     public static func signal(_ signal: RetrySignal) -> RetryWakeUp {
         RetryWakeUp("signal", .demand) { _, wake in signal.listen(wake) }
     }
 
     /// Wakes when a notification of that name is posted.
-    ///
-    /// - Parameters:
-    ///   - name: The notification's name.
-    ///   - center: Where it is posted.
-    /// - Returns: The wake-up.
     public static func notification(
         _ name: Notification.Name,
         in center: NotificationCenter = .default
@@ -104,9 +98,9 @@ public struct RetryWakeUp: Sendable {
         }
     }
 
-    /// Wakes when the sequence brings an element; its end, or an error, wakes nobody.
+    /// Wakes when the sequence produces an element; its end or an error does not wake.
     ///
-    /// - Parameter makeSequence: Makes the sequence anew for each wait.
+    /// - Parameter makeSequence: Makes the sequence for each wait.
     /// - Returns: The wake-up.
     public static func element<Elements: AsyncSequence & Sendable>(
         of makeSequence: @escaping @Sendable () -> Elements
@@ -122,7 +116,7 @@ public struct RetryWakeUp: Sendable {
         }
     }
 
-    /// Wakes when the helper says so.
+    /// Wakes when the helper calls its `wake` closure.
     public static func helper(_ helper: any RetryHelper) -> RetryWakeUp {
         RetryWakeUp("helper", .signal) { _, wake in
             helper.setUp(wake: wake)

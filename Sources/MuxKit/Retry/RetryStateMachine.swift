@@ -1,41 +1,38 @@
 /// Decides what follows each attempt: a wait, another attempt, or the end.
-///
-/// Pure: time and chance come in as arguments.
 package struct RetryStateMachine: Sendable {
-    /// What has been said about a failure.
+    /// A decision about a failure.
     package enum Verdict: Sendable, Equatable {
         /// No other attempt.
         case never
-        /// Another attempt after the policy's delay, and not before the server wants one.
+        /// Another attempt after the policy's delay, and not before `retryAfter`.
         case retry(retryAfter: Duration?)
-        /// Another attempt after this time.
+        /// Another attempt after this delay.
         case after(Duration)
-        /// Another attempt when something wakes it.
+        /// Another attempt at a wake-up.
         case whenWoken
     }
 
-    /// What ended a wait.
+    /// The cause of the end of a wait.
     package enum Wake: Sendable, Equatable {
-        /// Time.
+        /// The deadline.
         case time
-        /// Something that wakes many at once.
+        /// An event that wakes many waits at once.
         case signal
-        /// Somebody who wants this very attempt, now.
+        /// A demand for this attempt.
         case demand
     }
 
     /// One wait for the next attempt.
     package struct Wait: Sendable, Equatable {
-        /// Names this wait among those of the machine.
         package let id: UInt64
-        /// When the attempt begins by itself; `nil` if something has to wake it.
+        /// The time at which the attempt begins without a wake-up; `nil` for never.
         package let deadline: Moment?
-        /// When a wait without a deadline ends without an attempt; `nil` for never.
+        /// The time at which a wait without a deadline ends without an attempt; `nil` for never.
         let limit: Moment?
-        /// Before this no signal ends it.
+        /// The earliest end by a signal.
         let floor: Moment
 
-        /// When it ends by itself, with an attempt or without one; `nil` for never.
+        /// The end without a wake-up, with an attempt or without one; `nil` for never.
         package var end: Moment? { self.deadline ?? self.limit }
     }
 
@@ -44,21 +41,21 @@ package struct RetryStateMachine: Sendable {
         case ready
         /// An attempt is being made.
         case running
-        /// The next attempt is waited for.
+        /// The wait for the next attempt.
         case waiting(Wait)
-        /// It is over.
+        /// The retry has ended.
         case over
     }
 
-    /// Names the state for a log.
+    /// The state without its payload, as a log names it.
     package enum Phase: String, Sendable {
         /// The first attempt has not begun.
         case unstarted
         /// An attempt is being made.
         case running
-        /// The next attempt is waited for.
+        /// The wait for the next attempt.
         case waiting
-        /// It is over.
+        /// The retry has ended.
         case finished
     }
 
@@ -66,17 +63,15 @@ package struct RetryStateMachine: Sendable {
     private var state = State.ready
     private var nextID: UInt64 = 0
     private var startedAt = Moment.distantPast
-    /// Whether a delay was drawn from the time that was left.
-    ///
-    /// It happens once: more of them would come ever faster.
+    /// Whether a delay was drawn from the rest of the maximum duration, which happens once: repeated draws would get ever
+    /// shorter.
     private var wasCut = false
 
-    /// The index of the present attempt, or of the last one.
+    /// The index of the present or last attempt.
     package private(set) var index = 0
 
     package init(_ policy: RetryPolicy) { self.policy = policy }
 
-    /// Where it stands.
     package var phase: Phase {
         switch self.state {
         case .ready: .unstarted
@@ -86,7 +81,7 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// How long it is since the first attempt began.
+    /// The time since the first attempt began.
     package func elapsed(at now: Moment) -> Duration {
         switch self.state {
         case .ready: .zero
@@ -94,14 +89,14 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// Whether that wait has neither ended nor been replaced.
+    /// Whether `wait` is the present wait.
     package func isWaiting(_ wait: Wait) -> Bool { self.state == .waiting(wait) }
 
-    // MARK: - What happened
+    // MARK: - Events
 
-    /// The first attempt is to begin.
+    /// The first attempt begins.
     ///
-    /// - Returns: Whether it does.
+    /// - Returns: `false` if the retry has begun or ended before.
     package mutating func started(at now: Moment) -> Bool {
         switch self.state {
         case .ready:
@@ -122,9 +117,7 @@ package struct RetryStateMachine: Sendable {
         case stop(RetryError.Reason)
     }
 
-    /// The present attempt has failed.
-    ///
-    /// `random`, from 0 to 1, selects the delay.
+    /// The present attempt has failed; `random`, from 0 to 1, selects the delay.
     package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         switch self.state {
         case .ready, .waiting, .over: return .ignore
@@ -157,7 +150,7 @@ package struct RetryStateMachine: Sendable {
         return wait.map(FailureAction.wait) ?? .stop(.timeExhausted)
     }
 
-    /// The policy's delay before the next attempt; `nil` if there is no time for another one.
+    /// The policy's delay before the next attempt; `nil` if it does not fit into the maximum duration.
     private mutating func drawnDelay(at now: Moment, random: Double) -> Duration? {
         let next = self.index + 1
         let left = self.timeLeft(at: now)
@@ -168,16 +161,16 @@ package struct RetryStateMachine: Sendable {
         return self.policy.delay(beforeAttempt: next, below: left, random: random)
     }
 
-    /// Begins a wait; `nil` if the next attempt would begin too late.
+    /// Begins a wait; `nil` if it would end after ``latestStart``.
     private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
         return self.enter(until: deadline, floor: floor)
     }
 
-    /// No attempt begins later than this.
+    /// The latest beginning of an attempt; `nil` for no limit.
     private var latestStart: Moment? { self.policy.maximumDuration.map { self.startedAt.advanced(by: $0) } }
 
-    /// How long it is until ``latestStart``; negative after it.
+    /// The time until ``latestStart``; negative after it.
     private func timeLeft(at now: Moment) -> Duration? { self.latestStart.map { $0.duration(since: now) } }
 
     private mutating func enter(until deadline: Moment?, floor: Moment) -> Wait {
@@ -189,17 +182,17 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum WakeAction: Sendable, Equatable {
-        /// That wait is over already.
+        /// The wait has ended already.
         case ignore
         /// Make the attempt with this index.
         case attempt(Int)
-        /// Wait a little longer, for time only.
+        /// Wait for a random delay, without wake-ups.
         case settle(Wait)
         /// End.
         case stop(RetryError.Reason)
     }
 
-    /// Something has ended the wait with that id; `random`, from 0 to 1, selects how long an early wake-up is put off.
+    /// The wait with that id has ended; `random`, from 0 to 1, selects the delay after an early wake-up.
     package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WakeAction {
         switch self.state {
         case .ready, .running, .over: return .ignore
@@ -233,13 +226,13 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum DemandAction: Sendable, Equatable {
-        /// Nothing is waited for.
+        /// There is no wait.
         case ignore(Phase)
-        /// Call the wait off and make the attempt with this index.
+        /// End the wait and make the attempt with this index.
         case attempt(Int)
-        /// Call the wait off and wait so instead.
+        /// Replace the wait with this one.
         case wait(Wait)
-        /// Call the wait off and end.
+        /// End the wait and the retry.
         case stop(RetryError.Reason)
     }
 
@@ -258,7 +251,7 @@ package struct RetryStateMachine: Sendable {
         }
     }
 
-    /// Another wait is demanded in place of the present one: for that long, or with `nil` until something wakes it.
+    /// Another wait is demanded in place of the present one: of that length, or with `nil` until a wake-up.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> DemandAction {
         switch self.state {
         case .ready, .running, .over: return .ignore(self.phase)
@@ -271,17 +264,17 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum EndAction: Sendable, Equatable {
-        /// It was over already.
+        /// The retry had ended already.
         case ignore
-        /// The first attempt never began.
+        /// The first attempt had not begun.
         case nothing
-        /// An attempt is being made: have it stop.
+        /// Cancel the present attempt.
         case stopAttempt
-        /// Call the wait off.
+        /// End the wait.
         case stopWaiting
     }
 
-    /// The present attempt has succeeded, or nobody wants another.
+    /// The retry ends: the present attempt has succeeded, or the retry was cancelled.
     package mutating func ended() -> EndAction {
         defer { self.state = .over }
         switch self.state {

@@ -1,8 +1,8 @@
 public import Foundation
 
-/// Why a ``RetryableOperationWrapper`` could not run an operation.
+/// An error of a ``RetryableOperationWrapper``.
 @nonexhaustive public enum RetryOperationError: Error, Sendable {
-    /// The operation has run before, or is running: each attempt needs one of its own.
+    /// The operation has run before, or is running: each attempt needs an instance of its own.
     case alreadyUsed
 }
 
@@ -15,7 +15,7 @@ extension RetryOperationError: LocalizedError {
     }
 }
 
-/// Retries operations of a class that knows nothing of retries, with a fresh instance for each attempt.
+/// Retries operations of any class, with a new instance for each attempt.
 ///
 /// ```swift
 /// let upload = RetryableOperationWrapper(
@@ -27,32 +27,31 @@ extension RetryOperationError: LocalizedError {
 /// queue.addOperation(upload)
 /// ```
 ///
-/// **Cancellation.** Cancelling the wrapper cancels the present instance. An instance that is cancelled by somebody else ends the
-/// wrapper without another attempt.
+/// **Cancellation.** Cancelling the wrapper cancels the present instance. An instance that other code cancels ends the wrapper
+/// without another attempt.
 ///
-/// **After a failure.** If no new instance can be made, the wrapper ends with ``RetryError/Reason/noOperation`` and the error
-/// that was thrown for it.
+/// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and that error.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
     // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
 
-    /// The instance that the wrapper was made with.
+    /// The instance of the first attempt.
     public let original: Inner
 
     private let instance: Locked<Inner>
 
-    /// Wraps an operation that has not run.
+    /// Wraps an operation that has not run and is in no queue.
     ///
     /// - Parameters:
-    ///   - original: Makes the first attempt; in no queue yet.
-    ///   - policy: How often, and how long in between.
-    ///   - queue: Where the instances run; one of the wrapper's own by default. The wrapper waits in another one, or a queue
-    ///     that runs only one operation at a time would wait for itself.
-    ///   - wakeUps: What may end a wait before its time.
-    ///   - providers: Who decides whether there is another attempt, before the error and the policy do.
-    ///   - log: Receives what happens.
+    ///   - original: Makes the first attempt.
+    ///   - policy: The number of attempts, and the delays between them.
+    ///   - queue: Runs the instances; by default a queue of the wrapper's own. The wrapper itself must be in another one: a
+    ///     serial queue would deadlock.
+    ///   - wakeUps: Can end a wait early.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - failure: What a finished instance met; `nil` if it succeeded.
-    ///   - another: Makes a new instance in place of the one that failed.
+    ///   - failure: Returns the error of a finished instance; `nil` if it succeeded.
+    ///   - another: Makes the next instance from the one that failed.
     public convenience init(
         _ original: Inner,
         _ policy: RetryPolicy = .web,
@@ -101,7 +100,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         }
     }
 
-    /// The instance of the present attempt, or of the last one.
+    /// The instance of the present or last attempt.
     public var current: Inner { self.instance.withLock { $0 } }
 
     private static func run(

@@ -1,8 +1,7 @@
 public import Foundation
 
-/// An operation that does its work again if it fails in a way that may pass.
-///
-/// What ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` is for tasks, for those who use an `OperationQueue`:
+/// An operation that retries its work after transient errors: ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` for
+/// an `OperationQueue`.
 ///
 /// ```swift
 /// let download = RetryingOperation<Data>(.web) { run in
@@ -16,17 +15,17 @@ public import Foundation
 /// queue.addOperation(download)
 /// ```
 ///
-/// The closure begins one attempt, on a queue of the operation's own, and says how it ended through the ``Run`` that it is given:
-/// before it returns if the work is synchronous, or later from anywhere. `isExecuting` and `isFinished` are seen to.
+/// The closure begins one attempt, on a queue of the operation's own, and ends its ``Run``: before it returns, or later from any
+/// thread. The operation updates `isExecuting` and `isFinished`.
 ///
-/// No thread waits between attempts. Until then ``retryNow()``, ``retry(in:)`` and ``retry(wakingOn:)`` bring the next attempt
-/// forward or put it off; where nothing waits they do nothing, and the log says so.
+/// No thread is blocked between attempts. During a wait ``retryNow()``, ``retry(in:)`` and ``retry(wakingOn:)`` reschedule the
+/// next attempt; at other times they have no effect but a line in the log.
 ///
-/// **Concurrent calls.** Everything may be called from anywhere.
+/// **Concurrent calls.** All members can be called from any thread.
 ///
-/// **Cancellation.** A cancelled operation is not attempted again. While it waits it finishes before `cancel()` returns; while an
-/// attempt is being made, it finishes when that ends, which ``Run/onCancel(_:)`` can see to. Its ``result`` is a
-/// `CancellationError` then, unless the attempt succeeded all the same.
+/// **Cancellation.** After a cancellation there is no further attempt. An operation that waits finishes before `cancel()`
+/// returns; otherwise it finishes when the present attempt ends, which ``Run/onCancel(_:)`` can hasten. Its ``result`` is a
+/// `CancellationError` then, unless the attempt succeeded.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
 
@@ -72,16 +71,16 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         super.init()
     }
 
-    /// Makes an operation of work that says by itself when it has ended.
+    /// Makes an operation of work that ends its ``Run`` itself.
     ///
     /// - Parameters:
-    ///   - policy: How often, and how long in between.
-    ///   - host: Whom the work asks. Its ``RetryBudget`` then bounds the retries of all together.
-    ///   - wakeUps: What may end a wait before its time.
-    ///   - providers: Who decides whether there is another attempt, before the error and the policy do.
-    ///   - log: Receives what happens.
+    ///   - policy: The number of attempts, and the delays between them.
+    ///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+    ///   - wakeUps: Can end a wait early.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
-    ///   - base: Begins an attempt. It has to end the run it is given, once, now or later.
+    ///   - base: Begins an attempt. It must end the run once, before it returns or later.
     public convenience init(
         _ policy: RetryPolicy = .web,
         on host: RetryHost? = nil,
@@ -105,11 +104,11 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// Makes an operation of asynchronous work.
     ///
     /// - Parameters:
-    ///   - policy: How often, and how long in between.
-    ///   - host: Whom the work asks. Its ``RetryBudget`` then bounds the retries of all together.
-    ///   - wakeUps: What may end a wait before its time.
-    ///   - providers: Who decides whether there is another attempt, before the error and the policy do.
-    ///   - log: Receives what happens.
+    ///   - policy: The number of attempts, and the delays between them.
+    ///   - host: The host of the request. Its ``RetryBudget`` bounds the retries of all callers together.
+    ///   - wakeUps: Can end a wait early.
+    ///   - providers: Decide about another attempt, in order, before the error and the policy do.
+    ///   - log: Receives the events of the retry.
     ///   - clock: Measures the waits.
     ///   - work: Makes an attempt, in a task that is cancelled with the operation.
     /// - Returns: The operation.
@@ -135,26 +134,26 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - State
 
-    /// How it ended; `nil` until then.
+    /// The result; `nil` until the operation has finished.
     ///
-    /// A failure is a ``RetryError`` with what each attempt met, or a `CancellationError`.
+    /// A failure is a ``RetryError`` with the error of each attempt, or a `CancellationError`.
     public var result: Result<Output, any Error>? { self.state.withLock { $0.result } }
 
-    /// What the attempts met so far; of more than 100, the last 100.
+    /// The failed attempts so far; of more than 100, the last 100.
     public var attempts: [RetryError.Attempt] { self.control.history.attempts }
 
-    /// How many attempts followed the first; `nil` before it begins and after it ended.
+    /// The number of attempts after the first; `nil` before the operation begins and after it has finished.
     public var numberOfRetries: Int? {
         self.isExecuting ? self.control.index : nil
     }
 
-    /// Always `true`: no thread is held while it waits.
+    /// Always `true`.
     public override var isAsynchronous: Bool { true }
 
-    /// Whether it has begun and not ended; a wait between attempts counts.
+    /// Whether the operation has begun and not finished; `true` also between attempts.
     public override var isExecuting: Bool { self.state.withLock { $0.isExecuting } }
 
-    /// Whether it has ended.
+    /// Whether the operation has finished.
     public override var isFinished: Bool { self.state.withLock { $0.result != nil } }
 
     // MARK: - Beginning and ending
@@ -261,42 +260,39 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Demands
 
-    /// Makes the next attempt now, if one is waited for; otherwise it does nothing, and the log says so.
+    /// Ends the wait for the next attempt; without a wait it has no effect but a line in the log.
     ///
-    /// After the policy's ``RetryPolicy/maximumDuration`` it ends the operation instead.
+    /// After the policy's ``RetryPolicy/maximumDuration`` it ends the operation with ``RetryError/Reason/timeExhausted`` instead.
     public func retryNow() { self.control.retryNow() }
 
-    /// Has the next attempt wait for this long from now, and for nothing else; does nothing where none is waited for.
+    /// Replaces the wait for the next attempt with one of this length, without wake-ups; without a wait it has no effect.
     ///
-    /// If the policy's ``RetryPolicy/maximumDuration`` is over by then, the operation ends now, with
+    /// If that is after the policy's ``RetryPolicy/maximumDuration``, the operation ends now with
     /// ``RetryError/Reason/timeExhausted``.
     public func retry(in delay: Duration) { self.control.reschedule(delay, []) }
 
-    /// Has the next attempt wait for the first of these, and for nothing else; does nothing where none is waited for.
+    /// Replaces the wait for the next attempt with one that ends at the first of these wake-ups; without a wait it has no effect.
     ///
-    /// The operation ends with ``RetryError/Reason/timeExhausted`` if none of them has come when the policy's
-    /// ``RetryPolicy/maximumDuration`` is over.
+    /// At the policy's ``RetryPolicy/maximumDuration`` the operation ends with ``RetryError/Reason/timeExhausted``.
     ///
-    /// - Parameter wakeUps: What may end the wait; if there are none, the operation is parked until it is told.
+    /// - Parameter wakeUps: End the wait; if there are none, only another call of these methods does.
     public func retry(wakingOn wakeUps: [RetryWakeUp]) { self.control.reschedule(nil, wakeUps) }
 }
 
 extension RetryingOperation {
-    /// One attempt of a ``RetryingOperation``, as the work sees it.
-    ///
-    /// It is ended once; what is said after that counts for nothing.
+    /// One attempt of a ``RetryingOperation``, to be ended once; further ends have no effect.
     public struct Run: Sendable {
-        /// The index of the attempt, and what went before.
+        /// The index of the attempt, and the error of the one before.
         public let attempt: RetryAttempt
 
         let operation: RetryingOperation
 
-        /// Whether the operation was cancelled, so that the attempt is to end soon.
+        /// Whether the operation was cancelled, so that the attempt should end soon.
         public var isCancelled: Bool { self.operation.isCancelled }
 
-        /// Has `handler` called if the operation is cancelled during this attempt; at once if it is already.
+        /// Calls `handler` if the operation is cancelled during this attempt; at once if it is cancelled already.
         ///
-        /// One handler is kept, the last. Stop the work there; the run has to be ended nevertheless.
+        /// Only the last handler is kept. It should stop the work; the run must still be ended.
         public func onCancel(_ handler: @escaping @Sendable () -> Void) {
             self.operation.onCancel(of: self.attempt.index, handler)
         }
@@ -309,8 +305,8 @@ extension RetryingOperation {
         /// The work failed.
         ///
         /// - Parameters:
-        ///   - error: What it met.
-        ///   - plan: What is to follow; by default what the providers, the error and the policy say.
+        ///   - error: Why.
+        ///   - plan: What follows; by default the providers, the error and the policy decide.
         public func end(throwing error: any Error, _ plan: RetryPlan = .pass) {
             self.operation.ended(self.attempt.index, .failure(error, plan))
         }

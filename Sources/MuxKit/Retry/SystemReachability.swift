@@ -1,14 +1,14 @@
-/// Tells when the system's network comes and goes.
+/// Monitors the system's network.
 ///
-/// On Apple platforms it asks `NWPathMonitor`. On Linux it follows the kernel's routes, and takes the network to be there while
-/// there is a default route; containers without one count as offline. On other platforms it knows nothing.
+/// On Apple platforms it uses `NWPathMonitor`. On Linux it follows the kernel's routing table: the network is reachable while
+/// there is a default route; a container without one counts as offline. On other platforms it never reports a state.
 ///
-/// It watches only while somebody wants to know, once for all of them, and holds no thread.
+/// One watch of the system serves all watches, and lasts as long as there are any. No thread is blocked.
 public final class SystemReachability: ReachabilityMonitor {
-    /// The one of the process.
+    /// The monitor of the process.
     public static let shared = SystemReachability()
 
-    /// Whether this platform can tell at all; where it cannot, no watch is ever called.
+    /// Whether this platform is supported; on others no watch is ever called.
     public static var isSupported: Bool { NetworkPath.isSupported }
 
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
@@ -16,18 +16,17 @@ public final class SystemReachability: ReachabilityMonitor {
     private struct State: Sendable {
         var watchers = Subscribers<@Sendable (Bool) -> Void>()
         var last: Bool?
-        /// Raised with each start; what an earlier one tells is old.
+        /// Raised with each start; reports of an earlier one are ignored.
         var generation: UInt64 = 0
         var stop: (@Sendable () -> Void)?
-        /// What is still to be told, and to whom, in order.
-        var news: [(watcher: UInt64, isReachable: Bool)] = []
-        /// Whether somebody is telling it.
-        var isTelling = false
+        /// Reports that have not been delivered, in order.
+        var reports: [(watcher: UInt64, isReachable: Bool)] = []
+        var isDelivering = false
 
-        /// Whether there is news, and nobody tells it yet.
-        mutating func beginsTelling() -> Bool {
-            guard !self.isTelling, !self.news.isEmpty else { return false }
-            self.isTelling = true
+        /// - Returns: Whether the caller must deliver the reports.
+        mutating func beginsDelivery() -> Bool {
+            guard !self.isDelivering, !self.reports.isEmpty else { return false }
+            self.isDelivering = true
             return true
         }
     }
@@ -35,23 +34,23 @@ public final class SystemReachability: ReachabilityMonitor {
     private let state = Locked(State())
     private let start: Start
 
-    /// Asks `start` for the network; it must not call back before it has returned.
+    /// - Parameter start: Begins to watch the system. It must not call back before it has returned.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
-    /// Begins to watch; calls happen on a thread of the system.
+    /// Begins to watch; `changed` is called on a thread of the system, or on the calling one.
     public func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
-        let (id, tells) = self.state.withLock { state -> (UInt64, Bool) in
+        let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
             if state.stop == nil {
                 state.generation += 1
                 let generation = state.generation
                 state.stop = self.start { [weak self] in self?.changed(to: $0, generation) }
             }
-            if let last = state.last { state.news.append((id, last)) }
-            return (id, state.beginsTelling())
+            if let last = state.last { state.reports.append((id, last)) }
+            return (id, state.beginsDelivery())
         }
-        if tells { self.tell() }
-        // Holds the monitor: it lives as long as somebody watches.
+        if delivers { self.deliver() }
+        // A strong reference: the monitor lives as long as its watches.
         return {
             let removed = self.state.withLock { state -> (@Sendable (Bool) -> Void)? in
                 guard let removed = state.watchers.remove(id) else { return nil }
@@ -67,52 +66,50 @@ public final class SystemReachability: ReachabilityMonitor {
     }
 
     private func changed(to isReachable: Bool, _ generation: UInt64) {
-        let tells = self.state.withLock { state -> Bool in
+        let delivers = self.state.withLock { state -> Bool in
             guard generation == state.generation, state.stop != nil, state.last != isReachable else { return false }
             state.last = isReachable
-            state.news += state.watchers.ids.map { ($0, isReachable) }
-            return state.beginsTelling()
+            state.reports += state.watchers.ids.map { ($0, isReachable) }
+            return state.beginsDelivery()
         }
-        if tells { self.tell() }
+        if delivers { self.deliver() }
     }
 
-    /// Tells what there is, outside the lock: one at a time, so that nobody gets the older state last.
-    private func tell() {
+    /// Delivers the reports outside of the lock, one at a time, so that no watch gets an older state last.
+    private func deliver() {
         while let (watcher, isReachable) = self.next() { watcher?(isReachable) }
     }
 
     private func next() -> ((@Sendable (Bool) -> Void)?, Bool)? {
         self.state.withLock { state in
-            guard !state.news.isEmpty else {
-                state.isTelling = false
+            guard !state.reports.isEmpty else {
+                state.isDelivering = false
                 return nil
             }
-            let (watcher, isReachable) = state.news.removeFirst()
+            let (watcher, isReachable) = state.reports.removeFirst()
             return (state.watchers[watcher], isReachable)
         }
     }
 }
 
-/// Tells when the network comes and goes.
-///
-/// ``SystemReachability`` is the system's; a test hands in one of its own.
+/// Reports whether the network is reachable; ``SystemReachability`` is the system's.
 public protocol ReachabilityMonitor: Sendable {
     /// Begins to watch.
     ///
-    /// - Parameter changed: Called with whether the network is there: once for the present state, then with each change.
-    /// - Returns: What ends the watch; called once.
+    /// - Parameter changed: Called with the present state, then with each change.
+    /// - Returns: Ends the watch; called once.
     func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
 }
 
 extension RetryWakeUp {
-    /// Wakes when the network comes back.
+    /// Wakes when the network becomes reachable again.
     ///
-    /// A network that was there all the time wakes nobody: it was not what the attempt failed of. Where the system cannot tell
-    /// (see ``SystemReachability/isSupported``) this wakes nobody either, and the wait ends by its time.
+    /// A network that was reachable all the time does not wake, and neither does a system without support (see
+    /// ``SystemReachability/isSupported``): the wait ends at its deadline then.
     ///
     /// - Parameters:
-    ///   - host: Whom the work asks; it names the wait in a log. Whether the host answers, only a request can tell.
-    ///   - monitor: Who tells.
+    ///   - host: The host of the request, for the log. It is not contacted.
+    ///   - monitor: Reports the changes.
     /// - Returns: The wake-up.
     public static func reachable(
         _ host: RetryHost,
@@ -131,17 +128,17 @@ extension RetryWakeUp {
     }
 }
 
-/// Reads Linux's tables of routes.
+/// A parser of Linux's routing tables.
 package enum KernelRoutes {
     private static let up = 0x1
     private static let reject = 0x200
 
-    /// Whether one of the tables has a way to everywhere that is up.
+    /// Whether one of the tables has a usable default route.
     ///
     /// - Parameters:
     ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth column.
     ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, its length, …, flags and name at the end.
-    /// - Returns: Whether there is one.
+    /// - Returns: Whether there is a default route.
     package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
         let v4 = ipv4.split(separator: "\n").contains { line in
             let fields = line.split { $0 == " " || $0 == "\t" }
