@@ -12,10 +12,10 @@
 ///
 /// **Concurrent calls.** Between two fences at most one fetch runs. A fence is ``refresh()``, ``store(_:)``,
 /// ``clear(endingRequests:)`` or a sign-out: nothing that began before it changes what is read after it. A fetch that a fence
-/// has passed still answers those who asked before, while the next request starts another.
+/// has passed still answers its callers, while the next request starts another.
 ///
 /// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
-/// When nobody is left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
+/// When the last caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
 ///
 /// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
 /// stale then.
@@ -144,7 +144,7 @@ public final actor Multiplexer<Value: Sendable> {
         await self.core.clear(.sole, endsRequests: endingRequests)
     }
 
-    /// Forgets the value, in memory only; what is not on disk yet and has to go there stays.
+    /// Removes the value from memory, unless it is unsaved.
     ///
     /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
     /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.

@@ -194,7 +194,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.clearAll(endsRequests: endingRequests)
     }
 
-    /// Forgets all values, in memory only; what is not on disk yet and has to go there stays.
+    /// Removes all values from memory, except unsaved ones.
     ///
     /// Nothing else changes: fetches run on, and the next request reads the disk before it fetches. The system's memory
     /// warning does this for all of a repository, see ``MuxRepository/clearMemory()``.

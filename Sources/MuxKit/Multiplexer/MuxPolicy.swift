@@ -40,7 +40,7 @@ public struct MuxPolicy: Sendable {
     /// How long after such a failure the older value is served without trying again; 1 second.
     public var errorBackoff: Duration
 
-    /// What happens to a fetch that nobody waits for any more; cancelled after a second.
+    /// What happens to a fetch whose last caller has left; cancelled after a second.
     public var whenAbandoned: WhenAbandoned
 
     /// How long a fetch may take, the look at the disk included; 60 seconds.
@@ -61,14 +61,14 @@ public struct MuxPolicy: Sendable {
     /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
     /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
     /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``. Where the disk cannot be written, they
-    /// go unsaved: an observer hears of each (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxSaveReport`` counts them.
+    /// go unsaved: each is reported to the observer (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxSaveReport`` counts them.
     /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
     /// and nothing is kept.
     public var maximumCount: Int?
 
     /// What the values that a ``MultiplexerMap`` keeps in memory may cost together; `nil` for any cost.
     ///
-    /// Holds beside ``maximumCount``, and in the same way. A value that alone is beyond it goes to those who asked, and is not
+    /// Holds beside ``maximumCount``, and in the same way. A value that alone exceeds it is returned to the callers, and is not
     /// kept.
     public var maximumCost: MuxCostLimit?
 
@@ -80,11 +80,11 @@ public struct MuxPolicy: Sendable {
     /// How entries of earlier versions are brought to the next; none.
     public var migrations: [MuxMigration]
 
-    /// What happens to a fetch that nobody waits for any more.
+    /// What happens to a fetch whose last caller has left.
     public enum WhenAbandoned: Sendable, Hashable {
         /// It runs to its end, and its value is kept.
         case finish
-        /// It is cancelled, unless somebody asks for the value again within `linger`.
+        /// It is cancelled, unless the value is requested again within `linger`.
         case cancel(linger: Duration)
     }
 
@@ -153,7 +153,7 @@ public struct MuxPolicy: Sendable {
 ///
 /// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
 ///
-/// **Cancellation.** A batch is cancelled when nobody waits for any of its keys any more.
+/// **Cancellation.** A batch is cancelled when no caller waits for any of its keys.
 ///
 /// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
 public struct MuxBatching: Sendable, Hashable {

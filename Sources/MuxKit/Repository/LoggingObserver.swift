@@ -6,7 +6,7 @@
 ///
 /// A line says what happened, in which multiplexer, and how long it took: `Users fetched in 12.3 ms`. It never says a value, a
 /// token or an error's text, and an entry's key only if you ask for it: keys may be names of people. In the unified log
-/// failures are errors, and the rest are debug messages, which the system drops unless somebody looks.
+/// failures are errors, and the rest are debug messages, which the system drops unless they are being read.
 ///
 /// **Concurrent calls.** A line is written by the thread that made the decision, in one piece.
 public struct LoggingObserver: MuxObserver {
@@ -61,7 +61,7 @@ public struct LoggingObserver: MuxObserver {
 }
 
 extension MuxEvent.Kind {
-    /// Whether somebody may have to look into it.
+    /// Whether the event may need attention.
     fileprivate var isTrouble: Bool {
         switch self {
         case .fetchFailed, .loadFailed, .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateFailed,

@@ -17,7 +17,7 @@ public import Foundation
     /// ended after ``MuxPolicy/fetchTimeout``.
     case wouldDeadlock
 
-    /// The entry was cleared while the caller waited, and whoever cleared it wanted that no one gets a value from before.
+    /// The entry was cleared while the caller waited, with the option to end requests.
     case cleared
 
     /// Neither memory nor disk has a value, and the request asked for no more; see ``RequestOptions/cacheOnly``.

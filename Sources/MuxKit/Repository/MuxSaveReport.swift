@@ -18,7 +18,7 @@ public struct MuxSaveReport: Sendable {
 
     /// Entries of which the disk has a newer value, which another process saved.
     ///
-    /// Memory lets go of its own value; the next request reads the newer one.
+    /// The value in memory is removed; the next request reads the newer one.
     public var superseded: [MuxStoreKey] = []
 
     /// What went wrong making good what failed earlier: a removal, or a sign-out.
@@ -37,10 +37,10 @@ public struct MuxSaveReport: Sendable {
     /// How many values had to leave memory before they could be saved, since the report before this.
     ///
     /// A map keeps its bound (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) also where the disk cannot be written. An
-    /// observer hears of each, see ``MuxEvent/Kind/evictedUnsaved``.
+    /// observer gets an event for each, see ``MuxEvent/Kind/evictedUnsaved``.
     public var letGo = 0
 
-    /// Nothing failed, nothing is left over, and nothing was let go of unsaved.
+    /// Nothing failed, nothing is left over, and nothing was evicted unsaved.
     public var isComplete: Bool {
         self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.letGo == 0
     }
