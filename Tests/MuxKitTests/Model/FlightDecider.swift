@@ -25,13 +25,16 @@ struct EarlyEnd: Equatable {
     var isOver = false
 }
 
-extension FlightWaiter: ExpressibleByIntegerLiteral {
+extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
     private static let gathering = FlightGathering(count: 1)
 
     init(_ ticket: Ticket) { self.init(ticket, partOf: Self.gathering) }
 
     /// A waiter that is only compared with others.
     public init(integerLiteral ticket: Ticket) { self.init(ticket) }
+
+    /// The ticket.
+    public var description: String { "\(self.ticket)" }
 }
 
 extension FlightStateMachine: FlightDecider {

@@ -49,6 +49,7 @@ struct FlightOracle: Hashable, Sendable {
     }
 
     mutating func requested(by waiter: FlightWaiter) -> Machine.RequestAction {
+        let ticket = waiter.ticket
         guard let index = self.joinable else {
             self.works.append(Work(id: ticket, bornAt: self.fences))
             self.waits.append(Wait(ticket: ticket, waiter: waiter, work: ticket))

@@ -36,7 +36,7 @@ struct PlantedFlight: FlightDecider {
         let action = self.base.requested(by: waiter)
         if case .start(let id) = action {
             self.flight = id
-            self.leader = ticket
+            self.leader = waiter.ticket
             self.gone = []
         }
         return action
