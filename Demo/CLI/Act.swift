@@ -6,7 +6,7 @@ import MuxTesting
 struct Act {
     /// The figures of the table.
     struct Figures {
-        var app = MuxStatistics()
+        var app = MuxRepository.Statistics()
         var oauth = FakeOAuthServer.Statistics()
         var requests = 0
 
@@ -31,7 +31,7 @@ struct Act {
     private(set) var checks: [(expected: String, holds: Bool)] = []
     private(set) var elapsed = Duration.zero
     /// The counts of another process or another cache.
-    var elsewhere = MuxStatistics()
+    var elsewhere = MuxRepository.Statistics()
 
     /// Whether all expectations hold.
     var holds: Bool { !self.checks.isEmpty && self.checks.allSatisfy(\.holds) }

@@ -47,14 +47,14 @@ struct App: Sendable {
             token in try await api.fetchPlace(id, token)
         }
         // The stage's 50 places fill a batch, which then starts before the window ends, also on a slow machine.
-        let batching = MuxBatching(window: .milliseconds(500), maximumSize: 50)
+        let batching = MuxPolicy.Batching(window: .milliseconds(500), maximumSize: 50)
         self.batchedPlaces = MultiplexerMap(policy: policy, batching: batching, repository: repository) { ids in
             let places = try await oauth.run { .output(try await api.fetchPlaces(ids, $0)) }
             return Dictionary(places.map { ($0.id, $0) }) { $1 }
         }
     }
 
-    var statistics: MuxStatistics { self.profile.statistics + self.places.statistics }
+    var statistics: MuxRepository.Statistics { self.profile.statistics + self.places.statistics }
 }
 
 /// A place of the backend; from GeoNames.

@@ -124,7 +124,7 @@ final class ArticlesModel {
     /// - Parameters:
     ///   - server: Where the articles are.
     ///   - folder: Where values and tokens are kept; `nil` for the standard places.
-    /// - Throws: ``HTTPPreparationError`` if the server's address is none.
+    /// - Throws: ``HTTPError/PreparationFailure`` if the server's address is none.
     init(server: URL, folder: URL? = nil) throws {
         let api = try ArticlesAPI(server)
         let prompt = SignInPrompt()

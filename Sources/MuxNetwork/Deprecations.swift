@@ -38,9 +38,9 @@ extension HTTPHost {
     public static func specific(_ text: String) -> HTTPHost { HTTPHost(text) }
 }
 
-/// Moose's name of ``HTTPHeaderName``.
-@available(*, deprecated, renamed: "HTTPHeaderName")
-public typealias HTTPHeaderKey = HTTPHeaderName
+/// Moose's name of ``HTTPHeaders/Name``.
+@available(*, deprecated, renamed: "HTTPHeaders.Name")
+public typealias HTTPHeaderKey = HTTPHeaders.Name
 
 /// Moose's name of ``HTTPMediaType``.
 @available(*, deprecated, renamed: "HTTPMediaType")
@@ -62,9 +62,9 @@ public typealias TokenRepresentable = HTTPToken
 @available(*, deprecated, renamed: "HTTPAuthenticator")
 public typealias NetworkAuthentificator = HTTPAuthenticator
 
-/// Moose's name of ``HTTPConfiguration``.
-@available(*, deprecated, renamed: "HTTPConfiguration")
-public typealias NetworkSessionConfiguration = HTTPConfiguration
+/// Moose's name of ``HTTPClient/Configuration``.
+@available(*, deprecated, renamed: "HTTPClient.Configuration")
+public typealias NetworkSessionConfiguration = HTTPClient.Configuration
 
 /// Moose's name of ``HTTPError``.
 @available(*, deprecated, renamed: "HTTPError")

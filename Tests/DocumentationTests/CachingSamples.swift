@@ -22,7 +22,7 @@ func cachedRequests(_ client: HTTPClient) async throws {
 }
 
 func viewers(_ account: String, _ oauth: OAuthDependentRunner<JSONWebToken, String>) {
-    var configuration = HTTPConfiguration()
+    var configuration = HTTPClient.Configuration()
     configuration.viewer = account
     let client = HTTPClient(configuration: configuration, authenticator: oauth)
     _ = client
@@ -35,7 +35,7 @@ func media(_ photo: URL, _ bar: ProgressBar) async throws {
     _ = (file, have)
 }
 
-func mediaWithSignIn(_ oauth: OAuthDependentRunner<OAuthAccessToken, String>) {
+func mediaWithSignIn(_ oauth: OAuthDependentRunner<OAuthTokens.AccessToken, String>) {
     let media = AsyncMedia(dependency: oauth) { call, token in
         guard call.url.host() == "media.example.com" else { return }
         call.headers["Authorization"] = "Bearer \(token.value)"

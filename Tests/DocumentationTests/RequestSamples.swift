@@ -49,7 +49,7 @@ struct GetPhoto: HTTPRequest {
 }
 
 func requestTriedAgain() {
-    var configuration = HTTPConfiguration()
+    var configuration = HTTPClient.Configuration()
     configuration.retry = .web
     let client = HTTPClient(configuration: configuration)
     _ = client

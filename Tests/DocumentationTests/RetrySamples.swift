@@ -22,7 +22,7 @@ func retryingInVain() async throws {
     }
 }
 
-func wakingEarly(_ host: RetryHost) async throws {
+func wakingEarly(_ host: RetryPolicy.Host) async throws {
     let button = RetrySignal()
     let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
     // elsewhere

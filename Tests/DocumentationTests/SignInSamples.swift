@@ -34,7 +34,7 @@ func signingIn(_ tokenURL: URL, _ authorizationURL: URL) async throws {
 func serviceWithoutPerson(_ url: URL, _ secret: String) {
     let service = OAuthClient(id: "worker", authentication: .header(secret: secret))
     let endpoint = OAuthTokenEndpoint(url: url, client: service)
-    let runner = DependentRunner<OAuthAccessToken> { _ in
+    let runner = DependentRunner<OAuthTokens.AccessToken> { _ in
         .updatedDependency(try await endpoint.clientCredentials())
     }
     let client = HTTPClient(authenticator: runner)

@@ -2,11 +2,11 @@ package import MuxKit
 
 /// One call to a ``RecordingFileSystem``.
 package struct FileCall: Sendable, Hashable, CustomStringConvertible {
-    package var operation: MuxFileOperation
+    package var operation: MuxStoreError.FileOperation
     /// The last component of the path.
     package var name: String
 
-    package init(_ operation: MuxFileOperation, _ name: String) {
+    package init(_ operation: MuxStoreError.FileOperation, _ name: String) {
         self.operation = operation
         self.name = name
     }
@@ -67,7 +67,7 @@ package final class RecordingFileSystem: FileSystem {
 
     /// Records a call and applies its fault, except for what concerns a write's bytes, which is returned.
     @discardableResult
-    private func note(_ operation: MuxFileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
+    private func note(_ operation: MuxStoreError.FileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
         let call = FileCall(operation, FilePath.name(of: path))
         let (number, broken) = self.state.withLock { state in
             state.calls.append(call)

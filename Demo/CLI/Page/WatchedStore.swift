@@ -53,10 +53,10 @@ final class WatchedStore: MuxStore {
     func check(_ entry: MuxStoredEntry) throws { try self.journal.check(entry) }
 
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-        var unkept: MuxPartialSaveError?
+        var unkept: MuxStoreError.PartialSave?
         do {
             try await self.journal.save(entries, durability: durability)
-        } catch let partial as MuxPartialSaveError {
+        } catch let partial as MuxStoreError.PartialSave {
             unkept = partial
         }
         let names = Set(unkept?.failures.map(\.name) ?? [])

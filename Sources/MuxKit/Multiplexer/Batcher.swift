@@ -36,11 +36,11 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     }
 
     private let engine: Engine
-    private let batching: MuxBatching
+    private let batching: MuxPolicy.Batching
     private let fetch: @Sendable @concurrent ([Key]) async throws -> [Key: Value]
 
     init(
-        _ batching: MuxBatching,
+        _ batching: MuxPolicy.Batching,
         time: TimeSource,
         spawn: TaskLauncher,
         fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]

@@ -97,7 +97,7 @@ public final actor Multiplexer<Value: Sendable> {
     }
 
     /// What this multiplexer counted since it was made.
-    public nonisolated var statistics: MuxStatistics { self.core.engine.withState { $0.statistics } }
+    public nonisolated var statistics: MuxRepository.Statistics { self.core.engine.withState { $0.statistics } }
 
     // MARK: - Changing
 
@@ -140,7 +140,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear(endingRequests: Bool = false) async -> MuxClearReport {
+    public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(.sole, endsRequests: endingRequests)
     }
 
@@ -154,7 +154,7 @@ public final actor Multiplexer<Value: Sendable> {
     ///
     /// - Returns: What was saved, or why not.
     @discardableResult
-    public func save() async -> MuxSaveReport {
+    public func save() async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core])
     }
 

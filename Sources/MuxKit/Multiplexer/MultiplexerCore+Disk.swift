@@ -144,11 +144,11 @@ extension MultiplexerCore {
     ///   - key: The key.
     ///   - endsRequests: Whether waiting callers get ``MuxError/cleared`` instead of the outcome of their fetch.
     /// - Returns: The failures of the removal on disk.
-    func clear(_ key: Key, endsRequests: Bool) async -> MuxClearReport {
-        guard key == key else { return MuxClearReport() }
+    func clear(_ key: Key, endsRequests: Bool) async -> MuxRepository.ClearReport {
+        guard key == key else { return MuxRepository.ClearReport() }
         guard self.persistence != nil else {
             self.forget(key, alsoOnDisk: false, endsRequests: endsRequests)
-            return MuxClearReport()
+            return MuxRepository.ClearReport()
         }
         let name = self.persistence?.name(of: key)
         return await self.repository.clearing {
@@ -174,8 +174,8 @@ extension MultiplexerCore {
     }
 
     /// Removes the entries of `keys` on disk; in the lane.
-    func remove(_ keys: [Key]) async -> MuxClearReport {
-        guard let persistence else { return MuxClearReport() }
+    func remove(_ keys: [Key]) async -> MuxRepository.ClearReport {
+        guard let persistence else { return MuxRepository.ClearReport() }
         do {
             let failures = try await self.repository.remove(keys.map(persistence.name(of:)))
             let owed = Set(failures.lazy.filter { !$0.isFinal }.map(\.name))
@@ -184,19 +184,19 @@ extension MultiplexerCore {
                 state.withSlot(of: key) { $0.removedFromDisk() }
                 state.release(state.newerOnDisk.remove(key))
             }
-            return MuxClearReport(failures: failures.map(\.error))
+            return MuxRepository.ClearReport(failures: failures.map(\.error))
         } catch {
-            return MuxClearReport(failures: [error])
+            return MuxRepository.ClearReport(failures: [error])
         }
     }
 
     /// Removes every entry, in memory and on disk; see ``clear(_:endsRequests:)``.
-    func clearAll(endsRequests: Bool) async -> MuxClearReport {
+    func clearAll(endsRequests: Bool) async -> MuxRepository.ClearReport {
         let error = endsRequests ? MuxError.cleared : nil
         guard self.persistence != nil else {
             _ = self.engine.fenceAll(answering: error) { $0.slots.removeAll() }
             self.watchers.sendToAll(())
-            return MuxClearReport()
+            return MuxRepository.ClearReport()
         }
         return await self.repository.clearing {
             if let domain = self.persistence?.domain {
@@ -214,8 +214,8 @@ extension MultiplexerCore {
     }
 
     /// Removes the domain on disk; in the lane.
-    func removeDomain() async -> MuxClearReport {
-        guard let persistence else { return MuxClearReport() }
+    func removeDomain() async -> MuxRepository.ClearReport {
+        guard let persistence else { return MuxRepository.ClearReport() }
         do {
             let failure = try await self.repository.removeAll(domain: persistence.domain)
             // Entries that were saved since the first try have been removed too.
@@ -231,9 +231,9 @@ extension MultiplexerCore {
                 return state.newerOnDisk
             }
             withExtendedLifetime(former) {}
-            return MuxClearReport(failures: failure.map { [$0] } ?? [])
+            return MuxRepository.ClearReport(failures: failure.map { [$0] } ?? [])
         } catch {
-            return MuxClearReport(failures: [error])
+            return MuxRepository.ClearReport(failures: [error])
         }
     }
 }

@@ -38,7 +38,7 @@ extension MultiplexerCore {
     @usableFromInline
     struct State: Sendable {
         @usableFromInline var slots: Slots
-        @usableFromInline var statistics = MuxStatistics()
+        @usableFromInline var statistics = MuxRepository.Statistics()
         /// The last refresh of everything, to be saved.
         var diskRefresh = DiskRefresh()
         /// The number of ended sessions.

@@ -5,7 +5,7 @@ extension MultiplexerCore: SessionParticipant {
 
     package var domain: String? { self.persistence?.domain }
 
-    package var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
+    package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in

@@ -1,7 +1,7 @@
 extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time.
     ///
-    /// Keys that are asked for within ``MuxBatching/window``, by one request or by many, go in one fetch.
+    /// Keys that are asked for within ``MuxPolicy/Batching/window``, by one request or by many, go in one fetch.
     ///
     /// - Parameters:
     ///   - cacheKey: Names the values on disk; `nil`, the default, to keep them in memory.
@@ -14,7 +14,7 @@ extension MultiplexerMap {
     public init(
         cacheKey: CacheKey? = nil,
         policy: MuxPolicy = .init(),
-        batching: MuxBatching = .init(),
+        batching: MuxPolicy.Batching = .init(),
         repository: MuxRepository = .shared,
         onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
@@ -25,7 +25,7 @@ extension MultiplexerMap {
     }
 
     fileprivate static func batcher(
-        _ batching: MuxBatching,
+        _ batching: MuxPolicy.Batching,
         _ repository: MuxRepository,
         _ fetch: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) -> Batcher<ExactKey<Key>, Value> {

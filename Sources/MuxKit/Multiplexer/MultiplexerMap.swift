@@ -116,7 +116,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     }
 
     /// What this map counted since it was made, over all keys.
-    public nonisolated var statistics: MuxStatistics { self.core.engine.withState { $0.statistics } }
+    public nonisolated var statistics: MuxRepository.Statistics { self.core.engine.withState { $0.statistics } }
 
     // MARK: - Changing
 
@@ -179,7 +179,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear(key: Key, endingRequests: Bool = false) async -> MuxClearReport {
+    public func clear(key: Key, endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
     }
 
@@ -190,7 +190,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: What could not be removed from disk. Ignoring it is fine: this process does not read what
     ///   is left, and the next save tries again.
     @discardableResult
-    public func clear(endingRequests: Bool = false) async -> MuxClearReport {
+    public func clear(endingRequests: Bool = false) async -> MuxRepository.ClearReport {
         await self.core.clearAll(endsRequests: endingRequests)
     }
 
@@ -204,7 +204,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     ///
     /// - Returns: What was saved, and what was not and why.
     @discardableResult
-    public func save() async -> MuxSaveReport {
+    public func save() async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core])
     }
 
@@ -213,7 +213,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Parameter key: Any key.
     /// - Returns: What was saved, or why not.
     @discardableResult
-    public func save(key: Key) async -> MuxSaveReport {
+    public func save(key: Key) async -> MuxRepository.SaveReport {
         await self.core.repository.save([self.core], only: self.core.persistence?.name(of: ExactKey(key)))
     }
 

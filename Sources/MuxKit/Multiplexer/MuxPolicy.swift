@@ -60,8 +60,8 @@ public struct MuxPolicy: Sendable {
     ///
     /// When there are more, those that are not asked for go (S3-FIFO). With a `cacheKey` one that went is read from disk
     /// when it is next asked for, so a value that is not on disk yet stays until it was saved. When too many of those are
-    /// left they are saved without being told, whatever the repository's ``MuxSavePolicy``. Where the disk cannot be written, they
-    /// go unsaved: each is reported to the observer (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxSaveReport`` counts them.
+    /// left they are saved without being told, whatever the repository's ``MuxRepository/SavePolicy``. Where the disk cannot be written, they
+    /// go unsaved: each is reported to the observer (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts them.
     /// Failures that are remembered of other keys are at most as many again. Less than zero is zero: callers share a fetch,
     /// and nothing is kept.
     public var maximumCount: Int?
@@ -70,7 +70,7 @@ public struct MuxPolicy: Sendable {
     ///
     /// Holds beside ``maximumCount``, and in the same way. A value that alone exceeds it is returned to the callers, and is not
     /// kept.
-    public var maximumCost: MuxCostLimit?
+    public var maximumCost: MuxPolicy.CostLimit?
 
     /// The version of the value's own format on disk; 1.
     ///
@@ -102,7 +102,7 @@ public struct MuxPolicy: Sendable {
         fetchTimeout: Duration = .seconds(60),
         retry: RetryPolicy? = nil,
         maximumCount: Int? = 10_000,
-        maximumCost: MuxCostLimit? = nil,
+        maximumCost: MuxPolicy.CostLimit? = nil,
         schemaVersion: Int = 1,
         migrations: [MuxMigration] = []
     ) {
@@ -149,57 +149,61 @@ public struct MuxPolicy: Sendable {
     }
 }
 
-/// How a ``MultiplexerMap`` gathers keys that are asked for at about the same time into one fetch.
-///
-/// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
-///
-/// **Cancellation.** A batch is cancelled when no caller waits for any of its keys.
-///
-/// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
-public struct MuxBatching: Sendable, Hashable {
-    /// How long the first key of a batch waits for others; 5 milliseconds.
-    public var window: Duration
-
-    /// How many keys a batch has at most, at least 1; 100.
+extension MuxPolicy {
+    /// How a ``MultiplexerMap`` gathers keys that are asked for at about the same time into one fetch.
     ///
-    /// A full batch does not wait.
-    public var maximumSize: Int
-
-    /// Makes a description of batches.
+    /// **Concurrent calls.** A key that is on its way in a batch is joined by every request, and goes into no other batch.
     ///
-    /// - Parameters:
-    ///   - window: How long the first key of a batch waits for others.
-    ///   - maximumSize: How many keys a batch has at most.
-    public init(window: Duration = .milliseconds(5), maximumSize: Int = 100) {
-        self.window = window
-        self.maximumSize = maximumSize
+    /// **Cancellation.** A batch is cancelled when no caller waits for any of its keys.
+    ///
+    /// **After a failure.** A key that the reply has not fails alone; an error of the batch is an error of each of its keys.
+    public struct Batching: Sendable, Hashable {
+        /// How long the first key of a batch waits for others; 5 milliseconds.
+        public var window: Duration
+
+        /// How many keys a batch has at most, at least 1; 100.
+        ///
+        /// A full batch does not wait.
+        public var maximumSize: Int
+
+        /// Makes a description of batches.
+        ///
+        /// - Parameters:
+        ///   - window: How long the first key of a batch waits for others.
+        ///   - maximumSize: How many keys a batch has at most.
+        public init(window: Duration = .milliseconds(5), maximumSize: Int = 100) {
+            self.window = window
+            self.maximumSize = maximumSize
+        }
     }
 }
 
-/// What the values of a ``MultiplexerMap`` may cost together in memory, in a unit of your choice.
-///
-/// ```swift
-/// let policy = MuxPolicy(maximumCost: .init(64_000_000) { (photo: Photo) in photo.data.count })
-/// let photos = MultiplexerMap<URL, Photo>(policy: policy) { url in try await Backend.photo(url) }
-/// ```
-public struct MuxCostLimit: Sendable {
-    /// The most that all values may cost together.
-    public let maximum: Int
-
-    private let cost: @Sendable (any Sendable) -> Int?
-
-    /// Bounds the cost of values of one type.
+extension MuxPolicy {
+    /// What the values of a ``MultiplexerMap`` may cost together in memory, in a unit of your choice.
     ///
-    /// - Parameters:
-    ///   - maximum: The most that all values may cost together; less than zero is zero.
-    ///   - cost: What a value costs; less than zero is zero. Called under a lock when a value comes in, so it has to be quick,
-    ///     and must not call the map.
-    public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
-        self.maximum = max(0, maximum)
-        self.cost = { ($0 as? Value).map(cost) }
-    }
+    /// ```swift
+    /// let policy = MuxPolicy(maximumCost: .init(64_000_000) { (photo: Photo) in photo.data.count })
+    /// let photos = MultiplexerMap<URL, Photo>(policy: policy) { url in try await Backend.photo(url) }
+    /// ```
+    public struct CostLimit: Sendable {
+        /// The most that all values may cost together.
+        public let maximum: Int
 
-    /// What `value` costs; nothing if it is not of the type that the limit is for.
-    @usableFromInline
-    func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
+        private let cost: @Sendable (any Sendable) -> Int?
+
+        /// Bounds the cost of values of one type.
+        ///
+        /// - Parameters:
+        ///   - maximum: The most that all values may cost together; less than zero is zero.
+        ///   - cost: What a value costs; less than zero is zero. Called under a lock when a value comes in, so it has to be quick,
+        ///     and must not call the map.
+        public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
+            self.maximum = max(0, maximum)
+            self.cost = { ($0 as? Value).map(cost) }
+        }
+
+        /// What `value` costs; nothing if it is not of the type that the limit is for.
+        @usableFromInline
+        func cost(of value: some Sendable) -> Int { self.cost(value) ?? 0 }
+    }
 }

@@ -17,7 +17,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
     /// The number of the last refresh of everything: all earlier entries are stale.
     @usableFromInline var lastRefresh: UInt64 = 0
-    @usableFromInline let costLimit: MuxCostLimit?
+    @usableFromInline let costLimit: MuxPolicy.CostLimit?
     @usableFromInline let isPersistent: Bool
 
     /// An empty table.
@@ -26,7 +26,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     ///   - maximumCount: The most entries; `nil` for no bound.
     ///   - maximumCost: Their greatest total cost; `nil` for no bound.
     ///   - isPersistent: Whether the entries are saved.
-    package init(maximumCount: Int?, maximumCost: MuxCostLimit? = nil, isPersistent: Bool) {
+    package init(maximumCount: Int?, maximumCost: MuxPolicy.CostLimit? = nil, isPersistent: Bool) {
         self.table = BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost?.maximum)
         self.failures = BoundedTable(maximumCount: maximumCount)
         self.costLimit = maximumCost

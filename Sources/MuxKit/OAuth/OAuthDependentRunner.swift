@@ -167,7 +167,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///
     /// - Returns: What could not be removed from disk; it is never read again.
     @discardableResult
-    public nonisolated(nonsending) func signOut() async -> MuxClearReport {
+    public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()
     }
 }

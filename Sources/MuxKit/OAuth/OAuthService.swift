@@ -93,7 +93,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// - Returns: What could not be removed from disk.
     /// - Throws: What the service threw; the local session has ended nevertheless.
     @discardableResult
-    public func logout() async throws -> MuxClearReport {
+    public func logout() async throws -> MuxRepository.ClearReport {
         let report = await self.runner.signOut()
         try await self.service.logout()
         return report

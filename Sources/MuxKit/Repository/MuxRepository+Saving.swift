@@ -7,7 +7,7 @@ extension MuxRepository {
     /// - Returns: What was saved, and what was not and why. Ignoring it is fine: what failed is tried again next time.
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
-    public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxSaveReport {
+    public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
         await self.save(self.participants, within: budget)
     }
 
@@ -45,7 +45,7 @@ extension MuxRepository {
         _ participants: [any SessionParticipant],
         only name: MuxStoreKey? = nil,
         within budget: Duration? = nil
-    ) async -> MuxSaveReport {
+    ) async -> MuxRepository.SaveReport {
         let run = SaveRun(participants, only: name)
         guard self.lane.access == .queued else { return run.refused(because: MuxError.calledFromStore) }
         guard let budget else {
@@ -71,14 +71,14 @@ extension MuxRepository {
 
     /// Carries out a save; in the lane.
     private nonisolated func perform(_ run: SaveRun, until deadline: Moment? = nil) async {
-        var settled = MuxSaveReport()
+        var settled = MuxRepository.SaveReport()
         let epoch: UInt64
         do {
             epoch = try await self.settledEpoch(raisedBySibling: &settled)
         } catch {
             run.noteRepair(failures: [error])
             let unsaved = run.collect()
-            var report = MuxSaveReport()
+            var report = MuxRepository.SaveReport()
             report.fail(unsaved.dirty, error)
             report.failed += unsaved.unseen.map { .init(name: $0, error: error) }
             return run.dealtWith(report.failed.count, report)
@@ -119,9 +119,9 @@ extension MuxRepository {
     }
 
     /// Encodes and writes `entries`; in the lane.
-    private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64) async -> MuxSaveReport {
+    private nonisolated func write(_ entries: [UnsavedEntry], _ epoch: UInt64) async -> MuxRepository.SaveReport {
         let store = self.store
-        var report = MuxSaveReport()
+        var report = MuxRepository.SaveReport()
         let encoded = await BlockingWork.map(entries) { entry in
             Result {
                 let stored = try entry.encode(epoch)
@@ -203,7 +203,7 @@ extension MuxRepository {
     ) async throws {
         do {
             try await self.store.save(entries, durability: self.durability)
-        } catch let partial as MuxPartialSaveError {
+        } catch let partial as MuxStoreError.PartialSave {
             for failure in partial.failures { unkept[failure.name] = failure.error }
         }
     }
@@ -230,8 +230,8 @@ extension MuxRepository {
     /// - Returns: The failures of the removal.
     nonisolated func clearing(
         _ forget: @escaping @Sendable () -> Void,
-        onDisk remove: @escaping @Sendable @concurrent () async -> MuxClearReport
-    ) async -> MuxClearReport {
+        onDisk remove: @escaping @Sendable @concurrent () async -> MuxRepository.ClearReport
+    ) async -> MuxRepository.ClearReport {
         if self.lane.access == .queued {
             let report = await self.inLane {
                 forget()
@@ -240,7 +240,7 @@ extension MuxRepository {
             if let report { return report }
         }
         forget()
-        return MuxClearReport(failures: [MuxError.calledFromStore])
+        return MuxRepository.ClearReport(failures: [MuxError.calledFromStore])
     }
 
     /// Removes entries from disk; in the lane.

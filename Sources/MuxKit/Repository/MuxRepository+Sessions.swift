@@ -135,7 +135,7 @@ extension MuxRepository {
     }
 
     /// The epoch of the current session, which ends here if another process has signed out; in the lane.
-    nonisolated func settledEpoch(raisedBySibling report: inout MuxSaveReport) async throws -> UInt64 {
+    nonisolated func settledEpoch(raisedBySibling report: inout MuxRepository.SaveReport) async throws -> UInt64 {
         let settled = try await self.settledEpoch()
         let epoch = try await self.store.sessionEpoch()
         // The folder may have been emptied: the epoch does not go back.
@@ -191,7 +191,7 @@ extension MuxRepository {
     }
 
     /// Completes the removal of an earlier sign-out; in the lane.
-    private nonisolated func removeOwed(into report: inout MuxSaveReport) async throws {
+    private nonisolated func removeOwed(into report: inout MuxRepository.SaveReport) async throws {
         guard self.registry.withLock({ $0.owesRemoval }) else { return }
         do {
             try await self.store.removeEverything()
@@ -239,9 +239,9 @@ extension MuxRepository {
     ///   tries again.
     /// - Complexity: The time of a few file-system calls, however many entries there are.
     @discardableResult
-    public nonisolated func clearAll() async -> MuxClearReport {
+    public nonisolated func clearAll() async -> MuxRepository.ClearReport {
         let done = await self.inLane(admitsNested: false) {
-            var report = MuxClearReport()
+            var report = MuxRepository.ClearReport()
             var raised: UInt64?
             self.registry.withLock { $0.owesSignOut = true }
             do {
@@ -277,7 +277,7 @@ extension MuxRepository {
             for participant in self.participants { participant.signOutCompleted() }
             return report
         }
-        return done ?? MuxClearReport(failures: [MuxError.calledFromStore])
+        return done ?? MuxRepository.ClearReport(failures: [MuxError.calledFromStore])
     }
 
     /// Ends the session here, because sessions before `epoch` were ended elsewhere.

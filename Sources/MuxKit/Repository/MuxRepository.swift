@@ -59,7 +59,7 @@ public actor MuxRepository {
 
     nonisolated let store: any MuxStore
     nonisolated let durability: MuxDurability
-    nonisolated let savePolicy: MuxSavePolicy
+    nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
     /// Whether the session epoch was read before the first value; the lock is held meanwhile.
     nonisolated let hasLearntSession = Locked(false)
@@ -103,7 +103,7 @@ public actor MuxRepository {
         directory: URL? = nil,
         byteLimit: Int? = 100_000_000,
         durability: MuxDurability = .full,
-        savePolicy: MuxSavePolicy = .explicit,
+        savePolicy: MuxRepository.SavePolicy = .explicit,
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
@@ -131,7 +131,7 @@ public actor MuxRepository {
     public init(
         store: any MuxStore,
         durability: MuxDurability = .full,
-        savePolicy: MuxSavePolicy = .explicit,
+        savePolicy: MuxRepository.SavePolicy = .explicit,
         observer: (any MuxObserver)? = nil,
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
@@ -151,7 +151,7 @@ public actor MuxRepository {
     package init(
         store: any MuxStore,
         durability: MuxDurability,
-        savePolicy: MuxSavePolicy = .explicit,
+        savePolicy: MuxRepository.SavePolicy = .explicit,
         observer: (any MuxObserver)?,
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date,
@@ -216,8 +216,8 @@ public actor MuxRepository {
     nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
 
     /// What everything counted that is registered or has a `cacheKey`, and is alive.
-    public nonisolated var statistics: MuxStatistics {
-        self.participants.reduce(MuxStatistics()) { $0 + $1.statistics }
+    public nonisolated var statistics: MuxRepository.Statistics {
+        self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 }
 

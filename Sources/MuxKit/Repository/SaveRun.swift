@@ -1,7 +1,7 @@
 /// One save and its progress, for callers that do not wait for its end.
 final class SaveRun: Sendable {
     private struct State: Sendable {
-        var report = MuxSaveReport()
+        var report = MuxRepository.SaveReport()
         /// The names of all entries to save, in their order, once they are known.
         var names: [MuxStoreKey]?
         /// The number of entries that were saved or failed.
@@ -21,7 +21,7 @@ final class SaveRun: Sendable {
     /// The report so far, for a caller that stops waiting.
     ///
     /// It counts all values evicted unsaved since the last report, since the caller may read no later one.
-    func finished() -> MuxSaveReport {
+    func finished() -> MuxRepository.SaveReport {
         let (names, report) = self.state.withLock { state in
             (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
         }
@@ -39,8 +39,8 @@ final class SaveRun: Sendable {
     }
 
     /// The report of a save that does not take place.
-    func refused(because error: any Error) -> MuxSaveReport {
-        var report = MuxSaveReport()
+    func refused(because error: any Error) -> MuxRepository.SaveReport {
+        var report = MuxRepository.SaveReport()
         let unsaved = self.unsaved()
         report.unchanged = unsaved.unchanged
         report.failed = (unsaved.dirty.map(\.name) + unsaved.unseen).map { .init(name: $0, error: error) }
@@ -83,7 +83,7 @@ final class SaveRun: Sendable {
     func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
 
     /// Adds `report`, which concerns the next `count` entries.
-    func dealtWith(_ count: Int, _ report: MuxSaveReport) {
+    func dealtWith(_ count: Int, _ report: MuxRepository.SaveReport) {
         self.state.withLock { state in
             state.dealtWith += count
             state.report.saved += report.saved
@@ -95,7 +95,7 @@ final class SaveRun: Sendable {
     }
 }
 
-extension MuxSaveReport {
+extension MuxRepository.SaveReport {
     /// Adds failures of entries, and marks the entries.
     mutating func fail(_ entries: [UnsavedEntry], _ error: any Error) {
         self.failed += entries.map { Failure(name: $0.name, error: error) }

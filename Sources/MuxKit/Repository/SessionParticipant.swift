@@ -8,7 +8,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Whether other participants fetch with tokens of this one.
     var handsOutTokens: Bool { get }
 
-    var statistics: MuxStatistics { get }
+    var statistics: MuxRepository.Statistics { get }
 
     /// The number of ended sessions of this process when the participant was made; `nil` if it was attached at creation.
     var endedSessionsAtCreation: UInt64? { get }
@@ -60,7 +60,7 @@ extension SessionParticipant {
     package var domain: String? { nil }
     package var identity: ObjectIdentifier { ObjectIdentifier(self) }
     package var handsOutTokens: Bool { false }
-    package var statistics: MuxStatistics { MuxStatistics() }
+    package var statistics: MuxRepository.Statistics { MuxRepository.Statistics() }
     package var endedSessionsAtCreation: UInt64? { nil }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}

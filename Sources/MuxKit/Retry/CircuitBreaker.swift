@@ -116,70 +116,72 @@ package struct CircuitBreaker: Sendable {
     }
 }
 
-/// A host, and the ``RetryBudget`` that its callers share.
-///
-/// ```swift
-/// let page = try await retry(.web, on: "api.example.com") { _ in try await fetchPage() }
-/// ```
-public struct RetryHost: Sendable, ExpressibleByStringLiteral {
-    /// The name in lower case, such as `api.example.com`.
-    public let name: String
-
-    /// The budget.
-    public let budget: RetryBudget
-
-    /// Names a host.
+extension RetryPolicy {
+    /// A host, and the ``RetryBudget`` that its callers share.
     ///
-    /// - Parameters:
-    ///   - name: The name, such as `api.example.com`; case-insensitive.
-    ///   - budget: The budget.
-    public init(_ name: String, budget: RetryBudget = .shared) {
-        self.name = name.lowercased()
-        self.budget = budget
-    }
+    /// ```swift
+    /// let page = try await retry(.web, on: "api.example.com") { _ in try await fetchPage() }
+    /// ```
+    public struct Host: Sendable, ExpressibleByStringLiteral {
+        /// The name in lower case, such as `api.example.com`.
+        public let name: String
 
-    /// Names a host of the shared budget.
-    public init(stringLiteral name: String) { self.init(name) }
+        /// The budget.
+        public let budget: RetryBudget
 
-    /// Reports an answer to a request outside of any retry.
-    ///
-    /// It closes the breaker and wakes the waits for ``RetryWakeUp/success(on:)``.
-    public func answered() { self.budget.answered(self.name) }
-
-    /// One admitted request, whose end must be reported.
-    struct Pass: Sendable {
-        let host: RetryHost
-        let ticket: UInt64
-
-        func succeeded() { self.host.answered() }
-
-        /// Only a transient error counts against the host; a refusal is an answer.
-        func failed(_ error: any Error) {
-            let advice = RetryAdvice.of(error)
-            if advice.isTransient {
-                self.host.budget.failed(self.host.name, self.ticket)
-            } else if advice.status != nil || error.saysBadDependency {
-                self.succeeded()
-            } else {
-                self.cancelled()
-            }
+        /// Names a host.
+        ///
+        /// - Parameters:
+        ///   - name: The name, such as `api.example.com`; case-insensitive.
+        ///   - budget: The budget.
+        public init(_ name: String, budget: RetryBudget = .shared) {
+            self.name = name.lowercased()
+            self.budget = budget
         }
 
-        func cancelled() { self.host.budget.abandoned(self.host.name, self.ticket) }
-    }
+        /// Names a host of the shared budget.
+        public init(stringLiteral name: String) { self.init(name) }
 
-    /// Admits a request; `nil` if the breaker is open.
-    func admit(isRetry: Bool) -> Pass? {
-        self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
-    }
+        /// Reports an answer to a request outside of any retry.
+        ///
+        /// It closes the breaker and wakes the waits for ``RetrySignal/WakeUp/success(on:)``.
+        public func answered() { self.budget.answered(self.name) }
 
-    /// Whether the share permits a retry; if so, it is counted.
-    func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
+        /// One admitted request, whose end must be reported.
+        struct Pass: Sendable {
+            let host: RetryPolicy.Host
+            let ticket: UInt64
+
+            func succeeded() { self.host.answered() }
+
+            /// Only a transient error counts against the host; a refusal is an answer.
+            func failed(_ error: any Error) {
+                let advice = RetryAdvice.of(error)
+                if advice.isTransient {
+                    self.host.budget.failed(self.host.name, self.ticket)
+                } else if advice.status != nil || error.saysBadDependency {
+                    self.succeeded()
+                } else {
+                    self.cancelled()
+                }
+            }
+
+            func cancelled() { self.host.budget.abandoned(self.host.name, self.ticket) }
+        }
+
+        /// Admits a request; `nil` if the breaker is open.
+        func admit(isRetry: Bool) -> Pass? {
+            self.budget.admit(self.name, isRetry: isRetry).map { Pass(host: self, ticket: $0) }
+        }
+
+        /// Whether the share permits a retry; if so, it is counted.
+        func permitsRetry() -> Bool { self.budget.permitsRetry(self.name) }
+    }
 }
 
-extension RetryWakeUp {
+extension RetrySignal.WakeUp {
     /// Wakes when the host answers another request.
-    public static func success(on host: RetryHost) -> RetryWakeUp {
-        RetryWakeUp("success", .signal) { _, wake in host.budget.listen(host.name, wake) }
+    public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {
+        RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.listen(host.name, wake) }
     }
 }

@@ -35,13 +35,13 @@
 /// - Throws: ``RetryError`` with the error of each attempt, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
-    on host: RetryHost? = nil,
-    wakingOn wakeUps: RetryWakeUp...,
+    on host: RetryPolicy.Host? = nil,
+    wakingOn wakeUps: RetrySignal.WakeUp...,
     providers: [RetryProvider] = [],
     while isUnfinished: (Output) -> Bool = { _ in false },
     log: RetryLog = .silent,
     clock: any Clock<Duration> = ContinuousClock(),
-    operation: (RetryAttempt) async throws -> Output
+    operation: (RetryPolicy.Attempt) async throws -> Output
 ) async throws -> Output {
     let loop = RetryLoop(
         policy,
@@ -106,20 +106,22 @@ public protocol RetryHelper: Sendable {
     func tearDown()
 }
 
-/// One attempt of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
-public struct RetryAttempt: Sendable {
-    /// The index of the attempt; the first is 0.
-    public let index: Int
+extension RetryPolicy {
+    /// One attempt of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
+    public struct Attempt: Sendable {
+        /// The index of the attempt; the first is 0.
+        public let index: Int
 
-    /// The time since the first attempt began; zero for the first.
-    public let elapsed: Duration
+        /// The time since the first attempt began; zero for the first.
+        public let elapsed: Duration
 
-    /// The error of the attempt before; `nil` for the first, and after a result that asked for another attempt.
-    public let previousError: (any Error)?
+        /// The error of the attempt before; `nil` for the first, and after a result that asked for another attempt.
+        public let previousError: (any Error)?
 
-    package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {
-        self.index = index
-        self.elapsed = elapsed
-        self.previousError = previousError
+        package init(index: Int, elapsed: Duration, previousError: (any Error)? = nil) {
+            self.index = index
+            self.elapsed = elapsed
+            self.previousError = previousError
+        }
     }
 }

@@ -40,7 +40,7 @@ public final class RetryBudget: Sendable {
         public init() {}
     }
 
-    /// The budget of every ``RetryHost`` that is made without one.
+    /// The budget of every ``RetryPolicy/Host`` that is made without one.
     public static let shared = RetryBudget()
 
     private let options: Options

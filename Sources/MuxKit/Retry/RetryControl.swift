@@ -36,10 +36,10 @@ package final class RetryControl: Sendable {
     var index: Int { self.state.withLock { $0.machine.index } }
 
     /// The attempt that begins now.
-    var attempt: RetryAttempt {
+    var attempt: RetryPolicy.Attempt {
         let now = self.loop.time.now
         return self.state.withLock { state in
-            RetryAttempt(
+            RetryPolicy.Attempt(
                 index: state.machine.index,
                 elapsed: state.machine.elapsed(at: now),
                 previousError: state.history.attempts.last?.error
@@ -58,10 +58,10 @@ package final class RetryControl: Sendable {
     }
 
     /// Adds an attempt that failed to the history.
-    func failed(_ attempt: RetryAttempt, _ error: (any Error)?) -> RetryFailure {
+    func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryProvider.Failure {
         let now = self.loop.time.now
         let elapsed = self.state.withLock { $0.machine.elapsed(at: now) }
-        let failure = RetryFailure(error: error, attempt: attempt.index, elapsed: elapsed)
+        let failure = RetryProvider.Failure(error: error, attempt: attempt.index, elapsed: elapsed)
         var history = self.history
         history.add(failure, began: attempt.elapsed)
         // Errors of the former one are released outside the lock.
@@ -84,7 +84,8 @@ package final class RetryControl: Sendable {
     }
 
     /// Suspends until `wait`, or a wait that replaced it, has ended.
-    nonisolated(nonsending) func wait(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetryWakeUp]) async -> WaitEnd {
+    nonisolated(nonsending) func wait(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) async -> WaitEnd
+    {
         let waitEnd = self.state.withLock { $0.waitEnd }
         return await withTaskCancellationHandler {
             self.race(wait, wakeUps)
@@ -98,7 +99,7 @@ package final class RetryControl: Sendable {
 
     // MARK: - Waiting
 
-    private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetryWakeUp]) {
+    private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
         let race = RetryRace()
         let isCurrent = self.state.withLock { state in
             guard state.machine.isWaiting(wait) else { return false }
@@ -146,13 +147,13 @@ package final class RetryControl: Sendable {
     /// - Parameters:
     ///   - delay: The length of the new wait; `nil` if only a wake-up ends it.
     ///   - wakeUps: The wake-ups that can end it.
-    func reschedule(_ delay: Duration?, _ wakeUps: [RetryWakeUp]) {
+    func reschedule(_ delay: Duration?, _ wakeUps: [RetrySignal.WakeUp]) {
         let now = self.loop.time.now
         self.follow(wakeUps) { $0.rescheduled(delay, at: now) }
     }
 
     private func follow(
-        _ wakeUps: [RetryWakeUp],
+        _ wakeUps: [RetrySignal.WakeUp],
         _ demand: (inout RetryStateMachine) -> RetryStateMachine.DemandAction
     ) {
         let (action, former, waitEnd) = self.state.withLock { state in
@@ -194,7 +195,7 @@ package final class RetryRace: Sendable {
         /// It has not begun.
         case ready
         /// It runs; these tear down what has been set up so far.
-        case running(ended: @Sendable (RetryWakeUp?) -> Void, tearDowns: [@Sendable () -> Void])
+        case running(ended: @Sendable (RetrySignal.WakeUp?) -> Void, tearDowns: [@Sendable () -> Void])
         /// A wake-up has won, or the race was called off.
         case over
     }
@@ -205,9 +206,9 @@ package final class RetryRace: Sendable {
 
     /// Sets up the wake-ups in order, and calls `ended` once: with the first wake-up, or with `nil` if the race was called off.
     package func start(
-        _ wakeUps: [RetryWakeUp],
-        _ context: RetryWakeUp.Context,
-        ended: @escaping @Sendable (RetryWakeUp?) -> Void
+        _ wakeUps: [RetrySignal.WakeUp],
+        _ context: RetrySignal.WakeUp.Context,
+        ended: @escaping @Sendable (RetrySignal.WakeUp?) -> Void
     ) {
         let begins = self.state.withLock { state -> Bool in
             guard case .ready = state else { return false }
@@ -234,7 +235,7 @@ package final class RetryRace: Sendable {
         self.state.withLock { state in if case .running = state { true } else { false } }
     }
 
-    private func end(_ winner: RetryWakeUp?) {
+    private func end(_ winner: RetrySignal.WakeUp?) {
         let former = self.state.withLock { state -> State in
             defer { state = .over }
             return state
@@ -252,7 +253,7 @@ struct RetryHistory: Sendable {
     private(set) var attempts: [RetryError.Attempt] = []
     private(set) var lastError: (any Error)?
 
-    mutating func add(_ failure: RetryFailure, began: Duration) {
+    mutating func add(_ failure: RetryProvider.Failure, began: Duration) {
         if self.attempts.count == Self.limit { self.attempts.removeFirst() }
         self.attempts.append(
             RetryError.Attempt(index: failure.attempt, began: began, ended: failure.elapsed, error: failure.error)

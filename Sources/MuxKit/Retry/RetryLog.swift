@@ -4,47 +4,49 @@
 /// let log = RetryLog { print($0) }
 /// ```
 public struct RetryLog: Sendable {
-    let write: (@Sendable (RetryEvent) -> Void)?
+    let write: (@Sendable (RetryLog.Event) -> Void)?
 
     /// Calls `write`, which must not block, with each event: on the thread of the event, outside of all locks.
-    public init(_ write: @escaping @Sendable (RetryEvent) -> Void) { self.write = write }
+    public init(_ write: @escaping @Sendable (RetryLog.Event) -> Void) { self.write = write }
 
     private init() { self.write = nil }
 
     /// Receives nothing.
     public static let silent = RetryLog()
 
-    package func callAsFunction(_ event: @autoclosure () -> RetryEvent) { self.write?(event()) }
+    package func callAsFunction(_ event: @autoclosure () -> RetryLog.Event) { self.write?(event()) }
 }
 
-/// An event of a retry; its description is a line for a log, without the text of any error.
-@nonexhaustive public enum RetryEvent: Sendable, Hashable {
-    /// The attempt with this index begins.
-    case attempt(Int)
+extension RetryLog {
+    /// An event of a retry; its description is a line for a log, without the text of any error.
+    @nonexhaustive public enum Event: Sendable, Hashable {
+        /// The attempt with this index begins.
+        case attempt(Int)
 
-    /// The attempt with this index failed with an error of this type, or its result asked for another attempt.
-    case failed(Int, errorType: String?)
+        /// The attempt with this index failed with an error of this type, or its result asked for another attempt.
+        case failed(Int, errorType: String?)
 
-    /// The next attempt begins after this delay, or with `nil` at a wake-up.
-    case waiting(Duration?)
+        /// The next attempt begins after this delay, or with `nil` at a wake-up.
+        case waiting(Duration?)
 
-    /// The wake-up with this name ended the wait.
-    case woken(by: String)
+        /// The wake-up with this name ended the wait.
+        case woken(by: String)
 
-    /// The retry succeeded.
-    case succeeded(attempts: Int)
+        /// The retry succeeded.
+        case succeeded(attempts: Int)
 
-    /// The retry failed.
-    case gaveUp(RetryError.Reason, attempts: Int)
+        /// The retry failed.
+        case gaveUp(RetryError.Reason, attempts: Int)
 
-    /// The retry was cancelled.
-    case cancelled(attempts: Int)
+        /// The retry was cancelled.
+        case cancelled(attempts: Int)
 
-    /// A demand to retry was ignored, because the retry was not waiting.
-    case ignoredDemand(while: String)
+        /// A demand to retry was ignored, because the retry was not waiting.
+        case ignoredDemand(while: String)
+    }
 }
 
-extension RetryEvent: CustomStringConvertible {
+extension RetryLog.Event: CustomStringConvertible {
     /// A line for a log.
     public var description: String {
         switch self {

@@ -3,8 +3,8 @@
 /// ``RetryControl`` holds the state of one run.
 package struct RetryLoop: Sendable {
     package let policy: RetryPolicy
-    package let host: RetryHost?
-    package var wakeUps: [RetryWakeUp]
+    package let host: RetryPolicy.Host?
+    package var wakeUps: [RetrySignal.WakeUp]
     package var providers: [RetryProvider]
     package var log: RetryLog
     package let time: TimeSource
@@ -13,8 +13,8 @@ package struct RetryLoop: Sendable {
 
     package init(
         _ policy: RetryPolicy,
-        host: RetryHost? = nil,
-        wakeUps: [RetryWakeUp] = [],
+        host: RetryPolicy.Host? = nil,
+        wakeUps: [RetrySignal.WakeUp] = [],
         providers: [RetryProvider] = [],
         log: RetryLog = .silent,
         time: TimeSource,
@@ -31,13 +31,13 @@ package struct RetryLoop: Sendable {
         self.spawn = spawn
     }
 
-    package var context: RetryWakeUp.Context { RetryWakeUp.Context(time: self.time, spawn: self.spawn) }
+    package var context: RetrySignal.WakeUp.Context { RetrySignal.WakeUp.Context(time: self.time, spawn: self.spawn) }
 
     /// Makes attempts until one succeeds or no other is permitted.
     ///
     /// - Throws: The error of the last attempt, not wrapped in a ``RetryError``.
     package nonisolated(nonsending) func runPlainly<Output>(
-        _ operation: (RetryAttempt) async throws -> Output
+        _ operation: (RetryPolicy.Attempt) async throws -> Output
     ) async throws -> Output {
         do {
             return try await self.run { .output(try await operation($0)) }
@@ -50,12 +50,12 @@ package struct RetryLoop: Sendable {
     ///
     /// - Parameters:
     ///   - control: The state of this run, made for it and for no other; `nil` if no other code needs it.
-    ///   - operation: Makes one attempt. What it throws is ``RetryResult/failure(_:_:)`` with ``RetryPlan/pass``.
+    ///   - operation: Makes one attempt. What it throws is ``RetryResult/failure(_:_:)`` with ``RetryProvider/Plan/pass``.
     /// - Returns: The output of the first successful attempt.
     /// - Throws: ``RetryError``, or `CancellationError`.
     package nonisolated(nonsending) func run<Output>(
         _ control: RetryControl? = nil,
-        _ operation: (RetryAttempt) async throws -> RetryResult<Output>
+        _ operation: (RetryPolicy.Attempt) async throws -> RetryResult<Output>
     ) async throws -> Output {
         let control = control ?? RetryControl(self)
         defer { control.end() }
@@ -73,7 +73,7 @@ package struct RetryLoop: Sendable {
                 pass?.cancelled()
                 throw self.cancelled(attempt)
             }
-            let plan: RetryPlan
+            let plan: RetryProvider.Plan
             switch result {
             case .output(let output):
                 pass?.succeeded()
@@ -97,7 +97,7 @@ package struct RetryLoop: Sendable {
     }
 
     /// Asks the host whether the attempt may be made.
-    private func admit(_ attempt: RetryAttempt, _ control: RetryControl) throws -> RetryHost.Pass? {
+    private func admit(_ attempt: RetryPolicy.Attempt, _ control: RetryControl) throws -> RetryPolicy.Host.Pass? {
         guard let host = self.host else { return nil }
         if let pass = host.admit(isRetry: attempt.index > 0) { return pass }
         throw self.gaveUp(.hostDown, attempt.index, control)
@@ -105,9 +105,9 @@ package struct RetryLoop: Sendable {
 
     /// Suspends until the next attempt is due.
     private nonisolated(nonsending) func wait(
-        after failure: RetryFailure,
-        _ attempt: RetryAttempt,
-        _ plan: RetryPlan,
+        after failure: RetryProvider.Failure,
+        _ attempt: RetryPolicy.Attempt,
+        _ plan: RetryProvider.Plan,
         _ control: RetryControl
     ) async throws {
         let (verdict, wakeUps) = self.verdict(on: failure, plan: plan)
@@ -131,13 +131,15 @@ package struct RetryLoop: Sendable {
         return control.history.error(reason)
     }
 
-    private func cancelled(_ attempt: RetryAttempt) -> CancellationError {
+    private func cancelled(_ attempt: RetryPolicy.Attempt) -> CancellationError {
         self.log(.cancelled(attempts: attempt.index + 1))
         return CancellationError()
     }
 
     /// Decides what follows a failure, and which wake-ups can end the wait early.
-    private func verdict(on failure: RetryFailure, plan: RetryPlan) -> (RetryStateMachine.Verdict, [RetryWakeUp]) {
+    private func verdict(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> (
+        RetryStateMachine.Verdict, [RetrySignal.WakeUp]
+    ) {
         let advice = RetryAdvice.of(failure.error)
         switch self.decision(on: failure, plan: plan) {
         case .never: return (.never, [])
@@ -150,8 +152,8 @@ package struct RetryLoop: Sendable {
         }
     }
 
-    /// The first plan that is not ``RetryPlan/pass``: that of the attempt, then those of the providers.
-    private func decision(on failure: RetryFailure, plan: RetryPlan) -> RetryPlan {
+    /// The first plan that is not ``RetryProvider/Plan/pass``: that of the attempt, then those of the providers.
+    private func decision(on failure: RetryProvider.Failure, plan: RetryProvider.Plan) -> RetryProvider.Plan {
         guard case .pass = plan else { return plan }
         for provider in self.providers {
             let plan = provider.plan(failure)
@@ -170,7 +172,7 @@ package enum RetryResult<Output> {
     case retry
 
     /// The attempt failed.
-    case failure(any Error, RetryPlan)
+    case failure(any Error, RetryProvider.Plan)
 
     /// The attempt could not be made: the retry ends with ``RetryError/Reason/noOperation``.
     case impossible(any Error)

@@ -13,10 +13,10 @@ public struct RetryPolicy: Sendable, Hashable {
     public var maxAttempts: Int
 
     /// The growth of the delay between attempts.
-    public var backoff: RetryBackoff
+    public var backoff: RetryPolicy.Backoff
 
     /// The random part of each delay.
-    public var jitter: RetryJitter
+    public var jitter: RetryPolicy.Jitter
 
     /// The longest delay before jitter; 6 hours.
     public var maximumDelay: Duration
@@ -50,8 +50,8 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Makes a policy of the given parts.
     public init(
         maxAttempts: Int = 3,
-        backoff: RetryBackoff = .exponential(base: .milliseconds(500)),
-        jitter: RetryJitter = .full,
+        backoff: RetryPolicy.Backoff = .exponential(base: .milliseconds(500)),
+        jitter: RetryPolicy.Jitter = .full,
         maximumDelay: Duration = .seconds(6 * 60 * 60),
         maximumDuration: Duration? = nil,
         maximumRetryAfter: Duration = .seconds(5 * 60),
@@ -98,7 +98,8 @@ public struct RetryPolicy: Sendable, Hashable {
     ///   - maxAttempts: The number of attempts, the first included.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
-    public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
+    public static func fixed(_ delay: Duration, maxAttempts: Int = 3, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy
+    {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .fixed(delay), jitter: jitter)
     }
 
@@ -109,7 +110,7 @@ public struct RetryPolicy: Sendable, Hashable {
     ///   - maxAttempts: The number of attempts, the first included.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
-    public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryJitter = .full) -> RetryPolicy {
+    public static func linear(step: Duration, maxAttempts: Int = 3, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .linear(step: step), jitter: jitter)
     }
 
@@ -123,7 +124,7 @@ public struct RetryPolicy: Sendable, Hashable {
     public static func exponential(
         base: Duration,
         maxAttempts: Int = 3,
-        jitter: RetryJitter = .full
+        jitter: RetryPolicy.Jitter = .full
     ) -> RetryPolicy {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .exponential(base: base), jitter: jitter)
     }
@@ -135,7 +136,8 @@ public struct RetryPolicy: Sendable, Hashable {
     ///   - maxAttempts: The number of attempts, the first included.
     ///   - jitter: The random part of each delay.
     /// - Returns: The policy.
-    public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryJitter = .full) -> RetryPolicy {
+    public static func table(_ delays: [Duration], maxAttempts: Int, jitter: RetryPolicy.Jitter = .full) -> RetryPolicy
+    {
         RetryPolicy(maxAttempts: maxAttempts, backoff: .table(delays), jitter: jitter)
     }
 
@@ -207,79 +209,86 @@ extension RetryPolicy: Codable {
     }
 }
 
-/// The random part of a delay: it spreads the attempts of callers that failed at the same time.
-public enum RetryJitter: Sendable, Hashable, Codable {
-    /// No random part.
-    case none
+extension RetryPolicy {
+    /// The random part of a delay: it spreads the attempts of callers that failed at the same time.
+    public enum Jitter: Sendable, Hashable, Codable {
+        /// No random part.
+        case none
 
-    /// Uniform from zero up to, not including, the delay.
-    case full
+        /// Uniform from zero up to, not including, the delay.
+        case full
 
-    /// Uniform from half of the delay up to, not including, the delay.
-    case equal
+        /// Uniform from half of the delay up to, not including, the delay.
+        case equal
 
-    /// The delay that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
-    func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
-        let longest = max(delay, .zero).saturatedNanoseconds
-        let shortest: Int64
-        switch self {
-        case .none: return max(delay, .zero)
-        case .full: shortest = 0
-        case .equal: shortest = longest - longest / 2
+        /// The delay that `random`, from 0 to 1, selects; below `limit`, if the jitter permits one that short.
+        func applied(to delay: Duration, below limit: Duration? = nil, random: Double) -> Duration {
+            let longest = max(delay, .zero).saturatedNanoseconds
+            let shortest: Int64
+            switch self {
+            case .none: return max(delay, .zero)
+            case .full: shortest = 0
+            case .equal: shortest = longest - longest / 2
+            }
+            let end = min(longest, limit?.saturatedNanoseconds ?? longest)
+            return .nanoseconds(shortest + Self.share(of: end - shortest, random))
         }
-        let end = min(longest, limit?.saturatedNanoseconds ?? longest)
-        return .nanoseconds(shortest + Self.share(of: end - shortest, random))
-    }
 
-    /// A whole number from zero up to, not including, `limit`; zero if there is none.
-    private static func share(of limit: Int64, _ random: Double) -> Int64 {
-        guard limit > 0, random > 0 else { return 0 }
-        let drawn = Double(limit) * min(random, 1)
-        return drawn < Double(limit) ? min(Int64(drawn), limit - 1) : limit - 1
+        /// A whole number from zero up to, not including, `limit`; zero if there is none.
+        private static func share(of limit: Int64, _ random: Double) -> Int64 {
+            guard limit > 0, random > 0 else { return 0 }
+            let drawn = Double(limit) * min(random, 1)
+            return drawn < Double(limit) ? min(Int64(drawn), limit - 1) : limit - 1
+        }
     }
 }
 
-/// The growth of the delay between attempts.
-///
-/// Delays are clamped between zero and ``RetryPolicy/maximumDelay``.
-public enum RetryBackoff: Sendable, Hashable, Codable {
-    /// No delay.
-    case immediate
+extension RetryPolicy {
+    /// The growth of the delay between attempts.
+    ///
+    /// Delays are clamped between zero and ``RetryPolicy/maximumDelay``.
+    public enum Backoff: Sendable, Hashable, Codable {
+        /// No delay.
+        case immediate
 
-    /// The same delay each time.
-    case fixed(Duration)
+        /// The same delay each time.
+        case fixed(Duration)
 
-    /// Once the step, then twice, then three times as long: 10, 20, 30, 40 seconds for a step of 10.
-    case linear(step: Duration)
+        /// Once the step, then twice, then three times as long: 10, 20, 30, 40 seconds for a step of 10.
+        case linear(step: Duration)
 
-    /// Each delay `factor` times as long as the one before: 10, 20, 40, 80 seconds for a base of 10 and the factor 2.
-    case exponential(base: Duration, factor: Double = 2)
+        /// Each delay `factor` times as long as the one before: 10, 20, 40, 80 seconds for a base of 10 and the factor 2.
+        case exponential(base: Duration, factor: Double = 2)
 
-    /// These delays, one after another; the last one repeats. No delay if there are none.
-    case table([Duration])
+        /// These delays, one after another; the last one repeats. No delay if there are none.
+        case table([Duration])
 
-    /// For work that is retried for hours: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
-    public static let patient = RetryBackoff.table([1, 3, 15, 27, 42, 60, 3_600, 21_600].map { .seconds($0) })
+        /// For work that is retried for hours: 1, 3, 15, 27, 42 and 60 seconds, an hour, then 6 hours each time.
+        public static let patient = RetryPolicy.Backoff.table(
+            [1, 3, 15, 27, 42, 60, 3_600, 21_600].map { .seconds($0) }
+        )
 
-    /// The delay after `failures` attempts have failed, before cap and jitter.
-    func delay(afterFailures failures: Int) -> Duration {
-        guard failures > 0 else { return .zero }
-        let delay: Duration =
-            switch self {
-            case .immediate: .zero
-            case .fixed(let delay): delay
-            case .linear(let step): Self.scale(step, by: Double(failures))
-            case .exponential(let base, let factor): Self.scale(base, by: Foundation.pow(factor, Double(failures - 1)))
-            case .table(let delays): delays.isEmpty ? .zero : delays[min(failures, delays.count) - 1]
-            }
-        return max(delay, .zero)
-    }
+        /// The delay after `failures` attempts have failed, before cap and jitter.
+        func delay(afterFailures failures: Int) -> Duration {
+            guard failures > 0 else { return .zero }
+            let delay: Duration =
+                switch self {
+                case .immediate: .zero
+                case .fixed(let delay): delay
+                case .linear(let step): Self.scale(step, by: Double(failures))
+                case .exponential(let base, let factor):
+                    Self.scale(base, by: Foundation.pow(factor, Double(failures - 1)))
+                case .table(let delays): delays.isEmpty ? .zero : delays[min(failures, delays.count) - 1]
+                }
+            return max(delay, .zero)
+        }
 
-    /// In nanoseconds, where a floating-point number is exact for months.
-    private static func scale(_ duration: Duration, by factor: Double) -> Duration {
-        let nanoseconds = Double(duration.saturatedNanoseconds) * factor
-        let limit = Double(Duration.longest.saturatedNanoseconds)
-        guard nanoseconds < limit else { return nanoseconds.isNaN ? .zero : .longest }
-        return nanoseconds > 0 ? .nanoseconds(Int64(nanoseconds.rounded())) : .zero
+        /// In nanoseconds, where a floating-point number is exact for months.
+        private static func scale(_ duration: Duration, by factor: Double) -> Duration {
+            let nanoseconds = Double(duration.saturatedNanoseconds) * factor
+            let limit = Double(Duration.longest.saturatedNanoseconds)
+            guard nanoseconds < limit else { return nanoseconds.isNaN ? .zero : .longest }
+            return nanoseconds > 0 ? .nanoseconds(Int64(nanoseconds.rounded())) : .zero
+        }
     }
 }

@@ -35,92 +35,94 @@ public final class RetrySignal: Sendable {
     }
 }
 
-/// An event that can end the wait between two attempts.
-///
-/// ```swift
-/// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
-/// ```
-///
-/// The first wake-up ends the wait, and all are torn down exactly once. Events that wake many waits at once (reachability,
-/// success on a host, a notification, a sequence, a helper) are followed by a short random delay, ``RetryPolicy/wakeJitter``;
-/// time and ``signal(_:)`` are not.
-public struct RetryWakeUp: Sendable {
-    package struct Context: Sendable {
-        package let time: TimeSource
-        package let spawn: TaskLauncher
-
-        package init(time: TimeSource, spawn: TaskLauncher) {
-            self.time = time
-            self.spawn = spawn
-        }
-    }
-
-    package typealias SetUp =
-        @Sendable (_ context: Context, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
-
-    /// The name in a log.
-    package let name: String
-    package let wake: RetryStateMachine.Wake
-    /// Begins to listen; the returned closure ends that.
-    package let setUp: SetUp
-
-    package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
-        self.name = name
-        self.wake = wake
-        self.setUp = setUp
-    }
-
-    /// Wakes after this delay.
-    public static func after(_ delay: Duration) -> RetryWakeUp {
-        RetryWakeUp("time", .time) { context, wake in
-            let time = context.time
-            let timer = context.spawn(name: "mux.retry") {
-                guard (try? await time.sleep(for: max(delay, .zero))) != nil else { return }
-                wake()
-            }
-            return { timer.cancel() }
-        }
-    }
-
-    /// Wakes when the signal is given, without a random delay.
-    public static func signal(_ signal: RetrySignal) -> RetryWakeUp {
-        RetryWakeUp("signal", .demand) { _, wake in signal.listen(wake) }
-    }
-
-    /// Wakes when a notification of that name is posted.
-    public static func notification(
-        _ name: Notification.Name,
-        in center: NotificationCenter = .default
-    ) -> RetryWakeUp {
-        RetryWakeUp("notification", .signal) { _, wake in
-            let token = Locked(center.addObserver(forName: name, object: nil, queue: nil) { _ in wake() })
-            return { token.withLock { center.removeObserver($0) } }
-        }
-    }
-
-    /// Wakes when the sequence produces an element; its end or an error does not wake.
+extension RetrySignal {
+    /// An event that can end the wait between two attempts.
     ///
-    /// - Parameter makeSequence: Makes the sequence for each wait.
-    /// - Returns: The wake-up.
-    public static func element<Elements: AsyncSequence & Sendable>(
-        of makeSequence: @escaping @Sendable () -> Elements
-    ) -> RetryWakeUp {
-        RetryWakeUp("sequence", .signal) { context, wake in
-            let listener = context.spawn(name: "mux.retry") {
-                var iterator = makeSequence().makeAsyncIterator()
-                guard let element = try? await iterator.next(isolation: nil) else { return }
-                _ = element
-                wake()
-            }
-            return { listener.cancel() }
-        }
-    }
+    /// ```swift
+    /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
+    /// ```
+    ///
+    /// The first wake-up ends the wait, and all are torn down exactly once. Events that wake many waits at once (reachability,
+    /// success on a host, a notification, a sequence, a helper) are followed by a short random delay, ``RetryPolicy/wakeJitter``;
+    /// time and ``signal(_:)`` are not.
+    public struct WakeUp: Sendable {
+        package struct Context: Sendable {
+            package let time: TimeSource
+            package let spawn: TaskLauncher
 
-    /// Wakes when the helper calls its `wake` closure.
-    public static func helper(_ helper: any RetryHelper) -> RetryWakeUp {
-        RetryWakeUp("helper", .signal) { _, wake in
-            helper.setUp(wake: wake)
-            return { helper.tearDown() }
+            package init(time: TimeSource, spawn: TaskLauncher) {
+                self.time = time
+                self.spawn = spawn
+            }
+        }
+
+        package typealias SetUp =
+            @Sendable (_ context: Context, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
+
+        /// The name in a log.
+        package let name: String
+        package let wake: RetryStateMachine.Wake
+        /// Begins to listen; the returned closure ends that.
+        package let setUp: SetUp
+
+        package init(_ name: String, _ wake: RetryStateMachine.Wake, _ setUp: @escaping SetUp) {
+            self.name = name
+            self.wake = wake
+            self.setUp = setUp
+        }
+
+        /// Wakes after this delay.
+        public static func after(_ delay: Duration) -> RetrySignal.WakeUp {
+            RetrySignal.WakeUp("time", .time) { context, wake in
+                let time = context.time
+                let timer = context.spawn(name: "mux.retry") {
+                    guard (try? await time.sleep(for: max(delay, .zero))) != nil else { return }
+                    wake()
+                }
+                return { timer.cancel() }
+            }
+        }
+
+        /// Wakes when the signal is given, without a random delay.
+        public static func signal(_ signal: RetrySignal) -> RetrySignal.WakeUp {
+            RetrySignal.WakeUp("signal", .demand) { _, wake in signal.listen(wake) }
+        }
+
+        /// Wakes when a notification of that name is posted.
+        public static func notification(
+            _ name: Notification.Name,
+            in center: NotificationCenter = .default
+        ) -> RetrySignal.WakeUp {
+            RetrySignal.WakeUp("notification", .signal) { _, wake in
+                let token = Locked(center.addObserver(forName: name, object: nil, queue: nil) { _ in wake() })
+                return { token.withLock { center.removeObserver($0) } }
+            }
+        }
+
+        /// Wakes when the sequence produces an element; its end or an error does not wake.
+        ///
+        /// - Parameter makeSequence: Makes the sequence for each wait.
+        /// - Returns: The wake-up.
+        public static func element<Elements: AsyncSequence & Sendable>(
+            of makeSequence: @escaping @Sendable () -> Elements
+        ) -> RetrySignal.WakeUp {
+            RetrySignal.WakeUp("sequence", .signal) { context, wake in
+                let listener = context.spawn(name: "mux.retry") {
+                    var iterator = makeSequence().makeAsyncIterator()
+                    guard let element = try? await iterator.next(isolation: nil) else { return }
+                    _ = element
+                    wake()
+                }
+                return { listener.cancel() }
+            }
+        }
+
+        /// Wakes when the helper calls its `wake` closure.
+        public static func helper(_ helper: any RetryHelper) -> RetrySignal.WakeUp {
+            RetrySignal.WakeUp("helper", .signal) { _, wake in
+                helper.setUp(wake: wake)
+                return { helper.tearDown() }
+            }
         }
     }
 }

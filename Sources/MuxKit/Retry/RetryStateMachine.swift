@@ -219,7 +219,7 @@ package struct RetryStateMachine: Sendable {
         case .time: return max(wait.floor, now)
         case .signal:
             let left = self.timeLeft(at: now)
-            let jitter = RetryJitter.full.applied(to: self.policy.wakeJitter, below: left, random: random)
+            let jitter = RetryPolicy.Jitter.full.applied(to: self.policy.wakeJitter, below: left, random: random)
             let put = now.advanced(by: jitter)
             return max(min(put, max(wait.deadline ?? put, now)), wait.floor)
         }

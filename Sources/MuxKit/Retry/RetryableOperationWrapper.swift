@@ -56,12 +56,12 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         _ original: Inner,
         _ policy: RetryPolicy = .web,
         in queue: OperationQueue = OperationQueue(),
-        wakingOn wakeUps: [RetryWakeUp] = [],
+        wakingOn wakeUps: [RetrySignal.WakeUp] = [],
         providers: [RetryProvider] = [],
         log: RetryLog = .silent,
         clock: any Clock<Duration> = ContinuousClock(),
         failure: @escaping @Sendable (Inner) -> (any Error)?,
-        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
+        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryPolicy.Attempt) throws -> Inner
     ) {
         let loop = RetryLoop(
             policy,
@@ -78,7 +78,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
         _ loop: RetryLoop,
         in queue: OperationQueue,
         failure: @escaping @Sendable (Inner) -> (any Error)?,
-        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryAttempt) throws -> Inner
+        another: @escaping @Sendable (_ failed: Inner, _ attempt: RetryPolicy.Attempt) throws -> Inner
     ) {
         let instance = Locked(original)
         self.original = original

@@ -49,7 +49,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     private let loop: RetryLoop
     private let control: RetryControl
-    private let work: @Sendable @concurrent (RetryingOperation, RetryAttempt) async throws -> RetryResult<Output>
+    private let work: @Sendable @concurrent (RetryingOperation, RetryPolicy.Attempt) async throws -> RetryResult<Output>
     private let state = Locked(State())
 
     package init(_ loop: RetryLoop, base: @escaping @Sendable (Run) -> Void) {
@@ -64,7 +64,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         super.init()
     }
 
-    package init(_ loop: RetryLoop, work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output) {
+    package init(_ loop: RetryLoop, work: @escaping @Sendable @concurrent (RetryPolicy.Attempt) async throws -> Output)
+    {
         self.loop = loop
         self.control = RetryControl(loop)
         self.work = { _, attempt in .output(try await work(attempt)) }
@@ -83,8 +84,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     ///   - base: Begins an attempt. It must end the run once, before it returns or later.
     public convenience init(
         _ policy: RetryPolicy = .web,
-        on host: RetryHost? = nil,
-        wakingOn wakeUps: [RetryWakeUp] = [],
+        on host: RetryPolicy.Host? = nil,
+        wakingOn wakeUps: [RetrySignal.WakeUp] = [],
         providers: [RetryProvider] = [],
         log: RetryLog = .silent,
         clock: any Clock<Duration> = ContinuousClock(),
@@ -114,12 +115,12 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// - Returns: The operation.
     public static func running(
         _ policy: RetryPolicy = .web,
-        on host: RetryHost? = nil,
-        wakingOn wakeUps: [RetryWakeUp] = [],
+        on host: RetryPolicy.Host? = nil,
+        wakingOn wakeUps: [RetrySignal.WakeUp] = [],
         providers: [RetryProvider] = [],
         log: RetryLog = .silent,
         clock: any Clock<Duration> = ContinuousClock(),
-        work: @escaping @Sendable @concurrent (RetryAttempt) async throws -> Output
+        work: @escaping @Sendable @concurrent (RetryPolicy.Attempt) async throws -> Output
     ) -> RetryingOperation {
         let loop = RetryLoop(
             policy,
@@ -214,7 +215,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Attempts
 
-    private func open(_ attempt: RetryAttempt) -> FirstAnswer<RetryResult<Output>> {
+    private func open(_ attempt: RetryPolicy.Attempt) -> FirstAnswer<RetryResult<Output>> {
         let open = Open(index: attempt.index)
         self.state.withLock { $0.open = open }
         return open.result
@@ -276,14 +277,14 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// At the policy's ``RetryPolicy/maximumDuration`` the operation ends with ``RetryError/Reason/timeExhausted``.
     ///
     /// - Parameter wakeUps: End the wait; if there are none, only another call of these methods does.
-    public func retry(wakingOn wakeUps: [RetryWakeUp]) { self.control.reschedule(nil, wakeUps) }
+    public func retry(wakingOn wakeUps: [RetrySignal.WakeUp]) { self.control.reschedule(nil, wakeUps) }
 }
 
 extension RetryingOperation {
     /// One attempt of a ``RetryingOperation``, to be ended once; further ends have no effect.
     public struct Run: Sendable {
         /// The index of the attempt, and the error of the one before.
-        public let attempt: RetryAttempt
+        public let attempt: RetryPolicy.Attempt
 
         let operation: RetryingOperation
 
@@ -307,7 +308,7 @@ extension RetryingOperation {
         /// - Parameters:
         ///   - error: Why.
         ///   - plan: What follows; by default the providers, the error and the policy decide.
-        public func end(throwing error: any Error, _ plan: RetryPlan = .pass) {
+        public func end(throwing error: any Error, _ plan: RetryProvider.Plan = .pass) {
             self.operation.ended(self.attempt.index, .failure(error, plan))
         }
 

@@ -101,7 +101,7 @@ public protocol ReachabilityMonitor: Sendable {
     func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void
 }
 
-extension RetryWakeUp {
+extension RetrySignal.WakeUp {
     /// Wakes when the network becomes reachable again.
     ///
     /// A network that was reachable all the time does not wake, and neither does a system without support (see
@@ -112,10 +112,10 @@ extension RetryWakeUp {
     ///   - monitor: Reports the changes.
     /// - Returns: The wake-up.
     public static func reachable(
-        _ host: RetryHost,
+        _ host: RetryPolicy.Host,
         monitor: any ReachabilityMonitor = SystemReachability.shared
-    ) -> RetryWakeUp {
-        RetryWakeUp("network for \(host.name)", .signal) { _, wake in
+    ) -> RetrySignal.WakeUp {
+        RetrySignal.WakeUp("network for \(host.name)", .signal) { _, wake in
             let wasReachable = Locked(true)
             return monitor.watch { isReachable in
                 let isBack = wasReachable.withLock { wasReachable in

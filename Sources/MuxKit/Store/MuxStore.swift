@@ -171,7 +171,7 @@ public protocol MuxStore: Sendable {
     ///
     /// Entries of a session that has ended need not be kept; the caller looks at ``sessionEpoch()`` afterwards.
     ///
-    /// - Throws: ``MuxPartialSaveError`` where all entries but some were kept, so that the others count as saved. Any other
+    /// - Throws: ``MuxStoreError/PartialSave`` where all entries but some were kept, so that the others count as saved. Any other
     ///   error says that none of them counts as saved, though some may have been; a repository then tries parts of them, to
     ///   find the ones that fail, unless it is a ``MuxStoreError`` about the file system.
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws

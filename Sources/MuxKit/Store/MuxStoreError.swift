@@ -6,7 +6,7 @@ public import Foundation
 @nonexhaustive
 public enum MuxStoreError: Error, Sendable, Hashable {
     /// The file system refused `operation` with the POSIX error number `code`.
-    case fileSystem(_ operation: MuxFileOperation, code: Int32)
+    case fileSystem(_ operation: MuxStoreError.FileOperation, code: Int32)
 
     /// The value's bytes contain a raw line break, which would end its line on disk; JSON can be written without.
     case lineBreakInPayload
@@ -43,42 +43,44 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     }
 }
 
-/// What ``MuxStore/save(_:durability:)`` throws when it kept all entries but some.
-///
-/// A store that saves entries one by one, or has a limit, throws it so that the others count as saved:
-///
-/// ```swift
-/// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
-///     var unsaved: [MuxPartialSaveError.Failure] = []
-///     for entry in entries {
-///         do { try await self.write(entry) } catch { unsaved.append(.init(name: entry.name, error: error)) }
-///     }
-///     if !unsaved.isEmpty { throw MuxPartialSaveError(unsaved) }
-/// }
-/// ```
-public struct MuxPartialSaveError: Error, Sendable {
-    /// An entry that could not be saved.
-    public struct Failure: Sendable {
-        /// The entry.
-        public let name: MuxStoreKey
-        /// Why: what the encoder or the store threw.
-        public let error: any Error
+extension MuxStoreError {
+    /// What ``MuxStore/save(_:durability:)`` throws when it kept all entries but some.
+    ///
+    /// A store that saves entries one by one, or has a limit, throws it so that the others count as saved:
+    ///
+    /// ```swift
+    /// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
+    ///     var unsaved: [MuxStoreError.PartialSave.Failure] = []
+    ///     for entry in entries {
+    ///         do { try await self.write(entry) } catch { unsaved.append(.init(name: entry.name, error: error)) }
+    ///     }
+    ///     if !unsaved.isEmpty { throw MuxStoreError.PartialSave(unsaved) }
+    /// }
+    /// ```
+    public struct PartialSave: Error, Sendable {
+        /// An entry that could not be saved.
+        public struct Failure: Sendable {
+            /// The entry.
+            public let name: MuxStoreKey
+            /// Why: what the encoder or the store threw.
+            public let error: any Error
 
-        /// Names an entry that could not be saved, and says why.
-        public init(name: MuxStoreKey, error: any Error) {
-            self.name = name
-            self.error = error
+            /// Names an entry that could not be saved, and says why.
+            public init(name: MuxStoreKey, error: any Error) {
+                self.name = name
+                self.error = error
+            }
         }
+
+        /// The entries that were not kept, and why; all others of the call were.
+        public var failures: [MuxStoreError.PartialSave.Failure]
+
+        /// Names what was not kept.
+        public init(_ failures: [MuxStoreError.PartialSave.Failure]) { self.failures = failures }
     }
-
-    /// The entries that were not kept, and why; all others of the call were.
-    public var failures: [MuxPartialSaveError.Failure]
-
-    /// Names what was not kept.
-    public init(_ failures: [MuxPartialSaveError.Failure]) { self.failures = failures }
 }
 
-extension MuxPartialSaveError: LocalizedError {
+extension MuxStoreError.PartialSave: LocalizedError {
     /// How many entries were not saved, and why the first one was not.
     public var errorDescription: String? {
         let count = self.failures.count
@@ -103,41 +105,43 @@ extension MuxStoreError: LocalizedError {
     }
 }
 
-/// What a store was doing to a file when it failed.
-@nonexhaustive
-public enum MuxFileOperation: String, Sendable, Hashable {
-    /// Opening a file, or making it.
-    case open
-    /// Reading from a file.
-    case read
-    /// Appending to a file.
-    case write
-    /// Asking for a file's size and identity.
-    case status
-    /// Cutting a file off.
-    case truncate
-    /// Waiting until a file's content is on the disk.
-    case synchronize
-    /// Waiting until a folder's list of names is on the disk.
-    case synchronizeFolder
-    /// Giving a file or folder another name.
-    case rename
-    /// Removing a file.
-    case remove
-    /// Removing an empty folder.
-    case removeFolder
-    /// Listing a folder.
-    case list
-    /// Making a folder.
-    case makeFolder
-    /// Waiting for the lock that keeps processes apart.
-    case lock
-    /// Giving that lock back.
-    case unlock
-    /// Telling the system how to treat a folder, such as to leave it out of backups.
-    case mark
-    /// Setting a file's time of modification.
-    case setTime
-    /// Asking how much space is free.
-    case freeSpace
+extension MuxStoreError {
+    /// What a store was doing to a file when it failed.
+    @nonexhaustive
+    public enum FileOperation: String, Sendable, Hashable {
+        /// Opening a file, or making it.
+        case open
+        /// Reading from a file.
+        case read
+        /// Appending to a file.
+        case write
+        /// Asking for a file's size and identity.
+        case status
+        /// Cutting a file off.
+        case truncate
+        /// Waiting until a file's content is on the disk.
+        case synchronize
+        /// Waiting until a folder's list of names is on the disk.
+        case synchronizeFolder
+        /// Giving a file or folder another name.
+        case rename
+        /// Removing a file.
+        case remove
+        /// Removing an empty folder.
+        case removeFolder
+        /// Listing a folder.
+        case list
+        /// Making a folder.
+        case makeFolder
+        /// Waiting for the lock that keeps processes apart.
+        case lock
+        /// Giving that lock back.
+        case unlock
+        /// Telling the system how to treat a folder, such as to leave it out of backups.
+        case mark
+        /// Setting a file's time of modification.
+        case setTime
+        /// Asking how much space is free.
+        case freeSpace
+    }
 }

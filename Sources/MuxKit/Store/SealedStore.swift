@@ -75,12 +75,12 @@ public struct SealedStore: MuxStore {
 
     /// Seals and keeps `entries`, each in place of the one of the same name.
     ///
-    /// - Throws: ``MuxPartialSaveError`` for those that cannot be sealed, or that the other store does not keep, while the
+    /// - Throws: ``MuxStoreError/PartialSave`` for those that cannot be sealed, or that the other store does not keep, while the
     ///   others are; any other error of the other store if none was kept.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []
-        var failures: [MuxPartialSaveError.Failure] = []
+        var failures: [MuxStoreError.PartialSave.Failure] = []
         for (entry, result) in zip(entries, results) {
             switch result {
             case .success(let entry): sealed.append(entry)
@@ -89,10 +89,10 @@ public struct SealedStore: MuxStore {
         }
         do {
             try await self.base.save(sealed, durability: durability)
-        } catch let partial as MuxPartialSaveError {
+        } catch let partial as MuxStoreError.PartialSave {
             failures += partial.failures
         }
-        if !failures.isEmpty { throw MuxPartialSaveError(failures) }
+        if !failures.isEmpty { throw MuxStoreError.PartialSave(failures) }
     }
 
     /// Forgets the entries of those names; returns when that is as safe as `durability` says.

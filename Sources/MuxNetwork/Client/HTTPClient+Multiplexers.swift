@@ -14,7 +14,7 @@ extension HTTPClient {
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews it without decoding.
     /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
     /// - A server that answers 500, 502, 503 or 504 counts as one that cannot be reached.
-    /// - The ``HTTPConfiguration/viewer`` and the session are part of the key, so accounts do not share values.
+    /// - The ``HTTPClient/Configuration/viewer`` and the session are part of the key, so accounts do not share values.
     ///
     /// - Parameters:
     ///   - cacheKey: Names the value on disk; `nil`, the default, to keep it in memory.

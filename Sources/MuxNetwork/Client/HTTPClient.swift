@@ -16,11 +16,11 @@ public import MuxKit
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`, and the transport's exchange ends.
 ///
-/// **After a failure.** With ``HTTPConfiguration/retry`` the request is sent again as the policy says. A failed call leaves no
+/// **After a failure.** With ``HTTPClient/Configuration/retry`` the request is sent again as the policy says. A failed call leaves no
 /// state behind.
 public struct HTTPClient: Sendable {
     /// The settings of all requests.
-    public let configuration: HTTPConfiguration
+    public let configuration: HTTPClient.Configuration
 
     let time: TimeSource
     let authenticator: (any HTTPAuthenticator)?
@@ -35,7 +35,7 @@ public struct HTTPClient: Sendable {
     ///   - transport: Sends them; by default a ``URLSessionTransport`` with the limits of `configuration`.
     ///   - authenticator: Hands out tokens; without one, requests carry none.
     public init(
-        configuration: HTTPConfiguration = .default,
+        configuration: HTTPClient.Configuration = .default,
         transport: (any HTTPTransport)? = nil,
         authenticator: (any HTTPAuthenticator)? = nil
     ) {
@@ -123,7 +123,7 @@ public struct HTTPClient: Sendable {
         path values: [String: String],
         headers: HTTPHeaders
     ) throws(HTTPError) -> HTTPCall {
-        do throws(HTTPPreparationError) {
+        do throws(HTTPError.PreparationFailure) {
             return try HTTPCall(request, path: values, headers: headers, configuration: self.configuration)
         } catch {
             throw .preparation(error)
@@ -170,12 +170,12 @@ public struct HTTPClient: Sendable {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.method.isIdempotent else {
             return try await self.send(call)
         }
-        let host = RetryHost(call.origin.host, budget: self.configuration.retryBudget)
+        let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
         do {
             return try await retry(policy, on: host, clock: self.configuration.clock) { _ in
                 let response = try await self.send(call)
                 guard policy.retriedStatuses.contains(response.status.code) else { return response }
-                throw HTTPError.status(HTTPStatusError(response))
+                throw HTTPError.status(HTTPError.StatusFailure(response))
             }
         } catch let error as RetryError {
             switch error.lastError as? HTTPError {
@@ -200,8 +200,8 @@ extension HTTPCall {
         _ request: some HTTPRequest,
         path values: [String: String],
         headers: HTTPHeaders,
-        configuration: HTTPConfiguration
-    ) throws(HTTPPreparationError) {
+        configuration: HTTPClient.Configuration
+    ) throws(HTTPError.PreparationFailure) {
         let url = try request.url(path: values)
         let method = request.method
         var fields = HTTPHeaders()
@@ -228,56 +228,58 @@ extension HTTPCall {
 
 extension HTTPRequest {
     /// The URL with `values` in place of the path's placeholders; they replace the request's own.
-    func url(path values: [String: String] = [:]) throws(HTTPPreparationError) -> URL {
+    func url(path values: [String: String] = [:]) throws(HTTPError.PreparationFailure) -> URL {
         try self.endPoint.url(path: self.pathValues.merging(values) { $1 }, query: self.queryItems)
     }
 }
 
-/// The settings of all requests of an ``HTTPClient``.
-public struct HTTPConfiguration: Sendable {
-    /// The value of `Accept`, and the content type of a body without one; JSON.
-    public var contentType: HTTPMediaType = .json
+extension HTTPClient {
+    /// The settings of all requests of an ``HTTPClient``.
+    public struct Configuration: Sendable {
+        /// The value of `Accept`, and the content type of a body without one; JSON.
+        public var contentType: HTTPMediaType = .json
 
-    /// Header fields of every request without private headers; none.
-    ///
-    /// A request's own fields replace those of the same names.
-    public var headers: HTTPHeaders = [:]
+        /// Header fields of every request without private headers; none.
+        ///
+        /// A request's own fields replace those of the same names.
+        public var headers: HTTPHeaders = [:]
 
-    /// The limits of the client's own transport: 20 s of silence, 40 s in all, 10 connections to a host.
-    ///
-    /// A transport that is passed to the client has limits of its own; of these, it gets only the first, with each request.
-    public var transport = HTTPTransportOptions()
+        /// The limits of the client's own transport: 20 s of silence, 40 s in all, 10 connections to a host.
+        ///
+        /// A transport that is passed to the client has limits of its own; of these, it gets only the first, with each request.
+        public var transport = HTTPTransportOptions()
 
-    /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
-    @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
-    public var tokenLeeway: Duration {
-        get { .seconds(30) }
-        set { _ = newValue }
+        /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
+        @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
+        public var tokenLeeway: Duration {
+            get { .seconds(30) }
+            set { _ = newValue }
+        }
+
+        /// Identifies the account, where several are used at the same time; `nil` for that of the session.
+        ///
+        /// It is part of the key of every cached value, and is never sent.
+        public var viewer: String?
+
+        /// How often a request is sent again after a transient failure; `nil`, the default, for never.
+        ///
+        /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy says otherwise, and waits as long as
+        /// `Retry-After` says. The caller gets the outcome of the last attempt.
+        public var retry: RetryPolicy?
+
+        /// Bounds the retries of all requests to a host.
+        public var retryBudget = RetryBudget.shared
+
+        /// Measures the waits between attempts and those that `Retry-After` asks for.
+        public var clock: any Clock<Duration> = ContinuousClock()
+
+        /// The wall clock, which dates answers.
+        public var wallTime: @Sendable () -> Date = { Date() }
+
+        /// The defaults.
+        public init() {}
+
+        /// The defaults.
+        public static let `default` = HTTPClient.Configuration()
     }
-
-    /// Identifies the account, where several are used at the same time; `nil` for that of the session.
-    ///
-    /// It is part of the key of every cached value, and is never sent.
-    public var viewer: String?
-
-    /// How often a request is sent again after a transient failure; `nil`, the default, for never.
-    ///
-    /// Applies to idempotent methods (``HTTPMethod/isIdempotent``), unless the policy says otherwise, and waits as long as
-    /// `Retry-After` says. The caller gets the outcome of the last attempt.
-    public var retry: RetryPolicy?
-
-    /// Bounds the retries of all requests to a host.
-    public var retryBudget = RetryBudget.shared
-
-    /// Measures the waits between attempts and those that `Retry-After` asks for.
-    public var clock: any Clock<Duration> = ContinuousClock()
-
-    /// The wall clock, which dates answers.
-    public var wallTime: @Sendable () -> Date = { Date() }
-
-    /// The defaults.
-    public init() {}
-
-    /// The defaults.
-    public static let `default` = HTTPConfiguration()
 }

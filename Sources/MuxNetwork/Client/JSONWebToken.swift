@@ -17,8 +17,8 @@ public struct JSONWebToken: HTTPToken, Hashable {
 
     /// Reads a token in compact form: three parts of base64url, the second a JSON object (RFC 7519, section 3).
     ///
-    /// - Throws: ``JSONWebTokenError``.
-    public init(_ text: String) throws(JSONWebTokenError) {
+    /// - Throws: ``JSONWebToken/ParsingError``.
+    public init(_ text: String) throws(JSONWebToken.ParsingError) {
         let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3 else { throw .notThreeParts }
         var claims = Data()
@@ -62,23 +62,25 @@ extension JSONWebToken: RedactedDescription {
     public var description: String { "JSONWebToken(…)" }
 }
 
-/// Why a text is not a JSON Web Token.
-@nonexhaustive
-public enum JSONWebTokenError: Error, Sendable, Hashable {
-    /// It does not have three parts between dots.
-    case notThreeParts
+extension JSONWebToken {
+    /// Why a text is not a JSON Web Token.
+    @nonexhaustive
+    public enum ParsingError: Error, Sendable, Hashable {
+        /// It does not have three parts between dots.
+        case notThreeParts
 
-    /// A part is not base64url.
-    case notBase64URL
+        /// A part is not base64url.
+        case notBase64URL
 
-    /// The second part is not a JSON object.
-    case noClaims
+        /// The second part is not a JSON object.
+        case noClaims
 
-    /// The `exp` claim is not a number.
-    case invalidExpiry
+        /// The `exp` claim is not a number.
+        case invalidExpiry
+    }
 }
 
-extension JSONWebTokenError: LocalizedError {
+extension JSONWebToken.ParsingError: LocalizedError {
     /// A sentence for a person.
     public var errorDescription: String? {
         switch self {

@@ -4,7 +4,7 @@ package import MuxKit
 /// Sends no request to an origin that answered 429 or 503 with `Retry-After`, until that time has passed.
 ///
 /// RFC 9110, section 10.2.3; RFC 6585, section 4. A request that comes meanwhile fails with
-/// ``HTTPTransportError/serverBusy(retryAfter:)``.
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 package final class RetryAfterInterceptor: Sendable {
     /// The longest time for which an origin is left alone.
     package static let longestPause = Duration.seconds(3600)
@@ -21,7 +21,7 @@ package final class RetryAfterInterceptor: Sendable {
 
     /// Runs `next`, which sends `call`, unless the origin is to be left alone.
     ///
-    /// - Throws: ``HTTPTransportError/serverBusy(retryAfter:)``, or what `next` throws.
+    /// - Throws: ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, or what `next` throws.
     package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
         let now = self.time.now
         let pause = self.pauses.withLock { pauses -> Duration? in

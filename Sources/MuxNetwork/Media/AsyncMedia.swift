@@ -13,7 +13,7 @@ public import MuxKit
 /// process, if the server supports ranges (RFC 9110, sections 13.1.5 and 14) and the representation is the same; otherwise it
 /// restarts from zero.
 ///
-/// **Concurrent calls.** For one URL, without its fragment, at most one download runs. At most ``MediaLimits/parallelDownloads``
+/// **Concurrent calls.** For one URL, without its fragment, at most one download runs. At most ``AsyncMedia/Limits/parallelDownloads``
 /// run at a time.
 ///
 /// **Cancellation.** A cancelled caller leaves at once with `CancellationError`. A download without callers stops and keeps what
@@ -107,10 +107,10 @@ public final actor AsyncMedia {
     ///
     /// - Parameter url: Where the file is.
     /// - Returns: A sequence for any number of watchers.
-    public nonisolated func progress(of url: URL) -> MediaProgressSequence { self.core.progress(url) }
+    public nonisolated func progress(of url: URL) -> AsyncMedia.ProgressSequence { self.core.progress(url) }
 
-    /// The counts since this object was made; a file that was on disk counts as `MuxStatistics/diskHits`.
-    public nonisolated var statistics: MuxStatistics { self.core.statistics }
+    /// The counts since this object was made; a file that was on disk counts as `MuxRepository.Statistics/diskHits`.
+    public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
 
     // MARK: - Removing
 
@@ -151,7 +151,7 @@ extension AsyncMedia {
     public init(
         directory: URL? = nil,
         transport: any HTTPTransport = URLSessionTransport(),
-        limits: MediaLimits = .init(),
+        limits: AsyncMedia.Limits = .init(),
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -194,7 +194,7 @@ extension AsyncMedia {
         directory: URL? = nil,
         dependency: any DependencyRunner<Dependency>,
         transport: any HTTPTransport = URLSessionTransport(),
-        limits: MediaLimits = .init(),
+        limits: AsyncMedia.Limits = .init(),
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -222,7 +222,7 @@ extension AsyncMedia {
 
     package init(
         directory: URL?,
-        limits: MediaLimits,
+        limits: AsyncMedia.Limits,
         retry: RetryPolicy = .immediate(),
         budget: RetryBudget? = nil,
         durability: MuxDurability,

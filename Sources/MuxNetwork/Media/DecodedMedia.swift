@@ -50,7 +50,7 @@ public final actor DecodedMedia<Value: Sendable> {
             whenAbandoned: .cancel(linger: .zero),
             fetchTimeout: .longest,
             maximumCount: maximumCount,
-            maximumCost: maximumCost.map { MuxCostLimit($0) { (decoded: Decoded) in decoded.cost } }
+            maximumCost: maximumCost.map { MuxPolicy.CostLimit($0) { (decoded: Decoded) in decoded.cost } }
         )
         self.map = MultiplexerMap(policy: policy, repository: media.core.repository) { key -> Decoded in
             let (value, cost) = try await Self.decoded(key.url, of: media, decode)

@@ -7,9 +7,9 @@ final class MediaCore: Sendable {
 
     /// The state under the engine's lock.
     struct State: Sendable {
-        var statistics = MuxStatistics()
+        var statistics = MuxRepository.Statistics()
         /// The progress of running downloads.
-        var progress: [MediaName: MediaProgress] = [:]
+        var progress: [MediaName: AsyncMedia.Progress] = [:]
         /// Files with a caller that waits, in contrast to a prefetch.
         var urgent: Set<MediaName> = []
         /// The digests that waiting callers expect.
@@ -134,7 +134,7 @@ final class MediaCore: Sendable {
             exchange: self.exchange,
             course: RetryLoop(
                 self.retry,
-                host: self.budget.flatMap { budget in name.url.host().map { RetryHost($0, budget: budget) } },
+                host: self.budget.flatMap { budget in name.url.host().map { RetryPolicy.Host($0, budget: budget) } },
                 time: self.repository.time
             ),
             check: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
@@ -164,7 +164,7 @@ final class MediaCore: Sendable {
     /// Notes the progress of a download, if there is any; returns whether the flight is still current.
     private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
-        let progress = MediaProgress(received: partial.offset, total: partial.total)
+        let progress = AsyncMedia.Progress(received: partial.offset, total: partial.total)
         let isCurrent = self.engine.report(from: flight, of: name) { $0.progress[name] = progress }
         if isCurrent { self.watchers.tell(progress, of: name) }
         return isCurrent
@@ -182,7 +182,7 @@ final class MediaCore: Sendable {
         if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
         guard isKept else { return }
         let size = (try? self.folder.fileSystem.status(at: file.path)?.size) ?? 0
-        self.watchers.tell(MediaProgress(received: size, total: size, isComplete: true), of: name)
+        self.watchers.tell(AsyncMedia.Progress(received: size, total: size, isComplete: true), of: name)
     }
 
     private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID) {
@@ -239,14 +239,14 @@ extension MediaCore {
     }
 
     /// The progress of the file of `url`, beginning with the state on disk.
-    func progress(_ url: URL) -> MediaProgressSequence {
+    func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = MediaName(url)
-        return MediaProgressSequence(
+        return AsyncMedia.ProgressSequence(
             changes: { self.watchers.changes(of: name) },
             present: {
-                guard !url.isFileURL else { return MediaProgress(isComplete: true) }
+                guard !url.isFileURL else { return AsyncMedia.Progress(isComplete: true) }
                 if let progress = self.engine.withState({ $0.progress[name] }) { return progress }
-                guard (try? await self.open()) != nil else { return MediaProgress() }
+                guard (try? await self.open()) != nil else { return AsyncMedia.Progress() }
                 let folder = self.folder
                 return await BlockingWork.run { folder.progress(of: name) }
             }
@@ -288,7 +288,7 @@ extension MediaCore {
 }
 
 extension MediaCore: SessionParticipant {
-    var statistics: MuxStatistics { self.engine.withState { $0.statistics } }
+    var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (running, answerWaiters) = self.engine.dismissed(cancelling: true) { state in

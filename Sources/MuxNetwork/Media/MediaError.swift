@@ -16,13 +16,13 @@ public enum MediaError: Error, Sendable, Equatable {
     /// The server's answers contradict each other, or the announced length.
     case contradiction
 
-    /// The file is larger than ``MediaLimits/maximumFileBytes``.
+    /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.
     case tooLarge(limit: Int64)
 
     /// The file does not have the expected digest.
     case wrongDigest
 
-    /// The disk is full, or would be fuller than ``MediaLimits/freeSpaceReserve`` permits.
+    /// The disk is full, or would be fuller than ``AsyncMedia/Limits/freeSpaceReserve`` permits.
     case diskFull
 
     /// The file could not be read or written.

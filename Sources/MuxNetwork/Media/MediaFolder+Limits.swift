@@ -118,39 +118,41 @@ extension MediaFolder {
     }
 
     /// The progress of a file without a running download.
-    func progress(of name: MediaName) -> MediaProgress {
+    func progress(of name: MediaName) -> AsyncMedia.Progress {
         if let size = try? self.fileSystem.status(at: self.path(name.file))?.size {
-            return MediaProgress(received: size, total: size, isComplete: true)
+            return AsyncMedia.Progress(received: size, total: size, isComplete: true)
         }
         let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
         guard let content = try? note.read(), let sidecar = MediaSidecar(content),
             let size = try? self.fileSystem.status(at: self.path(name.partial))?.size
-        else { return MediaProgress() }
-        return MediaProgress(received: size, total: sidecar.total)
+        else { return AsyncMedia.Progress() }
+        return AsyncMedia.Progress(received: size, total: sidecar.total)
     }
 }
 
-/// Bounds on the use of disk, network and time by an ``AsyncMedia``.
-public struct MediaLimits: Sendable, Hashable {
-    /// The largest size of all files together, growing ones included, in bytes.
-    ///
-    /// The least recently used are removed first; files in use stay, even if the limit is exceeded.
-    public var maximumBytes: Int64 = 1 << 30
+extension AsyncMedia {
+    /// Bounds on the use of disk, network and time by an ``AsyncMedia``.
+    public struct Limits: Sendable, Hashable {
+        /// The largest size of all files together, growing ones included, in bytes.
+        ///
+        /// The least recently used are removed first; files in use stay, even if the limit is exceeded.
+        public var maximumBytes: Int64 = 1 << 30
 
-    /// The largest size of one file, in bytes.
-    public var maximumFileBytes: Int64 = 1 << 32
+        /// The largest size of one file, in bytes.
+        public var maximumFileBytes: Int64 = 1 << 32
 
-    /// The number of bytes that are left free on the disk.
-    ///
-    /// A download that would leave less fails, once all files that are not in use were removed.
-    public var freeSpaceReserve: Int64 = 1 << 28
+        /// The number of bytes that are left free on the disk.
+        ///
+        /// A download that would leave less fails, once all files that are not in use were removed.
+        public var freeSpaceReserve: Int64 = 1 << 28
 
-    /// The largest number of downloads at a time; others wait for their turn.
-    public var parallelDownloads = 6
+        /// The largest number of downloads at a time; others wait for their turn.
+        public var parallelDownloads = 6
 
-    /// How long a server may be silent.
-    public var silence: Duration = .seconds(30)
+        /// How long a server may be silent.
+        public var silence: Duration = .seconds(30)
 
-    /// The defaults.
-    public init() {}
+        /// The defaults.
+        public init() {}
+    }
 }

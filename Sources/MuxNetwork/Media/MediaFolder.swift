@@ -28,7 +28,7 @@ final class MediaFolder: Sendable {
     }
 
     let fileSystem: any FileSystem
-    let limits: MediaLimits
+    let limits: AsyncMedia.Limits
     private let root: String
     let path: String
     private let durability: MuxDurability
@@ -37,7 +37,7 @@ final class MediaFolder: Sendable {
 
     init(
         _ root: URL,
-        limits: MediaLimits,
+        limits: AsyncMedia.Limits,
         durability: MuxDurability,
         fileSystem: any FileSystem,
         wallTime: @escaping @Sendable () -> Date

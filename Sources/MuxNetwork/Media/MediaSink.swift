@@ -61,7 +61,7 @@ final class MediaSink: HTTPSink {
                 try self.makeRoom(for: partial)
             case .finish: throw Redirected.finish
             case .askAgain: throw Redirected.askAgain
-            case .refuse: throw HTTPError.status(HTTPStatusError(HTTPResponse(request: self.call, reply: head)))
+            case .refuse: throw HTTPError.status(HTTPError.StatusFailure(HTTPResponse(request: self.call, reply: head)))
             case .fail(let contradiction): throw self.error(contradiction)
             }
         }

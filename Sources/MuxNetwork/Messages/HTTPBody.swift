@@ -14,7 +14,7 @@ public struct HTTPBody: Sendable {
     /// A body that is encoded when the request is sent.
     ///
     /// - Parameter encode: Returns the bytes, the same every time, and their media type; its errors become
-    ///   ``HTTPPreparationError/encoding(_:)``.
+    ///   ``HTTPError/PreparationFailure/encoding(_:)``.
     public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
         self.encode = encode
     }
@@ -54,11 +54,11 @@ public struct HTTPBody: Sendable {
     /// Encodes the body.
     ///
     /// - Returns: The bytes and their media type.
-    /// - Throws: ``HTTPPreparationError``.
-    public func encoded() throws(HTTPPreparationError) -> (data: Data, contentType: HTTPMediaType?) {
+    /// - Throws: ``HTTPError/PreparationFailure``.
+    public func encoded() throws(HTTPError.PreparationFailure) -> (data: Data, contentType: HTTPMediaType?) {
         do {
             return try self.encode()
-        } catch let error as HTTPPreparationError {
+        } catch let error as HTTPError.PreparationFailure {
             throw error
         } catch {
             throw .encoding(error)

@@ -10,13 +10,13 @@ import Foundation
 /// Its description contains the scheme only.
 public struct HTTPCredentials: Sendable, Hashable {
     /// The scheme.
-    public var scheme: HTTPAuthScheme
+    public var scheme: HTTPCredentials.Scheme
 
     /// A token, or parameters.
     public var value: String
 
     /// Makes credentials of any scheme.
-    public init(scheme: HTTPAuthScheme, value: String) {
+    public init(scheme: HTTPCredentials.Scheme, value: String) {
         self.scheme = scheme
         self.value = value
     }
@@ -41,38 +41,40 @@ extension HTTPCredentials: RedactedDescription {
     public var description: String { "\(self.scheme.rawValue) …" }
 }
 
-/// A scheme of authentication: RFC 9110, section 11.1.
-///
-/// Names are case-insensitive. An open set: `HTTPAuthScheme(rawValue: "Hawk")` is a scheme, too.
-public struct HTTPAuthScheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-    /// The scheme's name as it was written.
-    public let rawValue: String
+extension HTTPCredentials {
+    /// A scheme of authentication: RFC 9110, section 11.1.
+    ///
+    /// Names are case-insensitive. An open set: `HTTPCredentials.Scheme(rawValue: "Hawk")` is a scheme, too.
+    public struct Scheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+        /// The scheme's name as it was written.
+        public let rawValue: String
 
-    /// The scheme of this name; `nil` if it is not a token.
-    public init?(rawValue: String) {
-        guard HTTPGrammar.isToken(rawValue) else { return nil }
-        self.rawValue = rawValue
+        /// The scheme of this name; `nil` if it is not a token.
+        public init?(rawValue: String) {
+            guard HTTPGrammar.isToken(rawValue) else { return nil }
+            self.rawValue = rawValue
+        }
+
+        private init(known name: String) { self.rawValue = name }
+
+        /// Name and password: RFC 7617.
+        public static let basic = Self(known: "Basic")
+        /// Bearer tokens: RFC 6750.
+        public static let bearer = Self(known: "Bearer")
+        /// A hash of name, password and the server's challenge: RFC 7616.
+        public static let digest = Self(known: "Digest")
+        /// A token bound to a key: RFC 9449.
+        public static let dpop = Self(known: "DPoP")
+        /// Kerberos and others: RFC 4559.
+        public static let negotiate = Self(known: "Negotiate")
+
+        /// Whether the names are equal but for the case of their letters.
+        public static func == (a: Self, b: Self) -> Bool { a.rawValue.lowercased() == b.rawValue.lowercased() }
+
+        /// Hashes what counts for equality.
+        public func hash(into hasher: inout Hasher) { hasher.combine(self.rawValue.lowercased()) }
+
+        /// The scheme's name.
+        public var description: String { self.rawValue }
     }
-
-    private init(known name: String) { self.rawValue = name }
-
-    /// Name and password: RFC 7617.
-    public static let basic = Self(known: "Basic")
-    /// Bearer tokens: RFC 6750.
-    public static let bearer = Self(known: "Bearer")
-    /// A hash of name, password and the server's challenge: RFC 7616.
-    public static let digest = Self(known: "Digest")
-    /// A token bound to a key: RFC 9449.
-    public static let dpop = Self(known: "DPoP")
-    /// Kerberos and others: RFC 4559.
-    public static let negotiate = Self(known: "Negotiate")
-
-    /// Whether the names are equal but for the case of their letters.
-    public static func == (a: Self, b: Self) -> Bool { a.rawValue.lowercased() == b.rawValue.lowercased() }
-
-    /// Hashes what counts for equality.
-    public func hash(into hasher: inout Hasher) { hasher.combine(self.rawValue.lowercased()) }
-
-    /// The scheme's name.
-    public var description: String { self.rawValue }
 }

@@ -13,7 +13,7 @@ public import Foundation
 /// It is validated when its URL is built.
 public struct HTTPEndPoint: Sendable, Hashable {
     /// The scheme.
-    public var scheme: HTTPScheme
+    public var scheme: HTTPHost.Scheme
 
     /// The server.
     public var host: HTTPHost
@@ -25,7 +25,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
     public var query: HTTPQuery
 
     /// Makes an end point.
-    public init(scheme: HTTPScheme = .https, host: HTTPHost, path: HTTPPath = "/", query: HTTPQuery = []) {
+    public init(scheme: HTTPHost.Scheme = .https, host: HTTPHost, path: HTTPPath = "/", query: HTTPQuery = []) {
         self.scheme = scheme
         self.host = host
         self.path = path
@@ -36,9 +36,9 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///
     /// A fragment is dropped.
     ///
-    /// - Throws: ``HTTPPreparationError`` if it is not an absolute `http` or `https` URL, or carries a user's name.
-    public init(_ url: URL) throws(HTTPPreparationError) {
-        guard let scheme = url.scheme.flatMap({ HTTPScheme(rawValue: $0) }) else { throw .invalidURL }
+    /// - Throws: ``HTTPError/PreparationFailure`` if it is not an absolute `http` or `https` URL, or carries a user's name.
+    public init(_ url: URL) throws(HTTPError.PreparationFailure) {
+        guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }) else { throw .invalidURL }
         guard scheme.defaultPort != nil else { throw .unsupportedScheme(scheme) }
         guard let name = url.host(), !name.isEmpty else { throw .missingHost }
         guard url.user() == nil, url.password() == nil else { throw .invalidHost }
@@ -70,8 +70,10 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///   - values: The values of the path's placeholders; each becomes one segment, or part of one.
     ///   - query: Parameters that follow the end point's own.
     /// - Returns: The URL, percent-encoded.
-    /// - Throws: ``HTTPPreparationError``.
-    public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPPreparationError) -> URL {
+    /// - Throws: ``HTTPError/PreparationFailure``.
+    public func url(path values: [String: String] = [:], query: HTTPQuery = []) throws(HTTPError.PreparationFailure)
+        -> URL
+    {
         guard self.scheme.defaultPort != nil else { throw .unsupportedScheme(self.scheme) }
         var text = "\(self.scheme.rawValue)://\(try self.host.authority())\(try self.path.encoded(values))"
         let parameters = (self.query + query).encoded

@@ -8,16 +8,16 @@ public import MuxKit
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
     /// The request is not valid; nothing was sent.
-    case preparation(HTTPPreparationError)
+    case preparation(HTTPError.PreparationFailure)
 
     /// There is no complete answer.
-    case transport(HTTPTransportError)
+    case transport(HTTPError.TransportFailure)
 
     /// The server answered with a status that is not a success of this request.
-    case status(HTTPStatusError)
+    case status(HTTPError.StatusFailure)
 
     /// The body of a successful answer could not be decoded.
-    case decoding(HTTPDecodingError)
+    case decoding(HTTPError.DecodingFailure)
 
     /// There is no token: the authenticator threw this.
     case authentication(any Error)
@@ -84,7 +84,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
 }
 
 extension HTTPError: RetryableError {
-    /// That of the underlying failure, see ``HTTPTransportError/retryAdvice`` and ``HTTPStatusError/retryAdvice``, or of the
+    /// That of the underlying failure, see ``HTTPError/TransportFailure/retryAdvice`` and ``HTTPError/StatusFailure/retryAdvice``, or of the
     /// authenticator's error; permanent for an invalid request and for a body that could not be decoded.
     public var retryAdvice: RetryAdvice {
         switch self {
@@ -96,7 +96,7 @@ extension HTTPError: RetryableError {
     }
 }
 
-extension HTTPTransportError: RetryableError {
+extension HTTPError.TransportFailure: RetryableError {
     /// Transient where the exchange broke off or timed out; for ``unreachable(_:)``, that of the underlying error.
     ///
     /// Whether the request may be sent again is up to the sender.
@@ -110,7 +110,7 @@ extension HTTPTransportError: RetryableError {
     }
 }
 
-extension HTTPStatusError: RetryableError {
+extension HTTPError.StatusFailure: RetryableError {
     /// The status, whether the method is idempotent (RFC 9110, section 9.2.2), and `Retry-After`.
     ///
     /// 408, 429 and 5xx are transient.
@@ -132,30 +132,34 @@ extension HTTPError {
     package static func unreachable(_ error: any Error) -> HTTPError { .transport(.unreachable(error)) }
     package static func timedOut(after time: Duration) -> HTTPError { .transport(.timedOut(after: time)) }
     package static func bodyTooLarge(limit: Int) -> HTTPError { .transport(.bodyTooLarge(limit: limit)) }
-    package static func redirectRefused(_ why: HTTPRedirectRefusal) -> HTTPError { .transport(.redirectRefused(why)) }
+    package static func redirectRefused(_ why: HTTPError.RedirectRefusal) -> HTTPError {
+        .transport(.redirectRefused(why))
+    }
     package static func truncated(expected: Int, received: Int) -> HTTPError {
         .transport(.truncated(expected: expected, received: received))
     }
 }
 
-/// A successful answer whose body could not be decoded.
-///
-/// The answer includes the body; the description does not.
-public struct HTTPDecodingError: Error, Sendable {
-    /// The answer.
-    public var response: HTTPResponse
+extension HTTPError {
+    /// A successful answer whose body could not be decoded.
+    ///
+    /// The answer includes the body; the description does not.
+    public struct DecodingFailure: Error, Sendable {
+        /// The answer.
+        public var response: HTTPResponse
 
-    /// The mapper's error.
-    public var underlying: any Error
+        /// The mapper's error.
+        public var underlying: any Error
 
-    /// Makes an error.
-    public init(_ response: HTTPResponse, underlying: any Error) {
-        self.response = response
-        self.underlying = underlying
+        /// Makes an error.
+        public init(_ response: HTTPResponse, underlying: any Error) {
+            self.response = response
+            self.underlying = underlying
+        }
     }
 }
 
-extension HTTPDecodingError: LocalizedError, RedactedDescription {
+extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
@@ -163,36 +167,38 @@ extension HTTPDecodingError: LocalizedError, RedactedDescription {
     public var description: String { "The answer could not be read (\(HTTPError.kind(of: self.underlying)))." }
 }
 
-/// An answer whose status is not a success.
-///
-/// The answer includes the body; the description does not.
-public struct HTTPStatusError: Error, Sendable {
-    /// The answer.
-    public var response: HTTPResponse
+extension HTTPError {
+    /// An answer whose status is not a success.
+    ///
+    /// The answer includes the body; the description does not.
+    public struct StatusFailure: Error, Sendable {
+        /// The answer.
+        public var response: HTTPResponse
 
-    /// The decoded body, of the request's ``HTTPRequest/ServerError``; `nil` if it could not be decoded.
-    public var serverError: (any Sendable)?
+        /// The decoded body, of the request's ``HTTPRequest/ServerError``; `nil` if it could not be decoded.
+        public var serverError: (any Sendable)?
 
-    /// Why ``serverError`` could not be decoded, such as for an HTML page of a gateway.
-    public var decodingError: (any Error)?
+        /// Why ``serverError`` could not be decoded, such as for an HTML page of a gateway.
+        public var decodingError: (any Error)?
 
-    /// Makes an error.
-    public init(_ response: HTTPResponse, serverError: (any Sendable)? = nil, decodingError: (any Error)? = nil) {
-        self.response = response
-        self.serverError = serverError
-        self.decodingError = decodingError
-    }
+        /// Makes an error.
+        public init(_ response: HTTPResponse, serverError: (any Sendable)? = nil, decodingError: (any Error)? = nil) {
+            self.response = response
+            self.serverError = serverError
+            self.decodingError = decodingError
+        }
 
-    /// The status.
-    public var status: HTTPStatus { self.response.status }
+        /// The status.
+        public var status: HTTPStatus { self.response.status }
 
-    /// The decoded body of the failure, if it is of this type.
-    public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
-        self.serverError as? ServerError
+        /// The decoded body of the failure, if it is of this type.
+        public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
+            self.serverError as? ServerError
+        }
     }
 }
 
-extension HTTPStatusError: LocalizedError, RedactedDescription {
+extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
@@ -200,34 +206,36 @@ extension HTTPStatusError: LocalizedError, RedactedDescription {
     public var description: String { "The server answered with status \(self.status)." }
 }
 
-/// Why there is no complete answer to a request.
-@nonexhaustive
-public enum HTTPTransportError: Error, Sendable {
-    /// The server was not reached, or the exchange broke off.
-    ///
-    /// Wraps any other error of a transport: see ``HTTPTransport``.
-    case unreachable(any Error)
+extension HTTPError {
+    /// Why there is no complete answer to a request.
+    @nonexhaustive
+    public enum TransportFailure: Error, Sendable {
+        /// The server was not reached, or the exchange broke off.
+        ///
+        /// Wraps any other error of a transport: see ``HTTPTransport``.
+        case unreachable(any Error)
 
-    /// There was no complete answer within this time.
-    case timedOut(after: Duration)
+        /// There was no complete answer within this time.
+        case timedOut(after: Duration)
 
-    /// The answer is not an HTTP answer.
-    case notHTTP
+        /// The answer is not an HTTP answer.
+        case notHTTP
 
-    /// The body ended early; counts in bytes.
-    case truncated(expected: Int, received: Int)
+        /// The body ended early; counts in bytes.
+        case truncated(expected: Int, received: Int)
 
-    /// The body is larger than the transport's limit, in bytes.
-    case bodyTooLarge(limit: Int)
+        /// The body is larger than the transport's limit, in bytes.
+        case bodyTooLarge(limit: Int)
 
-    /// The server sent `Retry-After`, and this much of that time is left; nothing was sent.
-    case serverBusy(retryAfter: Duration)
+        /// The server sent `Retry-After`, and this much of that time is left; nothing was sent.
+        case serverBusy(retryAfter: Duration)
 
-    /// The server redirected to a URL that the client does not follow.
-    case redirectRefused(HTTPRedirectRefusal)
+        /// The server redirected to a URL that the client does not follow.
+        case redirectRefused(HTTPError.RedirectRefusal)
+    }
 }
 
-extension HTTPTransportError: ConnectivityError {
+extension HTTPError.TransportFailure: ConnectivityError {
     /// Whether the server was not reached, or did not answer in time.
     ///
     /// For ``unreachable(_:)``, that of an underlying `ConnectivityError`; of any other error, whether it is transient.
@@ -241,7 +249,7 @@ extension HTTPTransportError: ConnectivityError {
     }
 }
 
-extension HTTPTransportError: LocalizedError, RedactedDescription {
+extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
 
@@ -267,28 +275,30 @@ extension RedactedDescription {
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-/// Why a redirection was not followed.
-@nonexhaustive
-public enum HTTPRedirectRefusal: Sendable, Hashable, CustomStringConvertible {
-    /// It leads from `https` to another scheme.
-    case insecure
+extension HTTPError {
+    /// Why a redirection was not followed.
+    @nonexhaustive
+    public enum RedirectRefusal: Sendable, Hashable, CustomStringConvertible {
+        /// It leads from `https` to another scheme.
+        case insecure
 
-    /// It leads to a scheme that is neither `http` nor `https`.
-    case unknownScheme
+        /// It leads to a scheme that is neither `http` nor `https`.
+        case unknownScheme
 
-    /// It would carry the request's body to another scheme, host or port.
-    case carriesBody
+        /// It would carry the request's body to another scheme, host or port.
+        case carriesBody
 
-    /// It is one more than this limit.
-    case tooMany(limit: Int)
+        /// It is one more than this limit.
+        case tooMany(limit: Int)
 
-    /// The reason as the end of a sentence.
-    public var description: String {
-        switch self {
-        case .insecure: "it leads from a secure to an insecure place"
-        case .unknownScheme: "it leads to something that is not the web"
-        case .carriesBody: "it would carry the body to another server"
-        case .tooMany(let limit): "there were more than \(limit)"
+        /// The reason as the end of a sentence.
+        public var description: String {
+            switch self {
+            case .insecure: "it leads from a secure to an insecure place"
+            case .unknownScheme: "it leads to something that is not the web"
+            case .carriesBody: "it would carry the body to another server"
+            case .tooMany(let limit): "there were more than \(limit)"
+            }
         }
     }
 }

@@ -11,13 +11,13 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// One field line.
     public struct Field: Sendable, Hashable {
         /// The field's name.
-        public var name: HTTPHeaderName
+        public var name: HTTPHeaders.Name
 
         /// The field's value.
         public var value: String
 
         /// Makes a field.
-        public init(name: HTTPHeaderName, value: String) {
+        public init(name: HTTPHeaders.Name, value: String) {
             self.name = name
             self.value = value
         }
@@ -32,7 +32,7 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// The fields of a dictionary, ordered by name; names that are no tokens are left out.
     public init(_ fields: [String: String]) {
         self.fields = fields.sorted { $0.key < $1.key }.compactMap { name, value in
-            HTTPHeaderName(rawValue: name).map { Field(name: $0, value: value) }
+            HTTPHeaders.Name(rawValue: name).map { Field(name: $0, value: value) }
         }
     }
 
@@ -42,7 +42,7 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// The value of a field, several lines of one name joined as RFC 9110, section 5.3, says; `nil` if there is none.
     ///
     /// Setting it replaces every line of the name by one, `nil` by none.
-    public subscript(name: HTTPHeaderName) -> String? {
+    public subscript(name: HTTPHeaders.Name) -> String? {
         get {
             let values = self.values(of: name)
             // RFC 6265, section 4.2.1: of all lists, that of cookies is not separated by commas.
@@ -57,12 +57,12 @@ public struct HTTPHeaders: Sendable, Hashable {
     }
 
     /// The values of all lines of a name, in order.
-    public func values(of name: HTTPHeaderName) -> [String] {
+    public func values(of name: HTTPHeaders.Name) -> [String] {
         self.fields.filter { $0.name == name }.map(\.value)
     }
 
     /// Adds a line, beside those of the same name.
-    public mutating func append(_ value: String, for name: HTTPHeaderName) {
+    public mutating func append(_ value: String, for name: HTTPHeaders.Name) {
         self.fields.append(Field(name: name, value: value))
     }
 
@@ -77,7 +77,7 @@ public struct HTTPHeaders: Sendable, Hashable {
     /// The fields of an ``HTTPCall``: each name once.
     package var combined: [String: String] {
         var combined: [String: String] = [:]
-        var seen: Set<HTTPHeaderName> = []
+        var seen: Set<HTTPHeaders.Name> = []
         for field in self.fields where seen.insert(field.name).inserted {
             combined[field.name.rawValue] = self[field.name]
         }
@@ -87,7 +87,7 @@ public struct HTTPHeaders: Sendable, Hashable {
 
 extension HTTPHeaders: ExpressibleByDictionaryLiteral {
     /// The fields of a literal, in its order; a name may occur more than once.
-    public init(dictionaryLiteral elements: (HTTPHeaderName, String)...) {
+    public init(dictionaryLiteral elements: (HTTPHeaders.Name, String)...) {
         self.fields = elements.map { Field(name: $0.0, value: $0.1) }
     }
 }
@@ -102,45 +102,47 @@ extension HTTPHeaders.Field: RedactedDescription {
     public var description: String { self.name.rawValue }
 }
 
-/// The name of a header field: RFC 9110, section 5.1.
-///
-/// Names that differ only in the case of their letters are equal.
-///
-/// An open set: `HTTPHeaderName(rawValue: "X-Api-Key")` is a name, too.
-public struct HTTPHeaderName: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-    /// The name as it was written.
-    public let rawValue: String
+extension HTTPHeaders {
+    /// The name of a header field: RFC 9110, section 5.1.
+    ///
+    /// Names that differ only in the case of their letters are equal.
+    ///
+    /// An open set: `HTTPHeaders.Name(rawValue: "X-Api-Key")` is a name, too.
+    public struct Name: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+        /// The name as it was written.
+        public let rawValue: String
 
-    /// The name in lower case, which decides equality.
-    public let canonical: String
+        /// The name in lower case, which decides equality.
+        public let canonical: String
 
-    /// The header field of this name; `nil` if it is not a token (RFC 9110, section 5.1).
-    public init?(rawValue: String) {
-        guard HTTPGrammar.isToken(rawValue) else { return nil }
-        self.init(stringLiteral: rawValue)
+        /// The header field of this name; `nil` if it is not a token (RFC 9110, section 5.1).
+        public init?(rawValue: String) {
+            guard HTTPGrammar.isToken(rawValue) else { return nil }
+            self.init(stringLiteral: rawValue)
+        }
+
+        /// Whether the names are equal but for the case of their letters.
+        public static func == (a: Self, b: Self) -> Bool { a.canonical == b.canonical }
+
+        /// Hashes what counts for equality.
+        public func hash(into hasher: inout Hasher) { hasher.combine(self.canonical) }
+
+        /// The name as it was written.
+        public var description: String { self.rawValue }
     }
-
-    /// Whether the names are equal but for the case of their letters.
-    public static func == (a: Self, b: Self) -> Bool { a.canonical == b.canonical }
-
-    /// Hashes what counts for equality.
-    public func hash(into hasher: inout Hasher) { hasher.combine(self.canonical) }
-
-    /// The name as it was written.
-    public var description: String { self.rawValue }
 }
 
-extension HTTPHeaderName: ExpressibleByStringLiteral {
-    /// The header field of this name, for constants: `static let apiKey: HTTPHeaderName = "X-Api-Key"`.
+extension HTTPHeaders.Name: ExpressibleByStringLiteral {
+    /// The header field of this name, for constants: `static let apiKey: HTTPHeaders.Name = "X-Api-Key"`.
     ///
-    /// Sending a request with a literal that is not a token throws ``HTTPPreparationError/invalidHeader(name:)``.
+    /// Sending a request with a literal that is not a token throws ``HTTPError/PreparationFailure/invalidHeader(name:)``.
     public init(stringLiteral name: String) {
         self.rawValue = name
         self.canonical = name.lowercased()
     }
 }
 
-extension HTTPHeaderName {
+extension HTTPHeaders.Name {
     /// What the client can read: RFC 9110, section 12.5.1.
     public static let accept: Self = "Accept"
     /// The codings that the client can undo: RFC 9110, section 12.5.3.

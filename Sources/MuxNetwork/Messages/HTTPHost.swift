@@ -7,7 +7,7 @@
 /// }
 /// ```
 ///
-/// It is validated when a URL is built: see ``HTTPPreparationError``. Names in other scripts have to be in Punycode, and IPv6
+/// It is validated when a URL is built: see ``HTTPError/PreparationFailure``. Names in other scripts have to be in Punycode, and IPv6
 /// addresses in brackets.
 public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
     /// The host as it was written.
@@ -23,7 +23,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     public init(stringLiteral text: String) { self.text = text }
 
     /// The authority of a URL: RFC 3986, section 3.2.2, with names of RFC 1123, section 2.1.
-    package func authority() throws(HTTPPreparationError) -> String {
+    package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
         let end: Int
         if bytes.first == UInt8(ascii: "[") {
@@ -75,38 +75,40 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     public var description: String { (try? self.authority()) ?? "invalid host" }
 }
 
-/// The scheme of a URL: RFC 3986, section 3.1.
-///
-/// Always in lower case.
-public struct HTTPScheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-    /// The scheme in lower case, without the colon.
-    public let rawValue: String
+extension HTTPHost {
+    /// The scheme of a URL: RFC 3986, section 3.1.
+    ///
+    /// Always in lower case.
+    public struct Scheme: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+        /// The scheme in lower case, without the colon.
+        public let rawValue: String
 
-    /// The scheme of this name; `nil` if it is not valid.
-    public init?(rawValue: String) {
-        let name = rawValue.lowercased()
-        guard let first = name.utf8.first, (97...122).contains(first),
-            name.utf8.allSatisfy({ (97...122).contains($0) || (48...57).contains($0) || [43, 45, 46].contains($0) })
-        else { return nil }
-        self.rawValue = name
-    }
-
-    private init(known name: String) { self.rawValue = name }
-
-    /// Plain HTTP.
-    public static let http = Self(known: "http")
-    /// HTTP over TLS.
-    public static let https = Self(known: "https")
-
-    /// The port where a URL names none: 80 or 443; `nil` for other schemes.
-    public var defaultPort: Int? {
-        switch self {
-        case .http: 80
-        case .https: 443
-        default: nil
+        /// The scheme of this name; `nil` if it is not valid.
+        public init?(rawValue: String) {
+            let name = rawValue.lowercased()
+            guard let first = name.utf8.first, (97...122).contains(first),
+                name.utf8.allSatisfy({ (97...122).contains($0) || (48...57).contains($0) || [43, 45, 46].contains($0) })
+            else { return nil }
+            self.rawValue = name
         }
-    }
 
-    /// The scheme's name.
-    public var description: String { self.rawValue }
+        private init(known name: String) { self.rawValue = name }
+
+        /// Plain HTTP.
+        public static let http = Self(known: "http")
+        /// HTTP over TLS.
+        public static let https = Self(known: "https")
+
+        /// The port where a URL names none: 80 or 443; `nil` for other schemes.
+        public var defaultPort: Int? {
+            switch self {
+            case .http: 80
+            case .https: 443
+            default: nil
+            }
+        }
+
+        /// The scheme's name.
+        public var description: String { self.rawValue }
+    }
 }

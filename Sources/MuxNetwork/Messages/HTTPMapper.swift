@@ -29,16 +29,16 @@ public struct HTTPMapper<Output: Sendable>: Sendable {
         do {
             return try self.makeOutput(response)
         } catch {
-            throw .decoding(HTTPDecodingError(response, underlying: error))
+            throw .decoding(HTTPError.DecodingFailure(response, underlying: error))
         }
     }
 
     /// The error of an answer that is a failure.
-    package func failure(of response: HTTPResponse) -> HTTPStatusError {
+    package func failure(of response: HTTPResponse) -> HTTPError.StatusFailure {
         do {
-            return HTTPStatusError(response, serverError: try self.makeServerError(response))
+            return HTTPError.StatusFailure(response, serverError: try self.makeServerError(response))
         } catch {
-            return HTTPStatusError(response, decodingError: error)
+            return HTTPError.StatusFailure(response, decodingError: error)
         }
     }
 

@@ -97,7 +97,7 @@ extension HTTPMediaType {
     public static let webp = Self(known: "image", "webp")
     /// A drawing in SVG.
     public static let svg = Self(known: "image", "svg+xml")
-    /// Anything: for ``HTTPHeaderName/accept``.
+    /// Anything: for ``HTTPHeaders/Name/accept``.
     public static let any = Self(known: "*", "*")
 }
 
@@ -164,35 +164,37 @@ package struct HTTPParameters: Sendable, Hashable {
     }
 }
 
-/// A coding of content, such as compression: RFC 9110, section 8.4.1.
-///
-/// An open set; always in lower case. The encoding of a form is a media type: ``HTTPMediaType/formURLEncoded`` and
-/// ``HTTPMediaType/multipartFormData``.
-public struct HTTPContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-    /// The coding's name in lower case.
-    public let rawValue: String
+extension HTTPMediaType {
+    /// A coding of content, such as compression: RFC 9110, section 8.4.1.
+    ///
+    /// An open set; always in lower case. The encoding of a form is a media type: ``HTTPMediaType/formURLEncoded`` and
+    /// ``HTTPMediaType/multipartFormData``.
+    public struct ContentCoding: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+        /// The coding's name in lower case.
+        public let rawValue: String
 
-    /// The coding of this name; `nil` if it is not a token.
-    public init?(rawValue: String) {
-        guard HTTPGrammar.isToken(rawValue) else { return nil }
-        self.rawValue = rawValue.lowercased()
+        /// The coding of this name; `nil` if it is not a token.
+        public init?(rawValue: String) {
+            guard HTTPGrammar.isToken(rawValue) else { return nil }
+            self.rawValue = rawValue.lowercased()
+        }
+
+        private init(known name: String) { self.rawValue = name }
+
+        /// The gzip format: RFC 1952.
+        public static let gzip = Self(known: "gzip")
+        /// The zlib format around deflate: RFC 1950.
+        public static let deflate = Self(known: "deflate")
+        /// The Unix program compress.
+        public static let compress = Self(known: "compress")
+        /// Brotli: RFC 7932.
+        public static let brotli = Self(known: "br")
+        /// Zstandard: RFC 8878.
+        public static let zstandard = Self(known: "zstd")
+        /// No coding.
+        public static let identity = Self(known: "identity")
+
+        /// The coding's name.
+        public var description: String { self.rawValue }
     }
-
-    private init(known name: String) { self.rawValue = name }
-
-    /// The gzip format: RFC 1952.
-    public static let gzip = Self(known: "gzip")
-    /// The zlib format around deflate: RFC 1950.
-    public static let deflate = Self(known: "deflate")
-    /// The Unix program compress.
-    public static let compress = Self(known: "compress")
-    /// Brotli: RFC 7932.
-    public static let brotli = Self(known: "br")
-    /// Zstandard: RFC 8878.
-    public static let zstandard = Self(known: "zstd")
-    /// No coding.
-    public static let identity = Self(known: "identity")
-
-    /// The coding's name.
-    public var description: String { self.rawValue }
 }

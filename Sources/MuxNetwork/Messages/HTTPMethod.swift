@@ -51,6 +51,6 @@ public struct HTTPMethod: RawRepresentable, Sendable, Hashable, CustomStringConv
 extension HTTPMethod: ExpressibleByStringLiteral {
     /// The method of this name, for constants: `static let purge: HTTPMethod = "PURGE"`.
     ///
-    /// Sending a request with a literal that is not a token throws ``HTTPPreparationError/invalidMethod``.
+    /// Sending a request with a literal that is not a token throws ``HTTPError/PreparationFailure/invalidMethod``.
     public init(stringLiteral name: String) { self.rawValue = name }
 }

@@ -61,9 +61,9 @@ public struct HTTPMultipart: Sendable, Hashable {
     /// Encodes the form.
     ///
     /// - Returns: The bytes, and the media type that names the boundary in them.
-    /// - Throws: ``HTTPPreparationError/invalidBoundary``, ``HTTPPreparationError/boundaryInData``.
+    /// - Throws: ``HTTPError/PreparationFailure/invalidBoundary``, ``HTTPError/PreparationFailure/boundaryInData``.
     /// - Complexity: O(*n*), where *n* is the size of the form.
-    public func encoded() throws(HTTPPreparationError) -> (data: Data, contentType: HTTPMediaType?) {
+    public func encoded() throws(HTTPError.PreparationFailure) -> (data: Data, contentType: HTTPMediaType?) {
         let parts = self.parts
         let boundary = try self.boundary(for: parts)
         let delimiter = Data("--\(boundary)".utf8)
@@ -107,7 +107,7 @@ public struct HTTPMultipart: Sendable, Hashable {
         HTTPGrammar.isFieldValue(text) ? text : "application/octet-stream"
     }
 
-    private func boundary(for parts: [(head: Data, data: Data)]) throws(HTTPPreparationError) -> String {
+    private func boundary(for parts: [(head: Data, data: Data)]) throws(HTTPError.PreparationFailure) -> String {
         let occurs = { (boundary: String) in
             let bytes = Array(boundary.utf8)
             return parts.contains { Self.contains(bytes, in: $0.head) || Self.contains(bytes, in: $0.data) }

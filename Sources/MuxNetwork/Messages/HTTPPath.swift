@@ -56,9 +56,9 @@ public struct HTTPPath: Sendable, Hashable {
     ///
     /// - Parameter values: The values of the placeholders.
     /// - Returns: The path.
-    /// - Throws: ``HTTPPreparationError``.
+    /// - Throws: ``HTTPError/PreparationFailure``.
     /// - Complexity: O(*n*), where *n* is the length of the result.
-    package func encoded(_ values: [String: String] = [:]) throws(HTTPPreparationError) -> String {
+    package func encoded(_ values: [String: String] = [:]) throws(HTTPError.PreparationFailure) -> String {
         var segments = [Segment()]
         for part in self.parts {
             switch part {
@@ -82,7 +82,7 @@ public struct HTTPPath: Sendable, Hashable {
         _ text: String,
         _ values: [String: String],
         to segments: inout [Segment]
-    ) throws(HTTPPreparationError) {
+    ) throws(HTTPError.PreparationFailure) {
         // By scalars: a slash and a combining accent are one character.
         var rest = text.unicodeScalars[...]
         while let scalar = rest.first {

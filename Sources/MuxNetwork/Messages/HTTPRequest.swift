@@ -37,7 +37,7 @@ public protocol HTTPRequest<Output>: Sendable {
 
     /// Header fields; none by default.
     ///
-    /// Precedence, from low to high: the client's ``HTTPConfiguration/headers``, the content type of ``body``, these, the token.
+    /// Precedence, from low to high: the client's ``HTTPClient/Configuration/headers``, the content type of ``body``, these, the token.
     var headers: HTTPHeaders { get }
 
     /// Whether neither the client's fields nor a token is added to ``headers``; `false` by default.

@@ -98,8 +98,8 @@ public struct OAuthAuthorization: Sendable {
             guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else { throw .foreignRedirect }
         }
         if let text = fields["error"] {
-            guard let code = OAuthErrorCode(rawValue: text) else { throw .foreignRedirect }
-            throw .refused(OAuthRefusal(code, explanation: fields["error_description"], uri: fields["error_uri"]))
+            guard let code = OAuthError.Code(rawValue: text) else { throw .foreignRedirect }
+            throw .refused(OAuthError.Refusal(code, explanation: fields["error_description"], uri: fields["error_uri"]))
         }
         guard let code = fields["code"], !code.isEmpty else { throw .foreignRedirect }
         return code

@@ -63,13 +63,13 @@ extension OAuthClient: RedactedDescription {
 /// Its description contains no token.
 public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
-    public var access: OAuthAccessToken
+    public var access: OAuthTokens.AccessToken
 
     /// The refresh token to use from now on; `nil` if the server sent none, which after a refresh means the old one.
     public var refresh: String?
 
     /// Makes tokens.
-    public init(access: OAuthAccessToken, refresh: String? = nil) {
+    public init(access: OAuthTokens.AccessToken, refresh: String? = nil) {
         self.access = access
         self.refresh = refresh
     }
@@ -83,36 +83,38 @@ extension OAuthTokens: CustomStringConvertible, CustomReflectable {
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 
-/// An access token of the type `Bearer`: RFC 6750.
-///
-/// Its description does not contain the token.
-public struct OAuthAccessToken: Sendable, Hashable, Codable {
-    /// The token itself.
-    public var value: String
+extension OAuthTokens {
+    /// An access token of the type `Bearer`: RFC 6750.
+    ///
+    /// Its description does not contain the token.
+    public struct AccessToken: Sendable, Hashable, Codable {
+        /// The token itself.
+        public var value: String
 
-    /// When it expires, by this device's clock; `nil` if the server did not say.
-    public var expiresAt: Date?
+        /// When it expires, by this device's clock; `nil` if the server did not say.
+        public var expiresAt: Date?
 
-    /// Its scopes; `nil` if the server did not say, which means the requested ones (RFC 6749, section 5.1).
-    public var scopes: [String]?
+        /// Its scopes; `nil` if the server did not say, which means the requested ones (RFC 6749, section 5.1).
+        public var scopes: [String]?
 
-    /// Makes an access token.
-    public init(_ value: String, expiresAt: Date? = nil, scopes: [String]? = nil) {
-        self.value = value
-        self.expiresAt = expiresAt
-        self.scopes = scopes
+        /// Makes an access token.
+        public init(_ value: String, expiresAt: Date? = nil, scopes: [String]? = nil) {
+            self.value = value
+            self.expiresAt = expiresAt
+            self.scopes = scopes
+        }
     }
 }
 
-extension OAuthAccessToken: CustomStringConvertible, CustomReflectable {
+extension OAuthTokens.AccessToken: CustomStringConvertible, CustomReflectable {
     /// The type's name alone.
-    public var description: String { "OAuthAccessToken(…)" }
+    public var description: String { "OAuthTokens.AccessToken(…)" }
 
     /// Empty.
     public var customMirror: Mirror { Mirror(self, children: [:]) }
 }
 
-extension OAuthAccessToken: HTTPToken {
+extension OAuthTokens.AccessToken: HTTPToken {
     /// The token as a bearer token: RFC 6750, section 2.1.
     public var headers: HTTPHeaders { self.value.headers }
 

@@ -3,13 +3,13 @@ public import MuxKit
 
 /// Why an authorization server issued no tokens.
 ///
-/// Only ``refused(_:)`` with ``OAuthErrorCode/invalidGrant`` counts as a refusal of the refresh token
+/// Only ``refused(_:)`` with ``OAuthError/Code/invalidGrant`` counts as a refusal of the refresh token
 /// (`BadDependencyError`) and ends the session. Descriptions and mirrors contain the error code and nothing else that was
 /// sent or received. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {
     /// The server refused.
-    case refused(OAuthRefusal)
+    case refused(OAuthError.Refusal)
 
     /// The server cannot answer now: status 408, 429 or 5xx, or the code `temporarily_unavailable` or `server_error` with any
     /// status. Transient, but not before `retryAfter` if that is known.
@@ -49,32 +49,35 @@ public enum OAuthError: Error, Sendable {
     }
 }
 
-/// The error of an authorization server that refused: RFC 6749, section 5.2.
-///
-/// Its description contains the code alone.
-public struct OAuthRefusal: Sendable, Hashable {
-    /// The error code.
-    public var code: OAuthErrorCode
+extension OAuthError {
+    /// The error of an authorization server that refused: RFC 6749, section 5.2.
+    ///
+    /// Its description contains the code alone.
+    public struct Refusal: Sendable, Hashable {
+        /// The error code.
+        public var code: OAuthError.Code
 
-    /// A text for developers, if the server sent one.
-    public var explanation: String?
+        /// A text for developers, if the server sent one.
+        public var explanation: String?
 
-    /// A page about the error, if the server sent its address.
-    public var uri: String?
+        /// A page about the error, if the server sent its address.
+        public var uri: String?
 
-    /// The status of the answer; `nil` if the refusal came with a redirection.
-    public var status: HTTPStatus?
+        /// The status of the answer; `nil` if the refusal came with a redirection.
+        public var status: HTTPStatus?
 
-    /// Makes a refusal.
-    public init(_ code: OAuthErrorCode, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil) {
-        self.code = code
-        self.explanation = explanation
-        self.uri = uri
-        self.status = status
+        /// Makes a refusal.
+        public init(_ code: OAuthError.Code, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil)
+        {
+            self.code = code
+            self.explanation = explanation
+            self.uri = uri
+            self.status = status
+        }
     }
 }
 
-extension OAuthRefusal: RedactedDescription {
+extension OAuthError.Refusal: RedactedDescription {
     /// The code.
     public var description: String { self.code.rawValue }
 }
@@ -134,46 +137,48 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
     public var debugDescription: String { self.description }
 }
 
-/// Why an authorization server refused: RFC 6749, sections 4.1.2.1 and 5.2.
-///
-/// An open set: `OAuthErrorCode(rawValue: "interaction_required")` is a code, too.
-public struct OAuthErrorCode: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
-    /// The code as it was sent.
-    public let rawValue: String
+extension OAuthError {
+    /// Why an authorization server refused: RFC 6749, sections 4.1.2.1 and 5.2.
+    ///
+    /// An open set: `OAuthError.Code(rawValue: "interaction_required")` is a code, too.
+    public struct Code: RawRepresentable, Sendable, Hashable, CustomStringConvertible {
+        /// The code as it was sent.
+        public let rawValue: String
 
-    /// The code of this name; `nil` if it is empty or has a character that codes may not have.
-    public init?(rawValue: String) {
-        let isInOrder = rawValue.utf8.allSatisfy { (0x20...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
-        guard !rawValue.isEmpty, rawValue.utf8.count <= 256, isInOrder else { return nil }
-        self.rawValue = rawValue
+        /// The code of this name; `nil` if it is empty or has a character that codes may not have.
+        public init?(rawValue: String) {
+            let isInOrder = rawValue.utf8.allSatisfy { (0x20...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
+            guard !rawValue.isEmpty, rawValue.utf8.count <= 256, isInOrder else { return nil }
+            self.rawValue = rawValue
+        }
+
+        private init(known code: String) { self.rawValue = code }
+
+        /// A parameter is missing, invalid or there twice.
+        public static let invalidRequest = Self(known: "invalid_request")
+        /// The client is unknown, or its authentication failed.
+        public static let invalidClient = Self(known: "invalid_client")
+        /// The code or the refresh token is no longer valid: the one error that ends a session.
+        public static let invalidGrant = Self(known: "invalid_grant")
+        /// The client may not do this.
+        public static let unauthorizedClient = Self(known: "unauthorized_client")
+        /// The server does not support the type of the grant.
+        public static let unsupportedGrantType = Self(known: "unsupported_grant_type")
+        /// The scope is unknown, or exceeds what was granted.
+        public static let invalidScope = Self(known: "invalid_scope")
+        /// The person, or the server, refused.
+        public static let accessDenied = Self(known: "access_denied")
+        /// The server does not support the type of the answer.
+        public static let unsupportedResponseType = Self(known: "unsupported_response_type")
+        /// The server failed unexpectedly.
+        public static let serverError = Self(known: "server_error")
+        /// The server is busy.
+        public static let temporarilyUnavailable = Self(known: "temporarily_unavailable")
+
+        /// Whether the failure is transient, with any status: RFC 6749, section 4.1.2.1.
+        package var isTransient: Bool { self == .serverError || self == .temporarilyUnavailable }
+
+        /// The code.
+        public var description: String { self.rawValue }
     }
-
-    private init(known code: String) { self.rawValue = code }
-
-    /// A parameter is missing, invalid or there twice.
-    public static let invalidRequest = Self(known: "invalid_request")
-    /// The client is unknown, or its authentication failed.
-    public static let invalidClient = Self(known: "invalid_client")
-    /// The code or the refresh token is no longer valid: the one error that ends a session.
-    public static let invalidGrant = Self(known: "invalid_grant")
-    /// The client may not do this.
-    public static let unauthorizedClient = Self(known: "unauthorized_client")
-    /// The server does not support the type of the grant.
-    public static let unsupportedGrantType = Self(known: "unsupported_grant_type")
-    /// The scope is unknown, or exceeds what was granted.
-    public static let invalidScope = Self(known: "invalid_scope")
-    /// The person, or the server, refused.
-    public static let accessDenied = Self(known: "access_denied")
-    /// The server does not support the type of the answer.
-    public static let unsupportedResponseType = Self(known: "unsupported_response_type")
-    /// The server failed unexpectedly.
-    public static let serverError = Self(known: "server_error")
-    /// The server is busy.
-    public static let temporarilyUnavailable = Self(known: "temporarily_unavailable")
-
-    /// Whether the failure is transient, with any status: RFC 6749, section 4.1.2.1.
-    package var isTransient: Bool { self == .serverError || self == .temporarilyUnavailable }
-
-    /// The code.
-    public var description: String { self.rawValue }
 }

@@ -28,7 +28,7 @@ package enum OAuthReply {
     private static func isTransient(_ reply: HTTPReply) -> Bool {
         if [408, 429].contains(reply.status) || (500...599).contains(reply.status) { return true }
         guard case .text(let name)? = (try? self.fields(reply))?["error"] else { return false }
-        return OAuthErrorCode(rawValue: name)?.isTransient ?? false
+        return OAuthError.Code(rawValue: name)?.isTransient ?? false
     }
 
     // MARK: - RFC 6749, section 5.1
@@ -63,15 +63,17 @@ package enum OAuthReply {
 
     // MARK: - RFC 6749, section 5.2
 
-    private static func refusal(_ fields: [String: Field], _ status: HTTPStatus) throws(OAuthError) -> OAuthRefusal {
-        guard case .text(let name)? = fields["error"], let code = OAuthErrorCode(rawValue: name) else {
+    private static func refusal(_ fields: [String: Field], _ status: HTTPStatus) throws(OAuthError)
+        -> OAuthError.Refusal
+    {
+        guard case .text(let name)? = fields["error"], let code = OAuthError.Code(rawValue: name) else {
             throw .malformed(status, .field("error"))
         }
         func text(_ name: String) -> String? {
             guard case .text(let text)? = fields[name] else { return nil }
             return text
         }
-        return OAuthRefusal(code, explanation: text("error_description"), uri: text("error_uri"), status: status)
+        return OAuthError.Refusal(code, explanation: text("error_description"), uri: text("error_uri"), status: status)
     }
 
     // MARK: - Fields

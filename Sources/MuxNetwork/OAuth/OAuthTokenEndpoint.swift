@@ -84,7 +84,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// - Parameter scopes: The requested scopes; none for the server's default.
     /// - Returns: The token.
     /// - Throws: ``OAuthError``, or `CancellationError`.
-    public func clientCredentials(scopes: [String] = []) async throws -> OAuthAccessToken {
+    public func clientCredentials(scopes: [String] = []) async throws -> OAuthTokens.AccessToken {
         try await self.tokens(grantType: "client_credentials", Self.scope(scopes)).access
     }
 
@@ -118,7 +118,7 @@ public struct OAuthTokenEndpoint: Sendable {
     }
 
     /// The remaining lifetime of a token, if the server sent it.
-    func lifetime(of token: OAuthAccessToken) -> Duration? {
+    func lifetime(of token: OAuthTokens.AccessToken) -> Duration? {
         token.expiresAt.map { .saturating(seconds: $0.timeIntervalSince(self.wallTime())) }
     }
 
@@ -148,7 +148,7 @@ extension OAuthTokenEndpoint: RedactedDescription {
     public var description: String { "OAuthTokenEndpoint(\(self.url.host() ?? ""), \(self.client))" }
 }
 
-extension OAuthDependentRunner where AccessToken == OAuthAccessToken, RefreshToken == String {
+extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, RefreshToken == String {
     /// Makes a runner that renews access tokens at a token endpoint.
     ///
     /// Only a refresh token that the server refuses (`invalid_grant`) leads to a sign-in. Without a network, or while the server is

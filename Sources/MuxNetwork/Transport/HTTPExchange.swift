@@ -96,7 +96,7 @@ package struct HTTPRedirects: Sendable {
         /// Follow it without the fields that carry credentials.
         case followWithoutCredentials
         /// Do not follow it.
-        case refuse(HTTPRedirectRefusal)
+        case refuse(HTTPError.RedirectRefusal)
     }
 
     private let origin: HTTPOrigin

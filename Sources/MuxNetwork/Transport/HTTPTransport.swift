@@ -5,9 +5,9 @@ import MuxKit
 ///
 /// ``URLSessionTransport`` is the default. A transport of your own, such as a test's, needs ``send(_:)`` alone.
 ///
-/// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPTransportError/unreachable(_:)``. The error's
+/// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
 /// conformance to `ConnectivityError` decides what happens then. If the server was not reached, the request is sent again
-/// (``HTTPConfiguration/retry``), an older value is served (`MuxPolicy.staleIfError`), and a download resumes. Otherwise, as for
+/// (``HTTPClient/Configuration/retry``), an older value is served (`MuxPolicy.staleIfError`), and a download resumes. Otherwise, as for
 /// an untrusted certificate, the error is thrown at once. An error without that conformance counts as a lost connection, unless
 /// it is a cancellation or an encoding or decoding error. A `RetryableError` decides on its own retries.
 public protocol HTTPTransport: Sendable {
@@ -149,8 +149,8 @@ extension HTTPError {
     fileprivate static func ended(by error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error
-        case let error as HTTPTransportError: HTTPError.transport(error)
-        case let error as HTTPPreparationError: HTTPError.preparation(error)
+        case let error as HTTPError.TransportFailure: HTTPError.transport(error)
+        case let error as HTTPError.PreparationFailure: HTTPError.preparation(error)
         case _ where self.isCancellation(error): CancellationError()
         default: HTTPError.unreachable(error)
         }

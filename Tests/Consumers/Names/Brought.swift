@@ -48,11 +48,11 @@ let methods: [HTTPMethod] = [
     .OPTIONS,  // 'options'
 ]
 
-let key: HTTPHeaderKey = .contentType  // 'HTTPHeaderName'
+let key: HTTPHeaderKey = .contentType  // 'HTTPHeaders.Name'
 let type: HTTPMimeType = .json  // 'HTTPMediaType'
 let status: HTTPStatusCode = .ok  // 'HTTPStatus'
 let parts = HTTPMultipartData()  // 'HTTPMultipart'
-let configuration = NetworkSessionConfiguration()  // 'HTTPConfiguration'
+let configuration = NetworkSessionConfiguration()  // 'HTTPClient.Configuration'
 
 func authenticate(with authenticator: some NetworkAuthentificator) {}  // 'HTTPAuthenticator'
 func use(_ token: some TokenRepresentable) {}  // 'HTTPToken'

@@ -29,7 +29,7 @@ struct ClosureTests {
         let both = try await zip(repeating: number, text)
         #expect(both == (1, "b"))
 
-        let attempt: @Sendable (RetryAttempt) async throws -> Int = { $0.index }
+        let attempt: @Sendable (RetryPolicy.Attempt) async throws -> Int = { $0.index }
         #expect(try await retry(.immediate(maxAttempts: 2), operation: attempt) == 0)
         #expect(try await retry(trying: [1, 2]) { $0 } == 1)
 

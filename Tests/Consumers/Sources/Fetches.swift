@@ -23,7 +23,7 @@ extension Backend {
     static func a() async throws -> Int { 1 }
     static func b() async throws -> String { "b" }
     static func c() -> Bool { true }
-    static func attempt(_ attempt: RetryAttempt) async throws -> String { "attempt" }
+    static func attempt(_ attempt: RetryPolicy.Attempt) async throws -> String { "attempt" }
     static func number(_ call: Int) async throws -> Int { call }
     static func handle(_ request: LoopbackServer.Request) async -> LoopbackServer.Response { .text("", status: 204) }
     static func answer(_ call: HTTPCall, _ number: Int) async throws -> HTTPReply { throw Offline() }

@@ -72,7 +72,9 @@ struct MapScenario: Sendable {
         if self.isPersistent { try await self.checkRelaunch() }
     }
 
-    private func checkRest(_ occupancy: (waiters: Int, tasks: Int, keys: Int), _ statistics: MuxStatistics) throws {
+    private func checkRest(_ occupancy: (waiters: Int, tasks: Int, keys: Int), _ statistics: MuxRepository.Statistics)
+        throws
+    {
         try require(occupancy == (0, 0, 0), "not at rest: \(occupancy)")
     }
 

@@ -19,7 +19,7 @@ struct BatchEdgeTests {
         self.world = World(spawn: TaskLauncher(executor: self.executor))
     }
 
-    private func map(_ batching: MuxBatching = .init(window: .seconds(1))) -> Map {
+    private func map(_ batching: MuxPolicy.Batching = .init(window: .seconds(1))) -> Map {
         Map(policy: self.leaveAtOnce, batching: batching, repository: self.world.repository) { keys in
             self.batches.withLock { $0.append(keys) }
             return Dictionary(uniqueKeysWithValues: keys.map { ($0, $0) })

@@ -16,7 +16,7 @@ struct BatchTests {
     }
 
     private func map(
-        _ batching: MuxBatching = .init(window: .seconds(1)),
+        _ batching: MuxPolicy.Batching = .init(window: .seconds(1)),
         _ body: @escaping @Sendable ([Int]) async throws -> [Int: Int] = {
             Dictionary(uniqueKeysWithValues: $0.map { ($0, $0) })
         }

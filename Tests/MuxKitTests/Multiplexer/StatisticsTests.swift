@@ -33,7 +33,7 @@ struct StatisticsTests {
     }
 
     @Test func `MX-27 times add up without overflow`() {
-        var long = MuxStatistics()
+        var long = MuxRepository.Statistics()
         long.fetchTime = .longest
         let sum = long + long
         #expect(sum.fetchTime > .longest)

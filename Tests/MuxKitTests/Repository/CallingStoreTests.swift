@@ -105,7 +105,7 @@ struct CallingStoreTests {
         let world = World(store: store)
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }
         number.store(1)
-        let reports = Locked<[MuxClearReport]>([])
+        let reports = Locked<[MuxRepository.ClearReport]>([])
         store.call(during: .save) {
             let report = await world.repository.clearAll()
             reports.withLock { $0.append(report) }
@@ -193,7 +193,7 @@ struct CallingStoreTests {
         }
         let store = UnreliableStore()
         let repository = Locked<MuxRepository?>(nil)
-        let tasks = Locked<[Task<MuxSaveReport?, Never>]>([])
+        let tasks = Locked<[Task<MuxRepository.SaveReport?, Never>]>([])
         let world = World(
             store: store,
             observer: Starter {

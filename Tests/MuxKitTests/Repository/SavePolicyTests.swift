@@ -77,9 +77,9 @@ struct SavePolicyTests {
         #expect(number.cachedValue == 2)
     }
 
-    @Test(arguments: [MuxSavePolicy.enteringBackground, .afterFetch(debounce: .seconds(1_000)), .explicit])
+    @Test(arguments: [MuxRepository.SavePolicy.enteringBackground, .afterFetch(debounce: .seconds(1_000)), .explicit])
     func `RP-08 values are saved when the app enters the background, if that is the policy`(
-        policy: MuxSavePolicy
+        policy: MuxRepository.SavePolicy
     ) async throws {
         let background = Notification.Name("MuxKitTests.background.\(UUID())")
         let store = UnreliableStore()

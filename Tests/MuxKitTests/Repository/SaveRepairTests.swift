@@ -11,7 +11,8 @@ struct SaveRepairTests {
         defer { folder.remove() }
         let repository = MuxRepository(directory: folder.url, durability: .relaxed)
         let good = Multiplexer<Int>(cacheKey: "Good", repository: repository) { 1 }
-        let odd = Multiplexer<Int>(cacheKey: "Odd", repository: repository) { _ in Fetched(2, timeToLive: .seconds(-1)) }
+        let odd = Multiplexer<Int>(cacheKey: "Odd", repository: repository) { _ in Fetched(2, timeToLive: .seconds(-1))
+        }
         _ = try await good.request()
         _ = try await odd.request()
 

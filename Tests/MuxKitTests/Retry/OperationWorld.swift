@@ -18,7 +18,7 @@ struct OperationWorld: Sendable {
     /// What one attempt leads to.
     enum Step: Sendable {
         case value(Int)
-        case failure(RetryPlan)
+        case failure(RetryProvider.Plan)
     }
 
     let retry = RetryWorld()
@@ -28,12 +28,12 @@ struct OperationWorld: Sendable {
     func operation(
         _ manner: Manner,
         _ policy: RetryPolicy = .fixed(.seconds(10), maxAttempts: 9, jitter: .none),
-        wakingOn wakeUps: [RetryWakeUp] = [],
+        wakingOn wakeUps: [RetrySignal.WakeUp] = [],
         steps: [Step]
     ) -> RetryingOperation<Int> {
         var loop = self.retry.loop(policy)
         loop.wakeUps = wakeUps
-        let next = { @Sendable (attempt: RetryAttempt) in
+        let next = { @Sendable (attempt: RetryPolicy.Attempt) in
             self.runs.add()
             return attempt.index < steps.count ? steps[attempt.index] : .value(-1)
         }

@@ -26,7 +26,7 @@ struct RetryArticleTests {
         #expect(policy.delay(beforeAttempt: 3) == .seconds(2))
 
         let button = RetrySignal()
-        let host: RetryHost = "api.example.com"
+        let host: RetryPolicy.Host = "api.example.com"
         let other = try await retry(
             .exponential(base: .milliseconds(500), maxAttempts: 4, jitter: .full),
             wakingOn: .reachable(host, monitor: InjectedMonitor(isReachable: true)),
@@ -35,7 +35,7 @@ struct RetryArticleTests {
         #expect(other == Page())
         #expect(button.retryNow() == 0)
 
-        let third = try await retry(.web, on: RetryHost("api.example.com", budget: RetryBudget())) { _ in
+        let third = try await retry(.web, on: RetryPolicy.Host("api.example.com", budget: RetryBudget())) { _ in
             try await fetchPage()
         }
         #expect(third == Page())

@@ -14,7 +14,7 @@ struct RetryBudgetTests {
     }
 
     private func loop(_ budget: RetryBudget, _ name: String = "dead", attempts: Int = 8) -> RetryLoop {
-        self.world.loop(.immediate(maxAttempts: attempts), on: RetryHost(name, budget: budget))
+        self.world.loop(.immediate(maxAttempts: attempts), on: RetryPolicy.Host(name, budget: budget))
     }
 
     /// One call of which every attempt fails.
@@ -253,10 +253,10 @@ struct RetryBudgetTests {
 
     @Test func `F06 a success on the same host wakes, and one on another host does not`() async throws {
         let budget = self.budget { $0.minimumRetries = 100 }
-        let (a, b) = (RetryHost("a", budget: budget), RetryHost("b", budget: budget))
-        func parked(on host: RetryHost) -> (Task<Duration, any Error>, CountingHelper) {
+        let (a, b) = (RetryPolicy.Host("a", budget: budget), RetryPolicy.Host("b", budget: budget))
+        func parked(on host: RetryPolicy.Host) -> (Task<Duration, any Error>, CountingHelper) {
             let last = CountingHelper()
-            let plan = RetryPlan.wakingOn([.success(on: host), .helper(last)])
+            let plan = RetryProvider.Plan.wakingOn([.success(on: host), .helper(last)])
             let loop = self.world.loop(.web, on: host, providers: [RetryProvider { _ in plan }])
             let caller = Task {
                 try await loop.run { attempt in

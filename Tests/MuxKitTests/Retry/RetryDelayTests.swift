@@ -34,11 +34,11 @@ struct RetryDelayTests {
     }
 
     @Test(arguments: [
-        RetryBackoff.fixed(.seconds(100)), .linear(step: .seconds(10)), .exponential(base: .seconds(10)),
+        RetryPolicy.Backoff.fixed(.seconds(100)), .linear(step: .seconds(10)), .exponential(base: .seconds(10)),
         .exponential(base: .seconds(10), factor: 1e300), .exponential(base: .seconds(Int64.max), factor: .infinity),
         .linear(step: .seconds(Int64.max)), .table([.seconds(Int64.max)]),
     ])
-    func `E04 attempt 10,000 waits for the cap and does not trap`(backoff: RetryBackoff) {
+    func `E04 attempt 10,000 waits for the cap and does not trap`(backoff: RetryPolicy.Backoff) {
         let policy = RetryPolicy(maxAttempts: .max, backoff: backoff, jitter: .none, maximumDelay: .seconds(60))
 
         #expect(policy.delay(beforeAttempt: 10_000) == .seconds(60))
@@ -47,11 +47,11 @@ struct RetryDelayTests {
     }
 
     @Test(arguments: [
-        RetryBackoff.fixed(.seconds(-5)), .linear(step: .seconds(-5)), .exponential(base: .seconds(-5)),
+        RetryPolicy.Backoff.fixed(.seconds(-5)), .linear(step: .seconds(-5)), .exponential(base: .seconds(-5)),
         .exponential(base: .zero, factor: .infinity), .exponential(base: .seconds(1), factor: -3),
         .table([.seconds(-1)]),
     ])
-    func `E04 a delay of less than nothing is none`(backoff: RetryBackoff) {
+    func `E04 a delay of less than nothing is none`(backoff: RetryPolicy.Backoff) {
         let policy = RetryPolicy(backoff: backoff)
 
         #expect(policy.delay(beforeAttempt: 2) == .zero)
@@ -105,7 +105,7 @@ struct RetryDelayTests {
         return counts.reduce(0) { $0 + ($1 - expected) * ($1 - expected) / expected }
     }
 
-    private func draws(_ jitter: RetryJitter, seed: UInt64) -> [Duration] {
+    private func draws(_ jitter: RetryPolicy.Jitter, seed: UInt64) -> [Duration] {
         var generator = SplitMix64(state: seed)
         let policy = RetryPolicy(backoff: .fixed(.seconds(8)), jitter: jitter)
         return (0..<10_000).map { _ in

@@ -79,8 +79,8 @@ struct RetryWorld: Sendable {
 
     func loop(
         _ policy: RetryPolicy,
-        on host: RetryHost? = nil,
-        wakingOn wakeUps: RetryWakeUp...,
+        on host: RetryPolicy.Host? = nil,
+        wakingOn wakeUps: RetrySignal.WakeUp...,
         providers: [RetryProvider] = []
     ) -> RetryLoop {
         RetryLoop(

@@ -255,7 +255,7 @@ struct RetryStateMachineTests {
     }
 
     @Test func `CO-37 a delay that cannot be shorter than the time that is left is not waited for`() {
-        for jitter in [RetryJitter.none, .equal] {
+        for jitter in [RetryPolicy.Jitter.none, .equal] {
             var machine = self.limited { $0.jitter = jitter }
             #expect(machine.failed(.retry(retryAfter: nil), at: self.at(75), random: 0) == .stop(.timeExhausted))
         }

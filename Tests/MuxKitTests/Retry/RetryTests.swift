@@ -167,7 +167,7 @@ struct RetryTests {
 
     @Test func `E07 the work is told its index, the time and what went before`() async throws {
         let loop = self.world.loop(.fixed(.seconds(10), maxAttempts: 3, jitter: .none))
-        let told = Locked<[RetryAttempt]>([])
+        let told = Locked<[RetryPolicy.Attempt]>([])
         let caller = Task {
             try await loop.run { attempt in
                 told.withLock { $0.append(attempt) }
@@ -238,7 +238,7 @@ struct RetryTests {
     @Test func `E16 an attempt that its own caller cancels is not the host's fault`() async throws {
         var options = RetryBudget.Options()
         options.failuresToOpen = 1
-        let host = RetryHost("a", budget: RetryBudget(options, clock: self.world.clock))
+        let host = RetryPolicy.Host("a", budget: RetryBudget(options, clock: self.world.clock))
         let gate = Gate<Void>()
         let caller = Task {
             try await retry(.never, on: host) { _ in
@@ -254,7 +254,7 @@ struct RetryTests {
     }
 
     @Test func `E08 F22 a cancellation between two attempts is in the log`() async {
-        let events = Locked<[RetryEvent]>([])
+        let events = Locked<[RetryLog.Event]>([])
         let log = RetryLog { event in events.withLock { $0.append(event) } }
         let cancelling = RetryProvider { _ in
             withUnsafeCurrentTask { $0?.cancel() }
@@ -389,7 +389,7 @@ struct RetryTests {
 
     @Test func `E14 the first provider that decides wins`() async {
         let asked = Locked<[String]>([])
-        func provider(_ name: String, _ plan: RetryPlan) -> RetryProvider {
+        func provider(_ name: String, _ plan: RetryProvider.Plan) -> RetryProvider {
             RetryProvider { _ in
                 asked.withLock { $0.append(name) }
                 return plan
@@ -418,7 +418,7 @@ struct RetryTests {
 
     @Test func `E14 a provider names the helpers to wait for in place of the usual ones`() async throws {
         let (usual, special) = (CountingHelper(), CountingHelper())
-        let plan = RetryPlan.wakingOn([.helper(special)])
+        let plan = RetryProvider.Plan.wakingOn([.helper(special)])
         let loop = self.world.loop(.web, wakingOn: .helper(usual), providers: [RetryProvider { _ in plan }])
         let caller = Task {
             try await loop.run { attempt in
@@ -504,7 +504,7 @@ struct RetryTests {
     @Test(arguments: [1, 301, 86_400])
     func `CO-38 how long one mirror wants to be left alone is no matter to the next`(seconds: Int64) async throws {
         let tried = Locked<[Int]>([])
-        let events = Locked<[RetryEvent]>([])
+        let events = Locked<[RetryLog.Event]>([])
 
         let winner = try await retry(trying: 1...4, log: RetryLog { event in events.withLock { $0.append(event) } }) {
             mirror in

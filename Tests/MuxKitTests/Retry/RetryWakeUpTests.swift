@@ -9,7 +9,7 @@ struct RetryWakeUpTests {
     private let world = RetryWorld()
 
     /// A call that fails once and tells when its second attempt began.
-    private func call(_ policy: RetryPolicy, wakingOn wakeUps: RetryWakeUp...) -> Task<Duration, any Error> {
+    private func call(_ policy: RetryPolicy, wakingOn wakeUps: RetrySignal.WakeUp...) -> Task<Duration, any Error> {
         var loop = self.world.loop(policy)
         loop.wakeUps = wakeUps
         return Task { [loop] in
@@ -280,7 +280,7 @@ struct RetryWakeUpTests {
 }
 
 extension RetryPolicy {
-    func with(maxAttempts: Int, _ backoff: RetryBackoff) -> RetryPolicy {
+    func with(maxAttempts: Int, _ backoff: RetryPolicy.Backoff) -> RetryPolicy {
         var policy = self
         policy.maxAttempts = maxAttempts
         policy.backoff = backoff

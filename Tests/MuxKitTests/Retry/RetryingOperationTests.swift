@@ -126,7 +126,7 @@ struct RetryingOperationTests {
     @Test(arguments: Manner.allCases)
     func `F02 F08 F19 an attempt that names helpers is parked until one of them wakes it`(manner: Manner) async throws {
         let (first, second) = (CountingHelper(), CountingHelper())
-        let plan = RetryPlan.wakingOn([.helper(first), .helper(second)])
+        let plan = RetryProvider.Plan.wakingOn([.helper(first), .helper(second)])
         let operation = self.world.operation(manner, steps: [.failure(plan), .value(7)])
         let end = self.world.begin(operation)
         await second.waitForSetUp()
@@ -186,7 +186,7 @@ struct RetryingOperationTests {
 
     @Test(arguments: Manner.allCases)
     func `F04 F19 of several timers the shortest wins`(manner: Manner) async {
-        let timers = RetryPlan.wakingOn([.after(.seconds(5)), .after(.milliseconds(300))])
+        let timers = RetryProvider.Plan.wakingOn([.after(.seconds(5)), .after(.milliseconds(300))])
         let operation = self.world.operation(manner, steps: [.failure(timers), .value(7)])
         let end = self.world.begin(operation)
         await self.clock.waitForSleepers(2)
@@ -315,7 +315,7 @@ struct RetryingOperationTests {
     func `F14 F19 an operation that is cancelled while it works is not retried`(manner: Manner) async {
         let helper = CountingHelper()
         let gate = Gate<Int>()
-        let plan = RetryPlan.wakingOn([.helper(helper)])
+        let plan = RetryProvider.Plan.wakingOn([.helper(helper)])
         let loop = self.world.retry.loop(.web, providers: [RetryProvider { _ in plan }])
         let operation: RetryingOperation<Int> =
             switch manner {
@@ -510,7 +510,7 @@ struct RetryingOperationTests {
     @Test func `E16 an operation asks its host's budget`() async throws {
         var options = RetryBudget.Options()
         options.failuresToOpen = 3
-        let host = RetryHost("dead", budget: RetryBudget(options, clock: self.clock))
+        let host = RetryPolicy.Host("dead", budget: RetryBudget(options, clock: self.clock))
         let loop = self.world.retry.loop(.immediate(maxAttempts: 5), on: host)
         let operation = RetryingOperation<Int>(loop) { run in run.end(throwing: Flaky()) }
 
@@ -521,7 +521,7 @@ struct RetryingOperationTests {
         #expect(error?.attempts.count == 3)
     }
 
-    private func limited(_ manner: Manner, _ plan: RetryPlan) -> RetryingOperation<Int> {
+    private func limited(_ manner: Manner, _ plan: RetryProvider.Plan) -> RetryingOperation<Int> {
         var policy = RetryPolicy.fixed(.seconds(10), maxAttempts: 9, jitter: .none)
         policy.maximumDuration = .seconds(30)
         return self.world.operation(manner, policy, steps: [.failure(plan), .value(7)])

@@ -95,7 +95,9 @@ struct ByteLimitTests {
 
         // As a repository saves: the newest first.
         let batch = (0..<100).map { self.entry("\($0)", at: Double(100 - $0)) }
-        let error = await #expect(throws: MuxPartialSaveError.self) { try await store.save(batch, durability: .full) }
+        let error = await #expect(throws: MuxStoreError.PartialSave.self) {
+            try await store.save(batch, durability: .full)
+        }
 
         #expect(error?.failures.allSatisfy { $0.error as? MuxStoreError == .noRoom } == true)
         for entry in batch {
@@ -117,7 +119,7 @@ struct ByteLimitTests {
         let store = scratch.store(byteLimit: Self.limit)
         try await store.save([self.entry("a"), self.entry("b")], durability: .relaxed)
 
-        let error = await #expect(throws: MuxPartialSaveError.self) {
+        let error = await #expect(throws: MuxStoreError.PartialSave.self) {
             try await store.save([self.entry("a", size: 50_000)], durability: .relaxed)
         }
 

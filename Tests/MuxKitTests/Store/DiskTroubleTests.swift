@@ -20,7 +20,7 @@ struct DiskTroubleTests {
             }
         }
 
-        func concerns(_ operation: MuxFileOperation) -> Bool {
+        func concerns(_ operation: MuxStoreError.FileOperation) -> Bool {
             switch self {
             case .full: operation == .write
             case .readOnly: [.open, .write, .makeFolder, .rename, .remove, .truncate].contains(operation)

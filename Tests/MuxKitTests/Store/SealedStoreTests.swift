@@ -86,7 +86,7 @@ struct SealedStoreTests {
         var large = sample("large")
         large.payload = Data("\"\(String(repeating: "x", count: 200))\"".utf8)
 
-        let error = await #expect(throws: MuxPartialSaveError.self) {
+        let error = await #expect(throws: MuxStoreError.PartialSave.self) {
             try await store.save([sample("a"), large], durability: .full)
         }
 

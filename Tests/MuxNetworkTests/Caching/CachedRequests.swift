@@ -36,7 +36,7 @@ struct CachingWorld: Sendable {
         viewer: String? = nil,
         authenticator: (any HTTPAuthenticator)? = nil
     ) -> HTTPClient {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.clock = self.clock
         let (start, clock) = (self.start, self.clock)
         configuration.wallTime = { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) }

@@ -342,7 +342,7 @@ struct HTTPFreshnessTests {
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "W/\"a\"", "*", "Sunday, 06-Nov-94 08:49:37 GMT", "0",
         ]
-        let names: [HTTPHeaderName] = [.cacheControl, .age, .date, .expires, .lastModified, .eTag, .vary]
+        let names: [HTTPHeaders.Name] = [.cacheControl, .age, .date, .expires, .lastModified, .eTag, .vary]
         for seed in 0..<3_000 as Range<UInt64> {
             var random = SplitMix64(state: seed)
             var headers = HTTPHeaders()

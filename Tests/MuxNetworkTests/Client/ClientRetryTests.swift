@@ -16,7 +16,7 @@ struct ClientRetryTests {
         clock: any Clock<Duration> = ContinuousClock(),
         budget: RetryBudget = RetryBudget()
     ) -> HTTPClient {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.retry = policy
         configuration.retryBudget = budget
         configuration.clock = clock
@@ -39,7 +39,7 @@ struct ClientRetryTests {
 
         await #expect(throws: Self.late) { try await self.client(transport, nil).execute(Ask()) }
         #expect(transport.calls.count == 1)
-        #expect(HTTPConfiguration.default.retry == nil)
+        #expect(HTTPClient.Configuration.default.retry == nil)
     }
 
     @Test func `K14 in the end the caller gets what the last attempt met`() async throws {

@@ -29,7 +29,7 @@ struct HTTPClientTests {
     }
 
     @Test func `K02 the defaults are JSON and 20 and 40 seconds and 10 connections and no headers`() {
-        let configuration = HTTPConfiguration.default
+        let configuration = HTTPClient.Configuration.default
 
         #expect(configuration.contentType == .json)
         #expect(configuration.transport.timeout == .seconds(20))
@@ -40,7 +40,7 @@ struct HTTPClientTests {
     }
 
     @Test func `K02 the configured kind is asked for and is that of a body that does not say`() async throws {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.contentType = .xml
         let client = HTTPClient(configuration: configuration)
 
@@ -63,7 +63,7 @@ struct HTTPClientTests {
     }
 
     @Test func `K03 shared headers are sent and can be overridden`() throws {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.headers = ["X-App": "1", "Accept-Language": "de"]
         let client = HTTPClient(configuration: configuration)
 

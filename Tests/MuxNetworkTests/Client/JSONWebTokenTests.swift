@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct JSONWebTokenTests {
-    private func token(_ claims: String) throws(JSONWebTokenError) -> JSONWebToken {
+    private func token(_ claims: String) throws(JSONWebToken.ParsingError) -> JSONWebToken {
         try JSONWebToken("e30.\(Base64URL.encode(Data(claims.utf8))).c2ln")
     }
 
@@ -40,9 +40,9 @@ struct JSONWebTokenTests {
             ("e30.e30.!", .notBase64URL), ("e30.bm8.e30", .noClaims), ("e30.W10.e30", .noClaims),
             ("e30.eyJleHAiOiI1In0.e30", .invalidExpiry), ("e30.eyJleHAiOm51bGx9.e30", .invalidExpiry),
             ("e30.eyJleHAiOnRydWV9.e30", .invalidExpiry),
-        ] as [(String, JSONWebTokenError)]
+        ] as [(String, JSONWebToken.ParsingError)]
     )
-    func `K06 what is malformed is an error`(text: String, reason: JSONWebTokenError) {
+    func `K06 what is malformed is an error`(text: String, reason: JSONWebToken.ParsingError) {
         #expect(throws: reason) { try JSONWebToken(text) }
         #expect(reason.localizedDescription == reason.errorDescription)
     }

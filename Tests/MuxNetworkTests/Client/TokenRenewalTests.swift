@@ -59,7 +59,7 @@ struct TokenRenewalTests {
             }
         }
 
-        func runner() throws -> OAuthDependentRunner<OAuthAccessToken, String> {
+        func runner() throws -> OAuthDependentRunner<OAuthTokens.AccessToken, String> {
             let endpoint = OAuthTokenEndpoint(
                 url: try #require(URL(string: "https://server.example.com/token")),
                 client: OAuthClient(id: "app"),
@@ -72,17 +72,17 @@ struct TokenRenewalTests {
                 let tokens = try await self.oauth.signIn(user: "alice", password: "a")
                 let end = self.wallTime().addingTimeInterval(tokens.expiresIn.secondsValue)
                 return OAuthTokens(
-                    access: OAuthAccessToken(tokens.access, expiresAt: end),
+                    access: OAuthTokens.AccessToken(tokens.access, expiresAt: end),
                     refresh: tokens.refresh
                 )
             }
         }
 
         func client(
-            _ runner: OAuthDependentRunner<OAuthAccessToken, String>,
+            _ runner: OAuthDependentRunner<OAuthTokens.AccessToken, String>,
             retry: RetryPolicy? = nil
         ) -> HTTPClient {
-            var configuration = HTTPConfiguration()
+            var configuration = HTTPClient.Configuration()
             configuration.clock = self.clock
             configuration.wallTime = self.wallTime
             configuration.retry = retry

@@ -73,7 +73,7 @@ struct OAuthInteropTests {
             signIns.withLock { $0 += 1 }
             return try await Self.signIn(base, endpoint)
         }
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.wallTime = wallTime
         let client = HTTPClient(configuration: configuration, transport: self.transport, authenticator: runner)
 

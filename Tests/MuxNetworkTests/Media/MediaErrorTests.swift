@@ -134,7 +134,7 @@ struct MediaErrorTests {
         try await world.run { (world) async throws in
             let media = world.media()
             var watcher = media.progress(of: world.url).makeAsyncIterator()
-            #expect(try await watcher.next() == MediaProgress())
+            #expect(try await watcher.next() == AsyncMedia.Progress())
             let request = Task { try await media.request(url: world.url) }
             await gate.waitForCall()
             gate.openForGood(returning: ())

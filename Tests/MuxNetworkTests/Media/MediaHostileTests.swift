@@ -223,7 +223,7 @@ struct MediaHostileTests {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
-            var limits = MediaLimits()
+            var limits = AsyncMedia.Limits()
             limits.silence = .seconds(7)
             let media = world.media(limits: limits)
             let request = Task { try await media.request(url: world.url) }

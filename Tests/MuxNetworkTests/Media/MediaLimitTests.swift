@@ -7,8 +7,8 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct MediaLimitTests {
-    private func limits(_ change: (inout MediaLimits) -> Void) -> MediaLimits {
-        var limits = MediaLimits()
+    private func limits(_ change: (inout AsyncMedia.Limits) -> Void) -> AsyncMedia.Limits {
+        var limits = AsyncMedia.Limits()
         change(&limits)
         return limits
     }

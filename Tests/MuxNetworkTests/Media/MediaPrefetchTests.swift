@@ -19,7 +19,7 @@ struct MediaPrefetchTests {
             }
         )
         try await world.run { (world) async throws in
-            var limits = MediaLimits()
+            var limits = AsyncMedia.Limits()
             limits.parallelDownloads = 1
             let media = world.media(limits: limits)
             let urls = (0..<4).map { world.server.url.appending(path: "\($0)") }

@@ -61,7 +61,7 @@ struct MediaRequestTests {
             // Whatever was handed to the socket arrives: the late one is told when.
             var state = try await late.next()
             while let former = state, former.received < 100_000 { state = try await late.next() }
-            #expect(state == MediaProgress(received: 100_000, total: 300_000))
+            #expect(state == AsyncMedia.Progress(received: 100_000, total: 300_000))
 
             gate.open()
             _ = try await request.value
@@ -71,7 +71,7 @@ struct MediaRequestTests {
                 #expect(next.isComplete || next.received > 100_000)
                 last = next
             }
-            #expect(last == MediaProgress(received: 300_000, total: 300_000, isComplete: true))
+            #expect(last == AsyncMedia.Progress(received: 300_000, total: 300_000, isComplete: true))
             let fractions = try await early.value.map { $0.fraction ?? 0 }
             #expect(fractions == fractions.sorted() && fractions.last == 1 && fractions.count >= 2)
         }

@@ -10,7 +10,7 @@ import Testing
 struct MediaSharedFolderTests {
     /// What the other process does to the folder, once, when a call is about to be made.
     private static func fileSystem(
-        _ operation: MuxFileOperation,
+        _ operation: MuxStoreError.FileOperation,
         _ deed: @escaping @Sendable () -> Void
     ) -> RecordingFileSystem {
         let isDone = Locked(false)

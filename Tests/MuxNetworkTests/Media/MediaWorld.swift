@@ -51,7 +51,7 @@ final class MediaWorld: Sendable {
     /// Media that keep their files in the folder.
     func media(
         transport: (any HTTPTransport)? = nil,
-        limits: MediaLimits = .init(),
+        limits: AsyncMedia.Limits = .init(),
         fileSystem: any FileSystem = POSIXFileSystem()
     ) -> AsyncMedia {
         let transport = transport ?? URLSessionTransport(clock: self.clock)

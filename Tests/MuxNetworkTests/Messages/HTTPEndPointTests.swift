@@ -45,7 +45,7 @@ struct HTTPEndPointTests {
     @Test(arguments: ["relative", "ftp://h/", "file:///etc", "http:///p", "http://u@h/", "http://u:p@h/", "mailto:a@b"])
     func `G08 a URL that is no place of the web is no end point`(text: String) throws {
         let url = try #require(URL(string: text))
-        #expect(throws: HTTPPreparationError.self) { try HTTPEndPoint(url) }
+        #expect(throws: HTTPError.PreparationFailure.self) { try HTTPEndPoint(url) }
     }
 
     @Test func `G09 names that begin alike are different placeholders`() throws {
@@ -80,7 +80,7 @@ struct HTTPEndPointTests {
 
     @Test(arguments: ["", ".", ".."])
     func `G09 a value that would lead elsewhere is refused`(value: String) {
-        let expected = value.isEmpty ? HTTPPreparationError.emptyPathSegment : .dotPathSegment
+        let expected = value.isEmpty ? HTTPError.PreparationFailure.emptyPathSegment : .dotPathSegment
         #expect(throws: expected) { try self.text("/a/{id}", ["id": value]) }
         #expect(throws: expected) { try self.text("/a/\(value)") }
         #expect(throws: expected) { try self.text("/a/{id}/b", ["id": value]) }
@@ -88,13 +88,17 @@ struct HTTPEndPointTests {
     }
 
     @Test func `G09 what is wrong with a path is said`() {
-        #expect(throws: HTTPPreparationError.missingPathValue(name: "id")) { try self.text("/{id}", ["ID": "1"]) }
-        for path: HTTPPath in ["/{", "/{}", "/{a/b}", "/{a{b}}", "/a{b"] {
-            #expect(throws: HTTPPreparationError.malformedPlaceholder) { try self.text(path, ["a": "1", "b": "2"]) }
+        #expect(throws: HTTPError.PreparationFailure.missingPathValue(name: "id")) {
+            try self.text("/{id}", ["ID": "1"])
         }
-        #expect(throws: HTTPPreparationError.dotPathSegment) { try self.text("/a/../b") }
-        #expect(throws: HTTPPreparationError.dotPathSegment) { try self.text("/.{a}", ["a": "."]) }
-        #expect(throws: HTTPPreparationError.emptyPathSegment) { try self.text("/a//b") }
+        for path: HTTPPath in ["/{", "/{}", "/{a/b}", "/{a{b}}", "/a{b"] {
+            #expect(throws: HTTPError.PreparationFailure.malformedPlaceholder) {
+                try self.text(path, ["a": "1", "b": "2"])
+            }
+        }
+        #expect(throws: HTTPError.PreparationFailure.dotPathSegment) { try self.text("/a/../b") }
+        #expect(throws: HTTPError.PreparationFailure.dotPathSegment) { try self.text("/.{a}", ["a": "."]) }
+        #expect(throws: HTTPError.PreparationFailure.emptyPathSegment) { try self.text("/a//b") }
     }
 
     @Test(arguments: [
@@ -121,22 +125,22 @@ struct HTTPEndPointTests {
             ("[::1]x", .invalidHost), ("a%41", .invalidHost), ("h\r\n", .invalidHost),
             (String(repeating: "a", count: 64), .invalidHost),
             ("u:p@h", .invalidPort), ("[:]", .invalidHost), ("[]", .invalidHost),
-        ] as [(String, HTTPPreparationError)]
+        ] as [(String, HTTPError.PreparationFailure)]
     )
-    func `G11 what is no host is refused with the reason`(host: String, reason: HTTPPreparationError) {
+    func `G11 what is no host is refused with the reason`(host: String, reason: HTTPError.PreparationFailure) {
         #expect(throws: reason) { try self.text("/", host: HTTPHost(host)) }
         #expect(HTTPHost(host).description == "invalid host")
     }
 
     @Test func `G11 a path without a slash and a scheme of no web are refused with the reason`() throws {
         for path: HTTPPath in ["", "a", "a/b", "\("/a")", "{a}"] {
-            #expect(throws: HTTPPreparationError.pathWithoutSlash) { try self.text(path, ["a": "/"]) }
+            #expect(throws: HTTPError.PreparationFailure.pathWithoutSlash) { try self.text(path, ["a": "/"]) }
         }
-        let scheme = try #require(HTTPScheme(rawValue: "ftp"))
-        #expect(throws: HTTPPreparationError.unsupportedScheme(scheme)) {
+        let scheme = try #require(HTTPHost.Scheme(rawValue: "ftp"))
+        #expect(throws: HTTPError.PreparationFailure.unsupportedScheme(scheme)) {
             try HTTPEndPoint(scheme: scheme, host: "h").url()
         }
         #expect(try self.text("/", host: HTTPHost("h", port: 81)) == "http://h:81/")
-        #expect(throws: HTTPPreparationError.invalidPort) { try self.text("/", host: HTTPHost("h", port: -1)) }
+        #expect(throws: HTTPError.PreparationFailure.invalidPort) { try self.text("/", host: HTTPHost("h", port: -1)) }
     }
 }

@@ -135,7 +135,7 @@ struct HTTPFuzzTests {
         let client = HTTPClient()
         self.run(3_000) { mutator, seed in
             let name = mutator.text(like: "X-Name")
-            let ask = Ask { $0.headers = [HTTPHeaderName(stringLiteral: name): mutator.text(like: "value\t é")] }
+            let ask = Ask { $0.headers = [HTTPHeaders.Name(stringLiteral: name): mutator.text(like: "value\t é")] }
             guard let call = try? client.call(for: ask) else { return }
 
             let isClean = call.headers.allSatisfy { name, value in

@@ -18,7 +18,7 @@ struct HTTPHeadersTests {
     }
 
     @Test func `G03 names are equal whatever the case and keep how they were written`() throws {
-        let name = try #require(HTTPHeaderName(rawValue: "x-API-key"))
+        let name = try #require(HTTPHeaders.Name(rawValue: "x-API-key"))
 
         #expect(name == "X-Api-Key")
         #expect(Set([name, "X-Api-Key"]).count == 1)

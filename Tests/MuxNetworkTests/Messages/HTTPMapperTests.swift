@@ -230,7 +230,7 @@ struct HTTPMapperTests {
         }
         for code in [400, 401, 403, 407, 500] {
             let response = HTTPResponse(request: HTTPCall(url: URL(filePath: "/")), status: HTTPStatus(code))
-            #expect(HTTPError.status(HTTPStatusError(response)).isBadDependency == (code == 401))
+            #expect(HTTPError.status(HTTPError.StatusFailure(response)).isBadDependency == (code == 401))
         }
     }
 
@@ -242,13 +242,14 @@ struct HTTPMapperTests {
         let url = try #require(URL(string: "http://host/a?token=SECRET"))
         let call = HTTPCall(url: url, headers: ["Authorization": "SECRET"], body: secret)
         let response = HTTPResponse(request: call, status: 400, headers: [.setCookie: "SECRET"], body: secret, url: url)
-        let failure = HTTPStatusError(response, serverError: "SECRET", decodingError: Talkative())
+        let failure = HTTPError.StatusFailure(response, serverError: "SECRET", decodingError: Talkative())
         let file = HTTPMultipart.File(name: "SECRET", fileName: "SECRET", data: secret)
         let values: [any Sendable] = [
             HTTPError.status(failure), failure, HTTPError.transport(.unreachable(Talkative())),
-            HTTPTransportError.unreachable(Talkative()), HTTPDecodingError(response, underlying: Talkative()),
-            HTTPError.decoding(HTTPDecodingError(response, underlying: Talkative())),
-            HTTPError.preparation(.encoding(Talkative())), HTTPPreparationError.encoding(Talkative()),
+            HTTPError.TransportFailure.unreachable(Talkative()),
+            HTTPError.DecodingFailure(response, underlying: Talkative()),
+            HTTPError.decoding(HTTPError.DecodingFailure(response, underlying: Talkative())),
+            HTTPError.preparation(.encoding(Talkative())), HTTPError.PreparationFailure.encoding(Talkative()),
             HTTPError.authentication(Talkative()), response, call,
             HTTPReply(status: 200, headers: ["Set-Cookie": "SECRET"], body: secret, url: url),
             HTTPMultipart(fields: ["a": "SECRET"], files: [file]), file, HTTPQuery(parsing: "a=SECRET"),

@@ -88,14 +88,14 @@ struct HTTPMultipartTests {
     @Test func `H04 a boundary of one's own that occurs in the data is refused`() throws {
         var form = self.form
         form.boundary = "beach"
-        #expect(throws: HTTPPreparationError.boundaryInData) { try form.encoded() }
+        #expect(throws: HTTPError.PreparationFailure.boundaryInData) { try form.encoded() }
         form.boundary = "Summer"
-        #expect(throws: HTTPPreparationError.boundaryInData) { try form.encoded() }
+        #expect(throws: HTTPError.PreparationFailure.boundaryInData) { try form.encoded() }
         form.boundary = "mux-\r"
-        #expect(throws: HTTPPreparationError.invalidBoundary) { try form.encoded() }
+        #expect(throws: HTTPError.PreparationFailure.invalidBoundary) { try form.encoded() }
         for text in ["aab", "ab", "abc", "xxabaab", "aaaab", "bab"] {
             let file = HTTPMultipart.File(name: "f", fileName: "g", data: Data("-\(text)".utf8).dropFirst())
-            #expect(throws: HTTPPreparationError.boundaryInData, "\(text)") {
+            #expect(throws: HTTPError.PreparationFailure.boundaryInData, "\(text)") {
                 try HTTPMultipart(files: [file], boundary: "ab").encoded()
             }
         }
@@ -105,7 +105,9 @@ struct HTTPMultipartTests {
 
     @Test(arguments: ["", "a b", "ü", "a\n", "a\"", "a;b", String(repeating: "b", count: 71)])
     func `H04 what RFC 2046 does not allow is no boundary`(boundary: String) {
-        #expect(throws: HTTPPreparationError.invalidBoundary) { try HTTPMultipart(boundary: boundary).encoded() }
+        #expect(throws: HTTPError.PreparationFailure.invalidBoundary) {
+            try HTTPMultipart(boundary: boundary).encoded()
+        }
     }
 
     @Test func `H05 a name cannot bring in a line`() throws {

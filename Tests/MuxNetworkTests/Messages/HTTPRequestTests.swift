@@ -92,7 +92,7 @@ struct HTTPRequestTests {
     }
 
     @Test func `G14 a request that says no time has the client's`() throws {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.transport.timeout = .seconds(7)
 
         #expect(try self.client.call(for: Ask()).timeout == .seconds(20))
@@ -159,7 +159,7 @@ struct HTTPRequestTests {
             var headers: HTTPHeaders { ["t": "token"] }
         }
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: 200))
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.headers = [
             "s": "session", "r": "session", "x": "session", "t": "session", "content-type": "session",
         ]
@@ -184,7 +184,7 @@ struct HTTPRequestTests {
         hasOwn: Bool
     ) async throws {
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: 200))
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.headers = ["x": "session", "accept": "session"]
         let client = HTTPClient(configuration: configuration, transport: transport)
         let ask = Ask { ask in
@@ -219,7 +219,7 @@ struct HTTPRequestTests {
 
     @Test func `G18 what cannot be said on the wire is refused and nothing is sent`() async {
         let transport = ScriptedTransport([], thereafter: HTTPReply(status: 200))
-        let asks: [(Ask<Data, Never>, HTTPPreparationError)] = [
+        let asks: [(Ask<Data, Never>, HTTPError.PreparationFailure)] = [
             (Ask { $0.headers = ["X": "a\r\nY: b"] }, .invalidHeader(name: "X")),
             (Ask { $0.headers = ["X": "a\0"] }, .invalidHeader(name: "X")),
             (Ask { $0.headers = ["X Y": "a"] }, .invalidHeader(name: "X Y")),

@@ -20,13 +20,13 @@ struct VocabularyTests {
     }
 
     @Test func `G01 schemes are an open set and equal whatever the case`() throws {
-        let hawk = try #require(HTTPAuthScheme(rawValue: "Hawk"))
+        let hawk = try #require(HTTPCredentials.Scheme(rawValue: "Hawk"))
 
         #expect(HTTPCredentials(scheme: hawk, value: #"id="1""#).headerValue == #"Hawk id="1""#)
-        #expect(HTTPAuthScheme(rawValue: "bearer") == .bearer)
-        #expect(Set([HTTPAuthScheme(rawValue: "BASIC"), .basic]).count == 1)
-        #expect(HTTPAuthScheme(rawValue: "two words") == nil)
-        let known: [HTTPAuthScheme] = [.basic, .bearer, .digest, .dpop, .negotiate]
+        #expect(HTTPCredentials.Scheme(rawValue: "bearer") == .bearer)
+        #expect(Set([HTTPCredentials.Scheme(rawValue: "BASIC"), .basic]).count == 1)
+        #expect(HTTPCredentials.Scheme(rawValue: "two words") == nil)
+        let known: [HTTPCredentials.Scheme] = [.basic, .bearer, .digest, .dpop, .negotiate]
         #expect(known.map(\.rawValue) == ["Basic", "Bearer", "Digest", "DPoP", "Negotiate"])
     }
 
@@ -39,11 +39,11 @@ struct VocabularyTests {
     }
 
     @Test func `G02 encodings have the names of the registry`() {
-        let codings: [HTTPContentCoding] = [.gzip, .deflate, .compress, .brotli, .zstandard, .identity]
+        let codings: [HTTPMediaType.ContentCoding] = [.gzip, .deflate, .compress, .brotli, .zstandard, .identity]
 
         #expect(codings.map(\.rawValue) == ["gzip", "deflate", "compress", "br", "zstd", "identity"])
-        #expect(HTTPContentCoding(rawValue: "GZip") == .gzip)
-        #expect(HTTPContentCoding(rawValue: "") == nil)
+        #expect(HTTPMediaType.ContentCoding(rawValue: "GZip") == .gzip)
+        #expect(HTTPMediaType.ContentCoding(rawValue: "") == nil)
         #expect(HTTPMediaType.formURLEncoded.rawValue == "application/x-www-form-urlencoded")
         #expect(HTTPMediaType.multipartFormData.rawValue == "multipart/form-data")
     }
@@ -67,7 +67,7 @@ struct VocabularyTests {
     @Test(arguments: ["", "G T", "GET\r\n", "GÉT", "(", "a/b"])
     func `G04 what is not a token is no method and no header name`(text: String) {
         #expect(HTTPMethod(rawValue: text) == nil)
-        #expect(HTTPHeaderName(rawValue: text) == nil)
+        #expect(HTTPHeaders.Name(rawValue: text) == nil)
     }
 
     @Test func `G04 methods differ in the case of their letters`() {
@@ -76,11 +76,13 @@ struct VocabularyTests {
     }
 
     @Test func `G06 schemes are http and https and any other by its letters`() {
-        #expect([HTTPScheme.http, .https].map(\.rawValue) == ["http", "https"])
-        #expect([HTTPScheme.http, .https, HTTPScheme(rawValue: "ws")].map { $0?.defaultPort } == [80, 443, nil])
-        #expect(HTTPScheme(rawValue: "HTTPS") == .https)
-        #expect(HTTPScheme(rawValue: "coap+tcp")?.rawValue == "coap+tcp")
-        for text in ["", "1a", "a b", "http:", "ä"] { #expect(HTTPScheme(rawValue: text) == nil, "\(text)") }
+        #expect([HTTPHost.Scheme.http, .https].map(\.rawValue) == ["http", "https"])
+        #expect(
+            [HTTPHost.Scheme.http, .https, HTTPHost.Scheme(rawValue: "ws")].map { $0?.defaultPort } == [80, 443, nil]
+        )
+        #expect(HTTPHost.Scheme(rawValue: "HTTPS") == .https)
+        #expect(HTTPHost.Scheme(rawValue: "coap+tcp")?.rawValue == "coap+tcp")
+        for text in ["", "1a", "a b", "http:", "ä"] { #expect(HTTPHost.Scheme(rawValue: text) == nil, "\(text)") }
     }
 
     @Test(

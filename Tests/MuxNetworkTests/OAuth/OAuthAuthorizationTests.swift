@@ -101,7 +101,7 @@ struct OAuthAuthorizationTests {
     @Test func `O01 a person may say no`() throws {
         #expect { try self.code("?error=access_denied&error_description=not+now&state=STATE") } throws: {
             guard let error = $0 as? OAuthError, case .refused(let refusal) = error else { return false }
-            return refusal == OAuthRefusal(.accessDenied, explanation: "not now") && !error.isBadDependency
+            return refusal == OAuthError.Refusal(.accessDenied, explanation: "not now") && !error.isBadDependency
         }
     }
 

@@ -24,7 +24,7 @@ struct OAuthEndpointRunnerTests {
             self.state.withLock { state in
                 state.number += 1
                 state.refresh = "r\(state.number)"
-                return OAuthTokens(access: OAuthAccessToken("a\(state.number)"), refresh: state.refresh)
+                return OAuthTokens(access: OAuthTokens.AccessToken("a\(state.number)"), refresh: state.refresh)
             }
         }
 
@@ -52,7 +52,7 @@ struct OAuthEndpointRunnerTests {
     private let signIns = Locked(0)
     private let repository = MuxRepository(store: MemoryStore())
 
-    private func runner() throws -> OAuthDependentRunner<OAuthAccessToken, String> {
+    private func runner() throws -> OAuthDependentRunner<OAuthTokens.AccessToken, String> {
         let url = try #require(URL(string: "https://server.example.com/token"))
         let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
         let (server, signIns) = (self.server, self.signIns)
@@ -100,7 +100,7 @@ struct OAuthEndpointRunnerTests {
         let url = try #require(URL(string: "https://server.example.com/token"))
         let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
         let runner = OAuthDependentRunner(endpoint: endpoint, repository: self.repository) {
-            OAuthTokens(access: OAuthAccessToken("a"))
+            OAuthTokens(access: OAuthTokens.AccessToken("a"))
         }
 
         await #expect { try await runner.run { .output($0.value) } } throws: {

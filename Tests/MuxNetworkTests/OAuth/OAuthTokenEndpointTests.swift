@@ -82,7 +82,10 @@ struct OAuthTokenEndpointTests {
 
         let token = try await self.endpoint(transport, as: client).clientCredentials(scopes: ["read"])
 
-        #expect(token == OAuthAccessToken("x", expiresAt: Self.now.addingTimeInterval(60), scopes: ["read", "write"]))
+        #expect(
+            token
+                == OAuthTokens.AccessToken("x", expiresAt: Self.now.addingTimeInterval(60), scopes: ["read", "write"])
+        )
         #expect(self.fields(transport.calls.first) == ["grant_type": "client_credentials", "scope": "read"])
     }
 
@@ -166,7 +169,7 @@ struct OAuthTokenEndpointTests {
         #expect(try await endpoint.exchange(code: "good").refresh == "tGzv3JOkF0XG5Qx2TlKWIA")
         await #expect { try await endpoint.exchange(code: "bad") } throws: {
             guard case .refused(let refusal)? = $0 as? OAuthError else { return false }
-            return refusal == OAuthRefusal(.invalidGrant, explanation: "no", status: 400)
+            return refusal == OAuthError.Refusal(.invalidGrant, explanation: "no", status: 400)
         }
         await server.stop()
         await #expect { try await endpoint.exchange(code: "good") } throws: {
@@ -347,7 +350,7 @@ struct OAuthTokenEndpointTests {
             }
         }
         var text = ""
-        dump(OAuthTokens(access: OAuthAccessToken(secret), refresh: secret), to: &text)
+        dump(OAuthTokens(access: OAuthTokens.AccessToken(secret), refresh: secret), to: &text)
         #expect(!text.contains(secret))
     }
 

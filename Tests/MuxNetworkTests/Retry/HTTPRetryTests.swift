@@ -25,7 +25,7 @@ struct HTTPRetryTests {
     /// Sends a request and throws what the client would throw of an answer that is no success.
     @Sendable private static func text(_ call: HTTPCall) async throws -> String {
         let response = HTTPResponse(request: call, reply: try await URLSessionTransport().send(call))
-        guard response.status.code == 200 else { throw HTTPError.status(HTTPStatusError(response)) }
+        guard response.status.code == 200 else { throw HTTPError.status(HTTPError.StatusFailure(response)) }
         return String(decoding: response.body, as: UTF8.self)
     }
 

@@ -7,7 +7,9 @@ extension HTTPError: Equatable {
 }
 
 /// So that a test can name the reason it expects; causes count as equal.
-extension HTTPPreparationError: Equatable {
+extension HTTPError.PreparationFailure: Equatable {
     /// Whether two errors say the same.
-    public static func == (a: HTTPPreparationError, b: HTTPPreparationError) -> Bool { a.description == b.description }
+    public static func == (a: HTTPError.PreparationFailure, b: HTTPError.PreparationFailure) -> Bool {
+        a.description == b.description
+    }
 }

@@ -20,20 +20,21 @@ struct AnotherTransportTests {
     }
 
     private static let passing: [any Error & Sendable] = [
-        SocketClosed(), ConnectionLost(), POSIXError(.ECONNREFUSED), HTTPTransportError.timedOut(after: .seconds(1)),
-        HTTPTransportError.unreachable(SocketClosed()), HTTPError.transport(.unreachable(SocketClosed())),
+        SocketClosed(), ConnectionLost(), POSIXError(.ECONNREFUSED),
+        HTTPError.TransportFailure.timedOut(after: .seconds(1)),
+        HTTPError.TransportFailure.unreachable(SocketClosed()), HTTPError.transport(.unreachable(SocketClosed())),
     ]
 
     private static let lasting: [any Error & Sendable] = [
         UntrustedServer(), NSError(domain: "NSURLErrorDomain", code: -1202),
-        HTTPError.transport(.unreachable(UntrustedServer())), BadDependency(), HTTPTransportError.notHTTP,
+        HTTPError.transport(.unreachable(UntrustedServer())), BadDependency(), HTTPError.TransportFailure.notHTTP,
     ]
 
     /// By which a value of two seconds ago is old, and good enough.
     private static let policy = MuxPolicy(timeToLive: .seconds(1), staleIfError: .seconds(60), errorBackoff: .zero)
 
     private func client(_ transport: any HTTPTransport) -> HTTPClient {
-        var configuration = HTTPConfiguration()
+        var configuration = HTTPClient.Configuration()
         configuration.retry = .immediate(maxAttempts: 3)
         configuration.retryBudget = RetryBudget()
         return HTTPClient(configuration: configuration, transport: transport)
@@ -125,7 +126,7 @@ struct AnotherTransportTests {
 
     @Test func `CO-47 what stopped a download is known though another transport wraps it`() async throws {
         let transport = CuttingTransport(size: 100_000, piece: 30_000, failure: SocketClosed(), wrapsErrors: true)
-        var limits = MediaLimits()
+        var limits = AsyncMedia.Limits()
         limits.maximumFileBytes = 50_000
         let (media, folder, url) = try self.media(transport, limits: limits)
 
@@ -137,7 +138,7 @@ struct AnotherTransportTests {
 
     private func media(
         _ transport: any HTTPTransport,
-        limits: MediaLimits = .init()
+        limits: AsyncMedia.Limits = .init()
     ) throws -> (AsyncMedia, folder: URL, url: URL) {
         let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
         let media = AsyncMedia(

@@ -23,7 +23,7 @@ public import Foundation
 /// readable by their owner alone, and no file is named after a key. Beside the entries, a large store keeps an index that
 /// it can do without: it is made again when it is missing or does not fit, and every entry is verified when it is loaded.
 ///
-/// **After a failure** nothing of the failed call counts as saved, other than what ``MuxPartialSaveError`` leaves out, and the
+/// **After a failure** nothing of the failed call counts as saved, other than what ``MuxStoreError/PartialSave`` leaves out, and the
 /// next call starts afresh.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
@@ -143,12 +143,14 @@ public actor JournalStore: MuxStore {
     /// an older form of them is gone as well. An entry that another process saved since this one last looked at it stays if it
     /// was fetched later. Entries of an earlier session are left out.
     ///
-    /// - Throws: ``MuxPartialSaveError`` if some entries were not kept, and all others were: ``MuxStoreError/noRoom``,
+    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not kept, and all others were: ``MuxStoreError/noRoom``,
     ///   ``MuxStoreError/newerValue``, or what is wrong with them. ``MuxStoreError`` if none was; what was written of them is
     ///   then taken back.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.save(entries, durability)
-        guard refused.isEmpty else { throw MuxPartialSaveError(refused.map { .init(name: $0.name, error: $0.error) }) }
+        guard refused.isEmpty else {
+            throw MuxStoreError.PartialSave(refused.map { .init(name: $0.name, error: $0.error) })
+        }
     }
 
     /// Forgets the entries of those names; returns when that is as safe as `durability` says.

@@ -186,7 +186,7 @@ package struct POSIXFileSystem: FileSystem {
         return overflow ? .max : Int64(clamping: bytes)
     }
 
-    private func synchronize(_ descriptor: Int32, _ operation: MuxFileOperation) throws(MuxStoreError) {
+    private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
         // fsync(2) on Apple systems leaves the drive's own cache alone; file systems without F_FULLFSYNC refuse it.
         if fcntl(descriptor, F_FULLFSYNC) != -1 { return }
@@ -195,13 +195,13 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     /// Refuses a path that the system would read only up to a zero byte.
-    private func check(_ path: String, _ operation: MuxFileOperation) throws(MuxStoreError) {
+    private func check(_ path: String, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         guard !path.utf8.contains(0) else { throw .fileSystem(operation, code: EINVAL) }
     }
 
     @discardableResult
     private func call(
-        _ operation: MuxFileOperation,
+        _ operation: MuxStoreError.FileOperation,
         on path: String,
         _ body: () -> Int32
     ) throws(MuxStoreError) -> Int32 {
@@ -210,7 +210,7 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     @discardableResult
-    private func call(_ operation: MuxFileOperation, _ body: () -> Int32) throws(MuxStoreError) -> Int32 {
+    private func call(_ operation: MuxStoreError.FileOperation, _ body: () -> Int32) throws(MuxStoreError) -> Int32 {
         while true {
             let result = body()
             guard result == -1 else { return result }

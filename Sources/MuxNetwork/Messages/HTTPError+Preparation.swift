@@ -1,0 +1,84 @@
+public import Foundation
+
+extension HTTPError {
+    /// Why a request is not valid.
+    ///
+    /// Descriptions contain names of placeholders and header fields, and no values.
+    @nonexhaustive
+    public enum PreparationFailure: Error, Sendable {
+        /// The scheme is neither `http` nor `https`.
+        case unsupportedScheme(HTTPHost.Scheme)
+
+        /// There is no host.
+        case missingHost
+
+        /// The host is neither a name in ASCII nor an address, or includes other parts of a URL.
+        case invalidHost
+
+        /// The port is not a number from 1 to 65535.
+        case invalidPort
+
+        /// The path does not begin with a slash.
+        case pathWithoutSlash
+
+        /// A segment of the path is empty, perhaps because a value is.
+        case emptyPathSegment
+
+        /// A segment of the path is `.` or `..`.
+        case dotPathSegment
+
+        /// The path has a placeholder of this name without a value.
+        case missingPathValue(name: String)
+
+        /// The path has a placeholder without a name or a closing brace.
+        case malformedPlaceholder
+
+        /// The parts do not make up a URL.
+        case invalidURL
+
+        /// The method is not a token.
+        case invalidMethod
+
+        /// The name of a header field is not a token, or its value holds a line break or another control character.
+        case invalidHeader(name: String)
+
+        /// The request has a body, and its method allows none.
+        case bodyNotAllowed(HTTPMethod)
+
+        /// The boundary of a multipart body is not valid: RFC 2046, section 5.1.1.
+        case invalidBoundary
+
+        /// The boundary of a multipart body occurs in its data.
+        case boundaryInData
+
+        /// The body could not be encoded.
+        case encoding(any Error)
+    }
+}
+
+extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
+    /// A text for people, without anything secret.
+    public var errorDescription: String? { self.description }
+
+    /// A text for people, without anything secret.
+    public var description: String {
+        switch self {
+        case .unsupportedScheme(let scheme): "The scheme \(scheme) is not of the web."
+        case .missingHost: "The address of the request has no host."
+        case .invalidHost: "The host of the request is not valid."
+        case .invalidPort: "The port of the request is not valid."
+        case .pathWithoutSlash: "The path of the request does not begin with a slash."
+        case .emptyPathSegment: "A part of the request's path is empty."
+        case .dotPathSegment: "The path of the request leads elsewhere."
+        case .missingPathValue(let name): "The path of the request lacks a value for \(name.debugDescription)."
+        case .malformedPlaceholder: "The path of the request has a placeholder that does not end."
+        case .invalidURL: "The address of the request is not valid."
+        case .invalidMethod: "The method of the request is not valid."
+        case .invalidHeader(let name): "The request's \(name.debugDescription) is not valid."
+        case .bodyNotAllowed(let method): "A \(method) request has no body."
+        case .invalidBoundary: "The boundary of the request's parts is not valid."
+        case .boundaryInData: "The boundary of the request's parts occurs in their data."
+        case .encoding(let error): "The request could not be encoded (\(HTTPError.kind(of: error)))."
+        }
+    }
+}
