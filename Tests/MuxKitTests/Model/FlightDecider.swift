@@ -28,13 +28,12 @@ struct EarlyEnd: Equatable {
 extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
     private static let gathering = FlightGathering(count: 1)
 
+    /// A waiter that is only compared with others.
     init(_ ticket: Ticket) { self.init(ticket, partOf: Self.gathering) }
 
-    /// A waiter that is only compared with others.
-    public init(integerLiteral ticket: Ticket) { self.init(ticket) }
+    init(integerLiteral ticket: Ticket) { self.init(ticket) }
 
-    /// The ticket.
-    public var description: String { "\(self.ticket)" }
+    var description: String { "\(self.ticket)" }
 }
 
 extension FlightStateMachine: FlightDecider {
