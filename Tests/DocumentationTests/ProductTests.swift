@@ -71,6 +71,19 @@ struct ProductTests {
         for name in named { #expect(folders.contains(name), "\(name) is described and does not exist") }
     }
 
+    @Test func `P-05 one page shows every public type`() throws {
+        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/PublicInterface.md")
+        let listed = page.split(separator: "\n").compactMap { $0.firstMatch(of: /^\| `(\w+)` \|/).map { String($0.1) } }
+        var declared: [String] = []
+        for file in Repository.files("Sources", ".swift") where !file.hasSuffix("/Deprecations.swift") {
+            let pattern =
+                /^(?:@[\w()]+ )*public (?:(?:final|nonisolated|indirect) )*(?:struct|class|enum|actor|protocol|typealias) (\w+)/
+            declared += try Repository.text(file).matches(of: pattern.anchorsMatchLineEndings()).map { String($0.1) }
+        }
+        #expect(declared.count > 100)
+        #expect(listed.sorted() == declared.sorted())
+    }
+
     @Test func `P-05 a file is named for what stands in it and can be read at a sitting`() throws {
         for file in Repository.files("Sources", ".swift") where !file.hasSuffix("/Deprecations.swift") {
             let text = try Repository.text(file)

@@ -1,4 +1,5 @@
 import Foundation
+import MuxTestSupport
 import Testing
 
 /// Folders depend downwards only: a reader of one has no need to know what is above it.
