@@ -153,26 +153,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return .fail(error)
     }
 
-    /// The answer to a caller whose wait limit has passed; `nil` if there is no usable entry.
-    @usableFromInline
-    static func instead(
-        in state: inout State,
-        _ key: Key,
-        _ ticket: Ticket,
-        at now: Moment
-    ) -> Result<MuxEntry<Value>, any Error>? {
-        guard let waiter = state.waiterOptions[ticket] else { return nil }
-        let known = state.slots.slot(of: key)
-        guard let slot = known?.entry != nil ? known : waiter.loaded,
-            let entry = slot.snapshot(at: now, source: .memory)
-        else { return nil }
-        switch slot.freshness(at: now, waiter.limits) {
-        case .fresh: return .success(entry)
-        case .servable, .fallback: return .success(entry.served(because: .outOfPatience))
-        case .unusable, nil: return nil
-        }
-    }
-
     /// The entry in memory or on disk.
     @usableFromInline
     nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<

@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 

@@ -134,3 +134,15 @@ extension Journal {
         return places
     }
 }
+
+extension JournalSegment {
+    /// Smaller amounts of dead bytes are not worth a rewrite.
+    static let compactionFloor: Int64 = 1 << 16
+
+    /// Whether rewriting the file without its dead records is due.
+    var isCompactionDue: Bool {
+        guard !self.holdsNewer else { return false }
+        return self.holdsDeadRecords
+            || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
+    }
+}

@@ -193,16 +193,6 @@ final class JournalSegment {
 
     /// The most that `count` entries take besides their records.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
-
-    /// Smaller amounts of dead bytes are not worth a rewrite.
-    static let compactionFloor: Int64 = 1 << 16
-
-    /// Whether rewriting the file without its dead records is due.
-    var isCompactionDue: Bool {
-        guard !self.holdsNewer else { return false }
-        return self.holdsDeadRecords
-            || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
-    }
 }
 
 @available(*, unavailable)
