@@ -97,8 +97,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// Whether a value was refused, and no later one accepted: only then does ``accepted(_:)`` change anything.
-    package var isUnproven: Bool { self.refusedEpoch != nil }
+    /// Whether the value is held that replaced a refused one, and no task has accepted it: only then does ``accepted(_:)`` change
+    /// anything.
+    package var isUnproven: Bool {
+        guard let refusedEpoch, let held else { return false }
+        return held.epoch != refusedEpoch
+    }
 
     /// Whether a task has refused this value.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
@@ -168,7 +172,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// A task accepted the value of `epoch`: refusals of earlier values do not count any more.
     package mutating func accepted(_ epoch: UInt64) {
-        guard let refusedEpoch, epoch != refusedEpoch, epoch == self.held?.epoch else { return }
+        guard self.isUnproven, epoch == self.held?.epoch else { return }
         self.refusedEpoch = nil
         self.acceptedEpoch = epoch
         self.replacements = []

@@ -27,6 +27,9 @@ extension RunnerCore {
         var event = RunnerEvent.updateDropped
         var number: UInt64?
         var landed: Result<VersionedDependency, any Error>?
+        // What the outcome replaces is released outside the lock: the `deinit` of a value may call this runner.
+        var former: RunnerState<Dependency>?
+        defer { withExtendedLifetime(former) {} }
         func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
             number = state.nextEvent()
             event = .updateFailed
@@ -61,12 +64,14 @@ extension RunnerCore {
         self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // A fence answers the callers of the flights it passes, so this error reaches none.
             guard mayKeep else { return .failure(RunnerError.reset) }
+            former = state
             let result = settle(&state.machine)
             landed = result
             return result
         }
         if number == nil {
             self.engine.withState { state in
+                former = state
                 guard state.machine.isUnchanged(since: beginning.epoch, of: beginning.session) else {
                     guard case .success(let updated) = result else { return }
                     return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
@@ -151,10 +156,13 @@ extension RunnerCore {
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
         let renewal = self.renewal(of: value, isNew: false)
-        let (held, number) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+        // What it replaces is released outside the lock: the `deinit` of a value may call this runner.
+        let (held, number, former) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
+            let former = state
             let held = state.machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
-            return (.success(held), (held, state.machine.nextEvent()))
+            return (.success(held), (held, state.machine.nextEvent(), former))
         }
+        withExtendedLifetime(former) {}
         self.watchers.tell(.set(epoch: held.epoch), number: number)
         return held
     }
@@ -190,10 +198,14 @@ extension RunnerCore {
     ///
     /// - Returns: Answers the callers and reports the event; to be run when other layers and participants have ended, too.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
-        let (number, answerWaiters): (UInt64?, _) = self.engine.dismissed(cancelling: true) { state in
+        // What it replaces is released outside the lock: the `deinit` of a value may call this runner.
+        let (ended, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
+            let former = state
             state.machine.ended(end)
-            return (.failure(end.error), isTold ? state.machine.nextEvent() : nil)
+            return (.failure(end.error), (number: isTold ? state.machine.nextEvent() : nil, former: former))
         }
+        let number = ended.number
+        withExtendedLifetime(ended.former) {}
         return {
             answerWaiters()
             if let number { self.watchers.tell(end == .reset ? .reset : .signedOut, number: number) }

@@ -6,7 +6,7 @@
     case updated(epoch: UInt64)
     /// An update failed, or was refused.
     case updateFailed
-    /// An update ended after a fence, which dropped its outcome.
+    /// An update ended after a fence or its time-out, and its outcome was dropped.
     case updateDropped
     /// A dependency was set, with this epoch.
     case set(epoch: UInt64)

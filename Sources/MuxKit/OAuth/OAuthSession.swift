@@ -82,7 +82,7 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Whether it came from a sign-in, not from the store or a `set`.
     var isFromSignIn = false
 
-    /// Whether the server has replaced the refresh token in the store by this one, which is not stored yet.
+    /// Whether the server issued it in exchange for another refresh token, which it no longer accepts.
     var isRotated = false
 
     /// Whether the server is known to rotate refresh tokens.

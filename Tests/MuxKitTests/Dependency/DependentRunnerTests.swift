@@ -5,6 +5,29 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct DependentRunnerTests {
+    /// Calls back when it is released.
+    private final class Connection: Sendable {
+        private let whenReleased: @Sendable () -> Void
+        init(_ whenReleased: @escaping @Sendable () -> Void) { self.whenReleased = whenReleased }
+        deinit { self.whenReleased() }
+    }
+
+    @Test func `CO-17 the end of a value that was replaced may call its runner`() {
+        let ends = Locked<[Bool]>([])
+        let runner = DependentRunner<Connection>()
+        let make = { @Sendable [weak runner] in
+            Connection {
+                let isThere = runner?.value != nil
+                ends.withLock { $0.append(isThere) }
+            }
+        }
+        runner.set(make())
+        runner.set(make())
+        #expect(ends.withLock { $0 } == [true])
+        runner.reset()
+        #expect(ends.withLock { $0 } == [true, false])
+    }
+
     private let events = EventTally()
 
     /// An update that counts, and hands out the number of its calls.
