@@ -80,7 +80,8 @@ extension Multiplexer {
         self.init(
             policy: policy,
             repository: choice.repository,
-            persistence: choice.isMismatch ? nil : persistence
+            persistence: choice.isMismatch ? nil : persistence,
+            isAttached: !choice.isMismatch
         ) { _ in
             try choice.check(persistence?.domain)
             return Fetched(try await dependency.run { .output(try await onFetch($0)) })

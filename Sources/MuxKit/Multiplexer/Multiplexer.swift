@@ -29,6 +29,7 @@ public final actor Multiplexer<Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
+        isAttached: Bool = false,
         fetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.core = MultiplexerCore(
@@ -36,6 +37,7 @@ public final actor Multiplexer<Value: Sendable> {
             policy: policy,
             repository: repository,
             persistence: persistence,
+            isAttached: isAttached,
             keyText: { _ in nil },
             fetch: { _, before in try await fetch(before) }
         )
@@ -174,7 +176,7 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Has the repository keep this multiplexer alive, and include it in what is done to all.
     ///
-    /// One with a `cacheKey` takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
+    /// One with a `cacheKey` or a dependency takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
     /// nothing.
     ///
     /// - Returns: The multiplexer.
@@ -186,6 +188,6 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Undoes ``register()``.
     public nonisolated func unregister() {
-        self.core.repository.release(self.core, staysAttached: self.core.persistence != nil)
+        self.core.repository.release(self.core, staysAttached: self.core.isAttached)
     }
 }

@@ -20,6 +20,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
     private let keyText: @Sendable (Key) -> String?
+    /// Whether it takes part in sign-outs without being registered: it can be on disk, or has a dependency of a session.
+    let isAttached: Bool
     /// The number of ended sessions at creation; `nil` if the core is attached at creation.
     package let endedSessionsAtCreation: UInt64?
     /// The limits of a request without options.
@@ -35,6 +37,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<Key, Value>?,
+        isAttached: Bool,
         keyText: @escaping @Sendable (Key) -> String?,
         fetch: @escaping Fetch
     ) {
@@ -46,7 +49,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.cacheKey = persistence?.domain
         self.persistence = repository.store is NoStore ? nil : persistence
         self.keyText = keyText
-        self.endedSessionsAtCreation = persistence == nil ? repository.endedSessions : nil
+        self.isAttached = isAttached || persistence != nil
+        self.endedSessionsAtCreation = self.isAttached ? nil : repository.endedSessions
         self.fetch = fetch
         let linger: Duration? =
             switch policy.whenAbandoned {
@@ -63,7 +67,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
         self.engineState = self.engine.engineState
         self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
-        if persistence != nil { repository.attach(self) }
+        if self.isAttached { repository.attach(self) }
     }
 
     // MARK: - Requests

@@ -73,7 +73,8 @@ extension MultiplexerMap {
         self.init(
             policy: policy,
             repository: choice.repository,
-            persistence: choice.isMismatch ? nil : persistence
+            persistence: choice.isMismatch ? nil : persistence,
+            isAttached: !choice.isMismatch
         ) { key, _ in
             try choice.check(persistence?.domain)
             return Fetched(try await dependency.run { .output(try await onFetch(key, $0)) })

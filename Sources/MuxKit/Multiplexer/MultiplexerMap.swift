@@ -26,6 +26,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
+        isAttached: Bool = false,
         fetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
@@ -38,6 +39,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             policy: policy,
             repository: repository,
             persistence: persistence,
+            isAttached: isAttached,
             keyText: persistence?.text ?? describe,
             fetch: { try await fetch($0.key, $1) }
         )
@@ -242,7 +244,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Has the repository keep this map alive, and include it in what is done to all.
     ///
-    /// One with a `cacheKey` takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
+    /// One with a `cacheKey` or a dependency takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
     /// nothing.
     ///
     /// - Returns: The map.
@@ -252,11 +254,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         return self
     }
 
-    /// Lets the map take part in sign-outs as long as it lives; the repository does not keep it alive.
-    package nonisolated func attach() { self.core.repository.attach(self.core) }
-
     /// Undoes ``register()``.
     public nonisolated func unregister() {
-        self.core.repository.release(self.core, staysAttached: self.core.persistence != nil)
+        self.core.repository.release(self.core, staysAttached: self.core.isAttached)
     }
 }

@@ -215,7 +215,7 @@ public actor MuxRepository {
     /// The number of sessions that have ended in this process.
     nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
 
-    /// What everything counted that is registered or has a `cacheKey`, and is alive.
+    /// What everything counted that takes part in sign-outs: registered, with a `cacheKey` or a dependency, or media.
     public nonisolated var statistics: MuxRepository.Statistics {
         self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }

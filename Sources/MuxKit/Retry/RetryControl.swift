@@ -95,7 +95,18 @@ package final class RetryControl: Sendable {
         }
     }
 
-    func end() { self.state.withLock { _ = $0.machine.ended() } }
+    /// Ends the retry, and a race of wake-ups that was begun for it.
+    ///
+    /// - Returns: Whether it had not ended before.
+    @discardableResult
+    func end() -> Bool {
+        let (action, race) = self.state.withLock { state in
+            defer { state.race = nil }
+            return (state.machine.ended(), state.race)
+        }
+        race?.callOff()
+        return action != .ignore
+    }
 
     // MARK: - Waiting
 

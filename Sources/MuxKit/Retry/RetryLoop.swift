@@ -115,7 +115,8 @@ package struct RetryLoop: Sendable {
         case .ignore: throw self.cancelled(attempt)
         case .stop(let reason): throw self.gaveUp(reason, attempt.index + 1, control)
         case .wait(let wait):
-            if let host = self.host, !host.permitsRetry() {
+            // A cancellation meanwhile has ended the wait, and says so below.
+            if let host = self.host, !host.permitsRetry(), control.end() {
                 throw self.gaveUp(.budgetExhausted, attempt.index + 1, control)
             }
             switch await control.wait(wait, wakeUps) {

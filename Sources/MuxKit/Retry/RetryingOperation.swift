@@ -180,7 +180,15 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     private func run() async {
         do {
-            let output = try await self.loop.run(self.control) { try await self.work(self, $0) }
+            let output = try await self.loop.run(self.control) { attempt in
+                do {
+                    return try await self.work(self, attempt)
+                } catch {
+                    // The operation is cancelled before its task is.
+                    if self.isCancelled { throw CancellationError() }
+                    throw error
+                }
+            }
             self.finish(.success(output))
         } catch {
             self.finish(.failure(error))
@@ -248,12 +256,14 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
             return open
         }
         guard let open else { return }
+        var result = result
         if self.isCancelled {
             // If the handler of the cancellation ends the run, the operation finishes before `cancel()` returns, too.
             if case .output(let output) = result {
                 self.finish(.success(output))
             } else {
                 self.finish(.failure(CancellationError()))
+                result = .failure(CancellationError(), .pass)
             }
         }
         open.result.give(result)

@@ -52,11 +52,15 @@ public final actor DecodedMedia<Value: Sendable> {
             maximumCount: maximumCount,
             maximumCost: maximumCost.map { MuxPolicy.CostLimit($0) { (decoded: Decoded) in decoded.cost } }
         )
-        self.map = MultiplexerMap(policy: policy, repository: media.core.repository) { key -> Decoded in
+        self.map = MultiplexerMap(
+            policy: policy,
+            repository: media.core.repository,
+            persistence: nil,
+            isAttached: true
+        ) { key, _ in
             let (value, cost) = try await Self.decoded(key.url, of: media, decode)
-            return Decoded(value: value, cost: cost)
+            return Fetched(Decoded(value: value, cost: cost))
         }
-        self.map.attach()
     }
 
     /// The value in memory, if it is there; reads, decodes and fetches nothing.

@@ -15,14 +15,14 @@ struct DependentRunnerTests {
     @Test func `CO-17 the end of a value that was replaced may call its runner`() {
         let ends = Locked<[Bool]>([])
         let runner = DependentRunner<Connection>()
-        let make = { @Sendable [weak runner] in
-            Connection {
-                let isThere = runner?.value != nil
-                ends.withLock { $0.append(isThere) }
-            }
+        for _ in 0..<2 {
+            runner.set(
+                Connection { [weak runner] in
+                    let isThere = runner?.value != nil
+                    ends.withLock { $0.append(isThere) }
+                }
+            )
         }
-        runner.set(make())
-        runner.set(make())
         #expect(ends.withLock { $0 } == [true])
         runner.reset()
         #expect(ends.withLock { $0 } == [true, false])

@@ -112,7 +112,7 @@ struct EndedRequestTests {
         let unsaved = MultiplexerMap<Int, Int>(cacheKey: "Map", policy: policy, repository: self.world.repository) {
             $0
         }
-        let confirmed = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key in
+        let confirmed = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { key, _ in
             Fetched(key, validator: "v")
         }
         for key in 0..<10 {

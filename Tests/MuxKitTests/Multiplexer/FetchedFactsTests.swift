@@ -14,7 +14,7 @@ struct FetchedFactsTests {
         Int
     > {
         let fetch = ScriptedFetch<Fetched<Int>>([.value(fetched)], thereafter: .failure(offline))
-        return Multiplexer(cacheKey: "Number", policy: policy, repository: (world ?? self.world).repository) {
+        return Multiplexer(cacheKey: "Number", policy: policy, repository: (world ?? self.world).repository) { _ in
             try await fetch()
         }
     }
@@ -43,7 +43,7 @@ struct FetchedFactsTests {
 
     @Test func `N01 a value answers at once as long as its server says, while it is renewed`() async throws {
         let fetch = ScriptedFetch<Int>(thereafter: .computed { $0 })
-        let number = Multiplexer<Int>(repository: self.world.repository) {
+        let number = Multiplexer<Int>(repository: self.world.repository) { _ in
             Fetched(try await fetch(), timeToLive: .seconds(10), staleWhileRevalidate: .seconds(5))
         }
         #expect(try await number.request() == 1)
@@ -76,7 +76,7 @@ struct FetchedFactsTests {
 
     @Test func `N01 a map remembers what a fetch said of staleness`() async throws {
         let calls = Locked(0)
-        let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _ -> Fetched<Int> in
+        let map = MultiplexerMap<String, Int>(repository: self.world.repository) { _, _ -> Fetched<Int> in
             guard calls.next() == 1 else { throw offline }
             return Fetched(1, timeToLive: .seconds(10), staleIfError: .zero)
         }
@@ -89,7 +89,7 @@ struct FetchedFactsTests {
     @Test func `N01 a value that is not to be kept answers those who wait and leaves nothing`() async throws {
         let gate = Gate<Fetched<Int>>()
         let fetch = ScriptedFetch<Fetched<Int>>([.gated(gate)], thereafter: .failure(offline))
-        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await fetch() }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in try await fetch() }
         var seen = number.values.makeAsyncIterator()
         _ = await seen.next()
         async let first = number.request()
@@ -108,7 +108,7 @@ struct FetchedFactsTests {
 
     @Test func `N01 a value that is not to be kept takes what was there with it`() async throws {
         let isKept = Locked(true)
-        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) {
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in
             Fetched(1, isKept: isKept.withLock { $0 })
         }
         _ = try await number.request()
@@ -125,7 +125,9 @@ struct FetchedFactsTests {
 
     @Test func `N01 what a fence has passed clears nothing, kept or not`() async throws {
         let gate = Gate<Fetched<Int>>()
-        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { try await gate.pass() }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: self.world.repository) { _ in
+            try await gate.pass()
+        }
         async let asked = number.request()
         await gate.waitForCall(1)
         number.store(5)

@@ -37,7 +37,7 @@ struct FreshnessTests {
     @Test func `MX-06 a fetch may say how long its value is fresh`() async throws {
         let world = World()
         let fetch = ScriptedFetch<Int>(thereafter: Self.counting)
-        let number = Multiplexer<Int>(repository: world.repository) {
+        let number = Multiplexer<Int>(repository: world.repository) { _ in
             let call = try await fetch()
             return Fetched(call, timeToLive: .seconds(call == 1 ? 5 : 100))
         }
