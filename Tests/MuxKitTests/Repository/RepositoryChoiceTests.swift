@@ -31,6 +31,22 @@ struct RepositoryChoiceTests {
         #expect(await names.loadCachedValue(key: 1) == nil)
     }
 
+    @Test func `CO-09 a sign-out reaches what is kept in memory with the runner's token`() async throws {
+        let world = World()
+        let runner = self.runner(world.repository)
+        let name = Multiplexer<String>(dependency: runner) { $0 }
+        let names = MultiplexerMap<Int, String>(dependency: runner) { "\($0) \($1)" }
+        #expect(try await name.request() == "alice")
+        #expect(try await names.request(key: 1) == "1 alice")
+        #expect(await world.repository.saveAll().saved == 0)
+        name.register().unregister()
+
+        await runner.signOut()
+
+        #expect(name.cachedValue == nil)
+        #expect(names.cachedValue(key: 1) == nil)
+    }
+
     @Test func `CO-09 another repository than the runner's is an error at the first request and an event`() async throws
     {
         let (world, other) = (World(), World())
