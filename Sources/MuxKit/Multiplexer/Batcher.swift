@@ -12,22 +12,17 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         var gathering: UInt64 = 0
         /// The keys that wait, by batch and ticket; after a fence, two of them can be equal.
         var keys: [UInt64: [Ticket: Key]] = [:]
-        /// The highest priority of the callers of each batch in `keys`.
-        var priorities: [UInt64: TaskPriority] = [:]
         /// The timer of the batch that accepts keys.
         var window: Task<Void, Never>?
 
-        mutating func add(_ key: Key, _ ticket: Ticket, to batch: UInt64, _ priority: TaskPriority) -> Int {
+        mutating func add(_ key: Key, _ ticket: Ticket, to batch: UInt64) -> Int {
             self.keys[batch, default: [:]][ticket] = key
-            self.priorities[batch] = max(self.priorities[batch] ?? .background, priority)
             return self.keys[batch]?.count ?? 0
         }
 
         mutating func remove(_ ticket: Ticket, from batch: UInt64) {
             self.keys[batch]?[ticket] = nil
-            guard self.keys[batch]?.isEmpty ?? false else { return }
-            self.keys[batch] = nil
-            self.priorities[batch] = nil
+            if self.keys[batch]?.isEmpty ?? false { self.keys[batch] = nil }
         }
 
         /// Directs further keys to the next batch.
@@ -64,7 +59,6 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         while true {
             let batch = self.engine.withState { $0.gathering }
             let ticket = self.engine.nextID()
-            let priority = Task.currentPriority
             var window: Task<Void, Never>?
             defer { self.engine.withState { $0.remove(ticket, from: batch) } }
             let landing = try await withTaskCancellationHandler {
@@ -73,7 +67,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
                     ticket: ticket,
                     decide: { $0.gathering == batch ? .fly : .answer(nil) },
                     joined: { state, _ in
-                        let count = state.add(key, ticket, to: batch, priority)
+                        let count = state.add(key, ticket, to: batch)
                         if count >= self.batching.maximumSize { window = state.close(batch) }
                     },
                     arrived: { window?.cancel() }
@@ -94,11 +88,9 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             return self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(CancellationError()) }
         }
         var keys: [Key] = []
-        var priority = TaskPriority.background
         let isOver = self.engine.answerEarly(flight, of: batch) { state, tickets in
             _ = state.close(batch)
             keys = tickets.compactMap { state.keys[batch]?[$0] }
-            priority = state.priorities[batch] ?? priority
             var early = Engine.EarlyAnswers()
             early.isOver = true
             return early
@@ -107,11 +99,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         var seen: Set<Key> = []
         let distinct = keys.filter { seen.insert($0).inserted }
         do {
-            // A task of its own: where the system cannot escalate a running one, it begins at the highest priority.
-            let values = try await withThrowingTaskGroup(of: [Key: Value].self) { group in
-                group.addTask(priority: max(priority, Task.currentPriority)) { try await self.fetch(distinct) }
-                return try await group.next() ?? [:]
-            }
+            let values = try await self.fetch(distinct)
             self.engine.land(flight, of: batch, failed: false) { _, _ in .success(values) }
         } catch {
             self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(error) }
