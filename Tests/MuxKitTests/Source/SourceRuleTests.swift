@@ -62,7 +62,7 @@ struct SourceRuleTests {
     @Test func `Q-01 unstructured tasks are started in one place`() {
         self.expectNone(
             of: [" Task {", " Task(", "Task.detached", "(Task {", "(Task("],
-            where: { !$0.hasSuffix("/TaskLauncher.swift") },
+            where: { !$0.hasSuffix("/TaskLauncher.swift") && !$0.hasSuffix("/ShieldedFromCancellation.swift") },
             "whoever starts a task owns it"
         )
     }
@@ -70,7 +70,7 @@ struct SourceRuleTests {
     @Test func `CO-01 an asynchronous closure that is handed over for good runs concurrently`() throws {
         let closure = try Regex(#"(@escaping|case .*|typealias .*) @Sendable \([^()]*(\([^()]*\)[^()]*)*\) async"#)
         // Closures of this package's own, which no client writes.
-        let own = ["/FlightEngine+Flying.swift", "/FlightEngine.swift", "/AsyncMedia.Progress.swift"]
+        let own = ["/FlightEngine+Flying.swift", "/FlightEngine.swift", "/AsyncMedia+Progress.swift"]
         let found = SourceLines.sources.filter { line in
             line.code.contains(closure) && own.allSatisfy { !line.file.hasSuffix($0) }
         }
