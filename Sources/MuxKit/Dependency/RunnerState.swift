@@ -24,7 +24,9 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.publish()
     }
 
-    /// Asks the machine for a call. A refusal need not be published: the value then counts as unproven, at most, for too long.
+    /// Asks the machine for a call.
+    ///
+    /// A refusal need not be published: the value then counts as unproven, at most, for too long.
     @usableFromInline
     package mutating func requested(
         by call: inout Machine.Call,

@@ -10,8 +10,12 @@ extension Backend {
     static func fetchUserProfiles(ids: [String]) async throws -> [String: User] {
         ids.reduce(into: [:]) { $0[$1] = User(name: "many \($1)") }
     }
-    static func profileForNow(_: FetchedBefore<Profile>?) async throws -> Fetched<Profile> { Fetched(Profile(name: "for now")) }
-    static func userForNow(id: String, _: FetchedBefore<User>?) async throws -> Fetched<User> { Fetched(User(name: "for now \(id)")) }
+    static func profileForNow(_: FetchedBefore<Profile>?) async throws -> Fetched<Profile> {
+        Fetched(Profile(name: "for now"))
+    }
+    static func userForNow(id: String, _: FetchedBefore<User>?) async throws -> Fetched<User> {
+        Fetched(User(name: "for now \(id)"))
+    }
     static func profileAgain(_ before: FetchedBefore<Profile>?) async throws -> Fetched<Profile> {
         before?.notModified() ?? Fetched(Profile(name: "again"))
     }

@@ -5,7 +5,9 @@ import Testing
 /// Folders depend downwards only: a reader of one has no need to know what is above it.
 @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
 struct FolderRuleTests {
-    /// The folders of each module, from the lowest up. A folder in another one, such as `Store/Journal`, is part of that one.
+    /// The folders of each module, from the lowest up.
+    ///
+    /// A folder in another one, such as `Store/Journal`, is part of that one.
     private static let order: [String: [String]] = [
         "MuxKit": [
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "Repository", "Retry", "Dependency",
