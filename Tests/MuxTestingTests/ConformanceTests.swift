@@ -55,9 +55,9 @@ struct ConformanceTests {
 
     private static func rule(against fault: FaultyLease.Fault) -> String {
         switch fault {
-        case .remainingInMilliseconds: "A free lease goes to whoever asks"
+        case .remainingInMilliseconds: "A free lease goes to any caller"
         case .doorsOfTheirOwn, .givesToAnybody, .remainingIsWhatWasAsked, .throwsWhenHeld, .hangsWhenHeld:
-            "A lease that is held goes to nobody else"
+            "A held lease goes to no other caller"
         case .foldsOwners, .trimsOwners: "Owners are told apart letter by letter"
         case .extensionIsIgnored, .extensionAddsUp, .extensionIsNewTerm:
             "Its holder has more time by asking again, in the same generation"

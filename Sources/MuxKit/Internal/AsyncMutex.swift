@@ -134,7 +134,7 @@ package final class ReentrantAsyncMutex: Sendable {
             ended?.give(())
         }
 
-        /// Ends the turn, and waits for what still runs inside, such as a task that nobody waited for.
+        /// Ends the turn, and waits for what still runs inside, such as a task that was not awaited.
         nonisolated(nonsending) func end() async {
             let ended = self.state.withLock { state -> FirstAnswer<Void>? in
                 state.isOver = true
@@ -213,7 +213,7 @@ package final class ReentrantAsyncMutex: Sendable {
 
     /// Does what ``run(admitsNested:_:)`` does, to its end, whatever becomes of the caller's task.
     ///
-    /// Whoever waits for a turn raises the priority of the operation that has the lane to its own.
+    /// A task that waits for a turn raises the priority of the running operation to its own.
     package nonisolated(nonsending) func finish<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success

@@ -24,7 +24,7 @@ package protocol SelfChecking {
     /// What is wrong; `nil` if nothing is.
     func violation() -> String?
 
-    /// What should have gone by the time that nobody can use the state any more; `nil` if nothing is left.
+    /// What is left in the state when it is unreachable, and should not be; `nil` if nothing is.
     func leftover() -> String?
 }
 

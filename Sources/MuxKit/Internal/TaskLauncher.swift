@@ -2,7 +2,7 @@ import Dispatch
 
 /// Starts the library's unstructured tasks: the only place that does.
 ///
-/// Whoever starts one keeps the handle and cancels it; a test hands in an executor of its own, or a ``JobSchedule``.
+/// The owner of a task keeps its handle and cancels it. Tests inject an executor, or a ``JobSchedule``.
 @usableFromInline
 package struct TaskLauncher: Sendable {
     /// What decides about the order of all that the present task starts; `nil` outside such tests.
@@ -105,7 +105,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
     }
 }
 
-/// Work that keeps a processor busy, run on Dispatch's threads so that it holds up nobody's `await`.
+/// Work that keeps a processor busy, run on Dispatch's threads so that it blocks no thread of the cooperative pool.
 package enum BlockingWork {
     /// Runs `work`, which may block, on one of Dispatch's threads.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {

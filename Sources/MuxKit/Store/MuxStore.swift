@@ -30,7 +30,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// The entry's name.
     public var name: MuxStoreKey
 
-    /// The version of the value's own format, as given by whoever encoded it.
+    /// The version of the value's own format, as given by the code that encoded it.
     public var schemaVersion: Int
 
     /// The session that the value belongs to; an entry of a session before the store's present one does not exist.
@@ -45,10 +45,10 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// What the server calls this version of the value, such as an entity tag; `nil` if it did not say.
     public var validator: String?
 
-    /// How long after its time to live the value still answers at once while it is renewed; `nil` if nobody said.
+    /// How long after its time to live the value still answers at once while it is renewed; `nil` if the fetch did not say.
     public var staleWhileRevalidate: Duration?
 
-    /// How long after its time to live the value may answer for a failed fetch; `nil` if nobody said.
+    /// How long after its time to live the value may answer for a failed fetch; `nil` if the fetch did not say.
     public var staleIfError: Duration?
 
     /// The value as JSON in UTF-8, without a line break.
@@ -211,7 +211,7 @@ extension MuxStore {
     public func check(_ entry: MuxStoredEntry) throws {}
 }
 
-/// Where a store's folder is when nobody says.
+/// The folder of a store that is given none.
 package enum MuxStoreLocation {
     /// What a folder is for.
     package enum Purpose: Sendable {

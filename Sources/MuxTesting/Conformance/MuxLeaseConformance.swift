@@ -44,8 +44,8 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     private typealias Rule = @Sendable @concurrent (Parties) async throws -> Void
 
     private static let rules: [(name: String, rule: Rule)] = [
-        ("A free lease goes to whoever asks", Self.free),
-        ("A lease that is held goes to nobody else", Self.held),
+        ("A free lease goes to any caller", Self.free),
+        ("A held lease goes to no other caller", Self.held),
         ("Owners are told apart letter by letter", Self.owners),
         ("A lease that was given back is free at once, and its generation rises", Self.givenBack),
         ("Its holder has more time by asking again, in the same generation", Self.extended),

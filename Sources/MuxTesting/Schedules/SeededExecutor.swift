@@ -8,7 +8,7 @@ import MuxKit
 /// many as requested, and the same one again for the same seed:
 ///
 /// ```swift
-/// @Test func `nobody sees the old name`() async throws {
+/// @Test func `no caller sees the old name`() async throws {
 ///     try await SeededExecutor.explore(10_000) { schedule in
 ///         let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
 ///         let name = Multiplexer<String>(cacheKey: "Name", repository: repository) { try await api.name() }

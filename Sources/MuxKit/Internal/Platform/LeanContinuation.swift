@@ -1,7 +1,7 @@
-/// A continuation that is an address and no more: whoever has it resumes it, exactly once.
+/// Wraps `UnsafeContinuation`; its single owner must resume it exactly once.
 ///
 /// A checked one makes an object for each who waits, and what it adds to the stack gives each a second block of that: waking
-/// many takes twice as long. Nobody checks this one, so it is for one owner, from whom it is taken when it is resumed.
+/// many takes twice as long. This one is unchecked, so it has one owner, which gives it up to resume it.
 ///
 /// In the sanitizer build it is a checked one, which finds out whether that is so. (ThreadSanitizer does not see that what
 /// resumes an unsafe one happens before what goes on if that did not have to wait, and reports a race; Swift 6.3.1.)

@@ -53,7 +53,7 @@ package protocol FileSystem: Sendable {
 
     func unlock(_ file: OpenFile) throws(MuxStoreError)
 
-    /// Takes the lock of `file` if nobody has it.
+    /// Takes the lock of `file` if it is free.
     ///
     /// - Returns: Whether the caller has it now, until ``unlock(_:)`` or until the file is closed.
     func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool

@@ -2,7 +2,7 @@ import Foundation
 
 /// The synchronous inside of a ``JournalStore``: blocks, and belongs to one thread at a time.
 ///
-/// Several processes share a folder: whoever changes or takes in something holds the lock of one file meanwhile, and
+/// Several processes share a folder: a process holds the lock of one file while it writes or reads records, and
 /// looks first whether the files it has open are still the ones that the names stand for.
 ///
 /// A class, because the optimizer of Swift 6.3.1 breaks on a struct with mutating members that throw typed errors inside
@@ -26,7 +26,7 @@ final class Journal {
     var lockFile: OpenFile?
     var session: Session?
     var segment: JournalSegment?
-    /// The greatest session number seen: it does not fall even if somebody removes the folder.
+    /// The greatest session number seen: it does not fall even if another process removes the folder.
     var lastEpoch: UInt64 = 0
     /// The identity of the store that this process last knew to have entries; `nil` if there were none.
     var filledStore: UInt64?
@@ -310,12 +310,12 @@ final class Journal {
         for _ in 0..<Self.lockAttempts {
             let file = try self.openLockFile()
             if self.abandonedWait != nil, try !self.isPresent(file) {
-                // Nobody can have the lock of the folder that stands there now from before it was made.
+                // No process can hold the lock of the present folder from before it was made.
                 (self.abandonedWait, self.lockFile, self.session, self.segment) = (nil, nil, nil, nil)
                 continue
             }
             try self.take(file)
-            // Somebody may have removed the folder and made it again: then this is not the lock that others take.
+            // Another process may have removed and recreated the folder: then this is not the lock that others take.
             do {
                 if try self.isPresent(file) { return }
             } catch {

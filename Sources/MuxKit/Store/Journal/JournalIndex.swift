@@ -40,7 +40,7 @@ package struct JournalIndex: Sendable {
     private var places = FlatIndex()
     private var uses: UInt64 = 0
 
-    /// Drawn anew in each process, so that nobody can choose keys that lie in one place.
+    /// Random in each process, so that no attacker can choose keys with colliding hashes.
     private let multiplier = UInt64.random(in: .min ... .max) | 1
 
     /// The bytes of all live records.
@@ -144,7 +144,7 @@ package struct JournalIndex: Sendable {
 
 /// The open file of records, and what is known of it.
 ///
-/// A class, so that nobody copies the index by accident.
+/// A class, so that the index is not copied by accident.
 final class JournalSegment {
     let file: OpenFile
     let identity: FileStatus.Identity

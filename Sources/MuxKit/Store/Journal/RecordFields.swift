@@ -10,9 +10,9 @@ struct RecordFields: Sendable {
     /// Seconds since 2001, which is how `Date` counts; there only if the other number is not exactly the same time.
     private var fetchedSince2001: Double?
     private var ttl = Span()
-    /// Not there if nobody said.
+    /// Missing if the fetch did not say.
     private var staleIfError = Span()
-    /// Not there if nobody said.
+    /// Missing if the fetch did not say.
     private var staleWhileRevalidate = Span()
     private var validator: String?
     /// The payload's hash.

@@ -25,7 +25,7 @@ enum FolderAttributes {
         #endif
     }
 
-    /// Lets nobody but the owner into the folder.
+    /// Restricts the folder to its owner.
     ///
     /// - Returns: Whether that worked.
     static func restrict(_ path: String) -> Bool {
