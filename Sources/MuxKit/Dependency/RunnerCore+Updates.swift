@@ -1,6 +1,8 @@
 import Foundation
 
 /// How updates begin and end.
+///
+/// A change keeps the former state until the lock is released: the `deinit` of a value or an error may call this runner.
 extension RunnerCore {
     func updateStarts() {
         self.tell(.updateStarted)
@@ -27,7 +29,6 @@ extension RunnerCore {
         var event = RunnerEvent.updateDropped
         var number: UInt64?
         var landed: Result<VersionedDependency, any Error>?
-        // What the outcome replaces is released outside the lock: the `deinit` of a value may call this runner.
         var former: RunnerState<Dependency>?
         defer { withExtendedLifetime(former) {} }
         func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
@@ -106,10 +107,12 @@ extension RunnerCore {
     func raise(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
-        let number: UInt64? = self.engine.dismissAll(cancelling: false) { state in
-            guard state.machine.raised(critical, by: call) else { return (nil, nil) }
-            return (.failure(critical), state.machine.nextEvent())
+        let (number, former): (UInt64?, RunnerState<Dependency>) = self.engine.dismissAll(cancelling: false) { state in
+            let former = state
+            guard state.machine.raised(critical, by: call) else { return (nil, (nil, former)) }
+            return (.failure(critical), (state.machine.nextEvent(), former))
         }
+        withExtendedLifetime(former) {}
         if let number { self.watchers.tell(.critical, number: number) }
         return own
     }
@@ -156,7 +159,6 @@ extension RunnerCore {
     package func set(_ value: Dependency, cancellingUpdate: Bool = false) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
         let renewal = self.renewal(of: value, isNew: false)
-        // What it replaces is released outside the lock: the `deinit` of a value may call this runner.
         let (held, number, former) = self.engine.dismissAll(cancelling: cancellingUpdate) { state in
             let former = state
             let held = state.machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
@@ -169,14 +171,23 @@ extension RunnerCore {
 
     /// The parent's value was replaced: the running update is dropped, and its callers ask again.
     package func parentReplaced() {
-        self.engine.dismissAll(cancelling: false) { state in
+        let former = self.engine.dismissAll(cancelling: false) { state in
+            let former = state
             state.machine.failuresCleared()
-            return (.failure(AskAgain()), ())
+            return (.failure(AskAgain()), former)
         }
+        withExtendedLifetime(former) {}
     }
 
     /// Lets calls try again that would fail because of earlier failures.
-    package func clearFailures() { self.engine.withState { $0.machine.failuresCleared() } }
+    package func clearFailures() {
+        let former = self.engine.withState { state in
+            let former = state
+            state.machine.failuresCleared()
+            return former
+        }
+        withExtendedLifetime(former) {}
+    }
 
     /// Replaces the value of `held` by the same with more known about it; `nil`, with no change, if `held` is outdated.
     @discardableResult
@@ -198,7 +209,6 @@ extension RunnerCore {
     ///
     /// - Returns: Answers the callers and reports the event; to be run when other layers and participants have ended, too.
     package func ended(_ end: Machine.End, isTold: Bool = true) -> @Sendable () -> Void {
-        // What it replaces is released outside the lock: the `deinit` of a value may call this runner.
         let (ended, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = state
             state.machine.ended(end)

@@ -28,6 +28,30 @@ struct DependentRunnerTests {
         #expect(ends.withLock { $0 } == [true, false])
     }
 
+    @Test func `CO-17 the end of a value that a critical error drops may call its runner`() async throws {
+        let ends = Locked<[Bool]>([])
+        let gate = Gate<Void>()
+        let runner = DependentRunner<Connection>()
+        runner.set(Connection {})
+        let call = Task {
+            try await runner.run { _ -> RunResult<Void> in
+                try await gate.pass()
+                throw CriticalError(FetchFailed())
+            }
+        }
+        await gate.waitForCall(1)
+        runner.set(
+            Connection { [weak runner] in
+                let isThere = runner?.value != nil
+                ends.withLock { $0.append(isThere) }
+            }
+        )
+        gate.open()
+
+        await #expect(throws: RunnerError.self) { try await call.value }
+        #expect(ends.withLock { $0 } == [false])
+    }
+
     private let events = EventTally()
 
     /// An update that counts, and hands out the number of its calls.
