@@ -1,13 +1,12 @@
-/// Lets asynchronous operations run one after another, in the order in which they arrived.
+/// Runs asynchronous operations one after another, in order of arrival.
 ///
-/// An actor does not: another call enters it at every `await`. Waiting for one's turn is not cancellable; what is put in
-/// the lane is done.
+/// An actor does not: other calls enter it at every `await`. Waiting is not cancellable: every operation runs.
 package final class AsyncMutex: Sendable {
     private struct Lane: Sendable {
         var isBusy = false
-        /// Raises the priority of the operation that has the lane, if it can be raised.
+        /// Raises the priority of the running operation, if possible.
         var raise: (@Sendable (TaskPriority) -> Void)?
-        /// The greatest priority of those that wait, or have waited since the lane was free.
+        /// The highest priority of the operations that wait, or have waited since the mutex was free.
         var wanted: TaskPriority?
         var waiting: [CheckedContinuation<Void, Never>] = []
         var next = 0
@@ -17,7 +16,7 @@ package final class AsyncMutex: Sendable {
 
     package init() {}
 
-    /// Runs `operation` when all that came before have ended.
+    /// Runs `operation` after all earlier ones have ended.
     package nonisolated(nonsending) func run<Success>(
         _ operation: () async throws -> Success
     ) async rethrows -> Success {
@@ -42,7 +41,7 @@ package final class AsyncMutex: Sendable {
         }
     }
 
-    /// The operation that has the lane can be raised by `raise` to the priority of those that wait, now and later.
+    /// Sets `raise`, which raises the running operation to the priorities of those that wait, now and later.
     package func isOccupied(_ raise: @escaping @Sendable (TaskPriority) -> Void) {
         let wanted = self.lane.withLock { lane in
             lane.raise = raise
@@ -69,42 +68,41 @@ package final class AsyncMutex: Sendable {
         next?.resume()
     }
 
-    /// How many places there are, those of operations that had their turn included.
+    /// The length of the wait queue, including operations that have had their turn.
     package var placeCount: Int { self.lane.withLock { $0.waiting.count } }
 }
 
-/// Runs asynchronous operations one after another, as ``AsyncMutex`` does, and knows which task is inside one.
+/// An ``AsyncMutex`` that knows which task is inside an operation.
 ///
-/// An operation may call code that calls the lane's owner, such as a store of the user's own. If that call waited for its
-/// turn, it would wait for itself. It runs at once instead, inside the operation that it is part of, one level deep; deeper
-/// ones are refused, so that no recursion is endless. Refused are also operations that would wait for one another: of two
-/// lanes, each inside an operation of the other.
+/// An operation may call code that calls the owner of the mutex, such as a user's store. Waiting for its turn, that
+/// call would wait for itself. Instead it runs at once, nested in the operation, one level deep; deeper calls are
+/// refused, which bounds recursion. Operations of two mutexes that would wait for each other are refused as well.
 package final class ReentrantAsyncMutex: Sendable {
-    /// What the present task can do.
+    /// How the current task can enter the mutex.
     package enum Access: Sendable {
-        /// It is outside of the lane, and waits for its turn.
+        /// Outside the mutex: it waits for its turn.
         case queued
-        /// It is inside an operation that admits another one inside it.
+        /// Inside an operation that admits a nested one.
         case nested
-        /// It is inside an operation that admits none.
+        /// Inside an operation that admits none.
         case refused
     }
 
     private final class Turn: Sendable {
-        /// The turn of another lane that this one is inside of.
+        /// The enclosing turn, of this or another mutex.
         let outer: Turn?
         let lane: ObjectIdentifier
         let admitsNested: Bool
-        /// The lanes that something inside this turn waits for.
+        /// The mutexes that tasks inside this turn wait for.
         let awaited = Locked<[ReentrantAsyncMutex]>([])
         private let state = Locked(State())
 
         private struct State {
-            /// Whether the operation has ended: no other one can begin inside it.
+            /// Whether the operation has ended: no nested one can begin.
             var isOver = false
-            /// How many operations run inside.
+            /// The number of nested operations that run.
             var nestedCount = 0
-            /// Told when the last of them has ended.
+            /// Receives an answer when the last of them has ended.
             var ended: FirstAnswer<Void>?
         }
 
@@ -116,9 +114,9 @@ package final class ReentrantAsyncMutex: Sendable {
 
         var isOver: Bool { self.state.withLock { $0.isOver } }
 
-        /// An operation begins inside this one.
+        /// Begins a nested operation.
         ///
-        /// - Returns: Whether it may: `false` if this one is over. If so, ``leave()`` has to follow.
+        /// - Returns: `false` if this turn is over; otherwise the caller must call ``leave()``.
         func enter() -> Bool {
             self.state.withLock { state in
                 if !state.isOver { state.nestedCount += 1 }
@@ -134,7 +132,7 @@ package final class ReentrantAsyncMutex: Sendable {
             ended?.give(())
         }
 
-        /// Ends the turn, and waits for what still runs inside, such as a task that was not awaited.
+        /// Ends the turn, and waits for nested operations, such as those of a task that was not awaited.
         nonisolated(nonsending) func end() async {
             let ended = self.state.withLock { state -> FirstAnswer<Void>? in
                 state.isOver = true
@@ -145,16 +143,16 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// The innermost turn that the present task, or the one that started it, is inside of.
+    /// The innermost turn of the current task, or of the task that started it.
     @TaskLocal private static var turn: Turn?
 
-    /// Taken by those inside a turn that are about to wait, so that of two that would wait for each other one notices.
+    /// Serializes the cycle checks of tasks inside turns, so that of two that would wait for each other one is refused.
     private static let waiting = Locked(())
 
-    /// The innermost one that has not ended: a task may outlive the operation that it was started in.
+    /// The innermost turn that has not ended: a task may outlive the operation in which it was started.
     private static var liveTurn: Turn? { self.liveTurns.first }
 
-    /// Those that have not ended, from the innermost to the outermost.
+    /// The turns that have not ended, innermost first.
     private static var liveTurns: [Turn] {
         var turns: [Turn] = []
         var turn = self.turn
@@ -166,28 +164,28 @@ package final class ReentrantAsyncMutex: Sendable {
     }
 
     private let lane = AsyncMutex()
-    /// The turn of the operation that has the lane.
+    /// The turn of the running operation.
     private let holder = Locked<Turn?>(nil)
     private let refusal: any Error
 
-    /// A lane that is free.
+    /// Makes a free mutex.
     ///
-    /// - Parameter refusal: What an operation gets that is refused.
+    /// - Parameter refusal: The error of refused operations.
     package init(refusal: any Error) { self.refusal = refusal }
 
-    /// What the present task can do.
+    /// How the current task can enter the mutex.
     package var access: Access {
         self.presentTurn.map { $0.admitsNested ? .nested : .refused } ?? .queued
     }
 
-    /// Runs `operation` when all that came before have ended, or at once if the present task is inside of one.
+    /// Runs `operation` after all earlier ones have ended, or at once if the current task is inside one.
     ///
     /// - Parameters:
-    ///   - admitsNested: Whether an operation may run inside this one.
-    ///   - operation: What is done.
-    /// - Returns: What `operation` returned.
-    /// - Throws: The refusal if the present task is inside an operation that admits none, or that would have to wait for the
-    ///   caller; what `operation` throws.
+    ///   - admitsNested: Whether a nested operation may run inside this one.
+    ///   - operation: The operation.
+    /// - Returns: The result of `operation`.
+    /// - Throws: The refusal if the current task is inside an operation that admits none, or waiting would deadlock;
+    ///   the error of `operation`.
     package nonisolated(nonsending) func run<Success>(
         admitsNested: Bool = true,
         _ operation: () async throws -> Success
@@ -208,12 +206,12 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// The turn of this lane that the present task is inside of.
+    /// The turn of this mutex that the current task is inside.
     private var presentTurn: Turn? { Self.liveTurns.first { $0.lane == ObjectIdentifier(self) } }
 
-    /// Does what ``run(admitsNested:_:)`` does, to its end, whatever becomes of the caller's task.
+    /// Runs `operation` as ``run(admitsNested:_:)`` does, and to its end even if the caller is cancelled.
     ///
-    /// A task that waits for a turn raises the priority of the running operation to its own.
+    /// A task that waits for its turn raises the priority of the running operation to its own.
     package nonisolated(nonsending) func finish<Success: Sendable>(
         admitsNested: Bool = true,
         _ operation: @escaping @Sendable @concurrent () async -> Success
@@ -239,7 +237,7 @@ package final class ReentrantAsyncMutex: Sendable {
 
     // MARK: - Waiting inside turns of other lanes
 
-    /// - Returns: Whether it may wait: `false` if the holder of the lane waits for one of `turns`, directly or through others.
+    /// - Returns: `false` if the holder of this mutex waits for one of `turns`, directly or through others.
     private func beginsToWait(inside turns: [Turn]) -> Bool {
         guard !turns.isEmpty else { return true }
         return Self.waiting.withLock { _ in
@@ -265,7 +263,7 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// Runs `body`, which starts tasks that nothing inside an operation waits for: they wait for their own turns.
+    /// Runs `body`, whose tasks do not count as inside the current turn: no operation waits for them.
     package static func outside<Success>(_ body: () -> Success) -> Success {
         guard self.turn != nil else { return body() }
         return self.$turn.withValue(nil, operation: body)

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Sends each element to the receivers of its topic, in the order of their registration and outside of its lock.
+/// Sends each element to the receivers of its topic, in the order of their registration and outside its lock.
 @usableFromInline
 package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Sendable {
     @usableFromInline package typealias Receiver = @Sendable (Element) -> Void
@@ -11,7 +11,7 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 
     /// Registers `receiver` for the elements of `topic`.
     ///
-    /// - Returns: Removes the receiver. A call of it that has begun goes on.
+    /// - Returns: A closure that removes the receiver. A call of the receiver that has begun goes on.
     package func add(to topic: Topic, _ receiver: @escaping Receiver) -> @Sendable () -> Void {
         let id = self.topics.withLock { $0[topic, default: Subscribers()].add(receiver) }
         return { [weak self] in
@@ -36,7 +36,7 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
         for receiver in receivers { receiver(element) }
     }
 
-    /// The present receivers of `topic`.
+    /// The current receivers of `topic`.
     @inlinable
     package func receivers(of topic: Topic) -> [Receiver] {
         self.topics.withLock { topics in topics.isEmpty ? [] : topics[topic]?.inOrder ?? [] }
@@ -56,7 +56,7 @@ extension Broadcast where Element == Void {
     }
 }
 
-/// Receivers in the order of their registration: a value, for the locked state of what sends to them.
+/// Receivers in the order of their registration: a value, for the locked state of the sender.
 @usableFromInline
 package struct Subscribers<Receiver: Sendable>: Sendable {
     private var receivers: [UInt64: Receiver] = [:]
@@ -67,14 +67,14 @@ package struct Subscribers<Receiver: Sendable>: Sendable {
 
     package var count: Int { self.receivers.count }
 
-    /// - Returns: The identity of the registration, which no other one of the process has.
+    /// - Returns: The identity of the registration, unique in the process.
     package mutating func add(_ receiver: Receiver) -> UInt64 {
         let id = lastSubscription.add(1, ordering: .relaxed).newValue
         self.receivers[id] = receiver
         return id
     }
 
-    /// - Returns: The removed receiver, to be released outside of the lock.
+    /// - Returns: The removed receiver, to be released outside the lock.
     package mutating func remove(_ id: UInt64) -> Receiver? { self.receivers.removeValue(forKey: id) }
 
     package subscript(id: UInt64) -> Receiver? { self.receivers[id] }

@@ -1,30 +1,30 @@
-/// Something that can be checked when nothing is under way.
+/// An object whose invariants can be checked while it is idle.
 package protocol Inspectable: AnyObject, Sendable {
-    /// What should not be so, in words; nothing if all is well.
+    /// Descriptions of violated invariants; empty if there are none.
     func faults() async -> [String]
 }
 
-/// Hears of what is made, to check it in the end: for tests.
+/// Receives inspectable objects and their faults, for tests.
 package protocol Inspector: Sendable {
-    /// Such a thing was made; it is not kept alive.
+    /// Called for a new object, which must be held weakly.
     func note(_ object: any Inspectable)
 
-    /// Such a thing went, with this wrong about it.
+    /// Called when an object is released, with its violated invariants, if any.
     func note(faults: [String])
 }
 
-/// Who wants to hear of what the present task makes.
+/// The inspector of objects that the current task makes.
 package enum Inspection {
     /// The inspector; `nil` outside tests.
     @TaskLocal package static var inspector: (any Inspector)?
 }
 
-/// State that knows what contradicts its own rules.
+/// State that can check its invariants.
 package protocol SelfChecking {
-    /// What is wrong; `nil` if nothing is.
+    /// A violated invariant; `nil` if there is none.
     func violation() -> String?
 
-    /// What is left in the state when it is unreachable, and should not be; `nil` if nothing is.
+    /// State that should have been removed before the owner was released; `nil` if there is none.
     func leftover() -> String?
 }
 

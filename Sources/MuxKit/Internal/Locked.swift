@@ -4,10 +4,10 @@ public import Synchronization
 import Foundation
 #endif
 
-/// State behind a lock: the only lock of the package, so that the sanitizer build can swap it in one place.
+/// State behind a lock: the only lock of the package, so that the sanitizer build can replace it in one place.
 ///
-/// ThreadSanitizer does not understand `Mutex` on Linux (Swift 6.3.1) and reports races that are none;
-/// it understands `NSLock`, which a build with `-DMUX_TSAN` uses instead.
+/// ThreadSanitizer does not support `Mutex` on Linux and reports false races (Swift 6.3.1). It supports `NSLock`, which
+/// builds with `-DMUX_TSAN` use instead.
 @usableFromInline
 package final class Locked<State> {
     #if DEBUG
@@ -41,7 +41,7 @@ package final class Locked<State> {
     }
     #endif
 
-    /// How often the lock was taken; `nil` in a release build, which does not count.
+    /// The number of acquisitions; `nil` in a release build, which does not count.
     package var acquisitionCount: Int? {
         #if DEBUG
         self.acquisitions.load(ordering: .relaxed)
@@ -59,11 +59,10 @@ package final class Locked<State> {
 }
 
 #if MUX_TSAN
-/// `@unchecked` in the sanitizer build alone, where the compiler does not know that every access to the state goes through the
-/// lock.
+/// `@unchecked` only in the sanitizer build, where the compiler cannot see that the lock guards every access.
 extension Locked: @unchecked Sendable {}
 
-/// As with `Mutex`, what is behind the lock is not printed.
+/// As with `Mutex`, the state is not printed.
 extension Locked: CustomReflectable {
     @usableFromInline
     package var customMirror: Mirror { Mirror(self, children: [:]) }

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// The SHA-256 hash (FIPS 180-4), in one go or part by part.
+/// The SHA-256 hash (FIPS 180-4), of a whole message or part by part.
 ///
 /// ```swift
 /// var hash = SHA256()
@@ -8,22 +8,22 @@ package import Foundation
 /// let digest = hash.finalize()
 /// ```
 package struct SHA256: Sendable {
-    /// How many bytes a hash has.
+    /// The length of a hash in bytes.
     package static let byteCount = 32
 
     private var core = PlatformSHA256()
 
     package init() {}
 
-    /// Goes on with `bytes`.
+    /// Adds `bytes`.
     package mutating func update(_ bytes: some ContiguousBytes) {
         unsafe bytes.withUnsafeBytes { unsafe self.core.update($0) }
     }
 
-    /// Goes on with the text's UTF-8.
+    /// Adds the text's UTF-8.
     package mutating func update(_ text: String) { self.update(Array(text.utf8)) }
 
-    /// Returns the hash of all that came; nothing may come afterwards.
+    /// Returns the hash of all that was added; nothing may be added afterwards.
     package mutating func finalize() -> [UInt8] { self.core.finalize() }
 
     /// The hash of `bytes`.
@@ -43,7 +43,7 @@ package struct SHA256: Sendable {
     }
 }
 
-/// SHA-256 (FIPS 180-4) in Swift, for platforms that bring none.
+/// SHA-256 (FIPS 180-4) in Swift, for platforms without their own.
 package struct PortableSHA256: Sendable {
     /// Section 4.2.2: from the cube roots of the first 64 primes.
     private static let constants: [UInt32] = [
@@ -65,12 +65,12 @@ package struct PortableSHA256: Sendable {
     ]
     /// Bytes that do not fill a block yet.
     private var rest: [UInt8] = []
-    /// How many bytes came so far; the standard counts them modulo 2^61.
+    /// The number of bytes added: less than 2^61 by FIPS 180-4.
     private var count: UInt64 = 0
 
     package init() {}
 
-    /// Goes on with `bytes`.
+    /// Adds `bytes`.
     package mutating func update(_ bytes: UnsafeRawBufferPointer) {
         self.count &+= UInt64(bytes.count)
         var start = 0
@@ -89,7 +89,7 @@ package struct PortableSHA256: Sendable {
         }
     }
 
-    /// The hash, 32 bytes, of all that came; nothing may come afterwards.
+    /// The hash, 32 bytes, of all that was added; nothing may be added afterwards.
     package mutating func finalize() -> [UInt8] {
         // Section 5.1.1: a one, zeros, and the length in bits, to the end of a block.
         let bits = self.count &* 8
@@ -107,7 +107,7 @@ package struct PortableSHA256: Sendable {
         return result
     }
 
-    /// Section 6.2.2, for each block of `blocks`, which holds whole ones.
+    /// Section 6.2.2, for each block; `blocks` holds whole ones.
     private mutating func compress(_ blocks: UnsafeRawBufferPointer) {
         var state = self.state
         unsafe withUnsafeTemporaryAllocation(of: UInt32.self, capacity: 64) { schedule in
@@ -147,11 +147,11 @@ package struct PortableSHA256: Sendable {
     private static func rotate(_ word: UInt32, _ count: UInt32) -> UInt32 { word >> count | word << (32 - count) }
 }
 
-/// The FNV-1a hash of 64 bits: finds keys and damage on disk.
+/// The FNV-1a hash of 64 bits: finds keys, and detects damage on disk.
 ///
 /// Not a protection against an adversary.
 ///
-/// Every step is a bijection of the state, so changing any one byte of the input always changes the result.
+/// Every step is a bijection of the state, so changing any one byte of the input changes the result.
 /// Source: draft-eastlake-fnv-21, section 2 (the function) and section 5 (the 64-bit constants).
 package struct FNV: Sendable {
     package private(set) var value: UInt64 = 0xcbf2_9ce4_8422_2325
@@ -162,7 +162,7 @@ package struct FNV: Sendable {
 
     package mutating func combine(_ bytes: some Sequence<UInt8>) {
         let start = self.value
-        // Bytes that lie side by side are read where they are: this is most of what reading a record costs.
+        // Contiguous bytes are read in place: this is most of the cost of reading a record.
         let fast = bytes.withContiguousStorageIfAvailable { buffer in
             var value = start
             for index in 0..<buffer.count { value = unsafe (value ^ UInt64(buffer[index])) &* Self.prime }
@@ -175,19 +175,19 @@ package struct FNV: Sendable {
         }
     }
 
-    /// Mixes in eight bytes in one step.
+    /// Adds eight bytes in one step.
     package mutating func combine(word: UInt64) { self.value = Self.step(self.value, word) }
 
-    /// One step with eight bytes at a time, which is like that of FNV-1a and not the same.
+    /// One step for eight bytes at a time, similar to FNV-1a's but not the same.
     ///
-    /// Multiplication carries differences upwards alone: two changes of highest bits would take each other back. The shift
+    /// Multiplication carries differences upwards only: two changes of the highest bits would cancel out. The shift
     /// brings them down.
     package static func step(_ value: UInt64, _ word: UInt64) -> UInt64 {
         let product = (value ^ word) &* Self.prime
         return product ^ (product >> 32)
     }
 
-    /// Mixes in the text's bytes with their count in front, so that "ab", "c" and "a", "bc" differ.
+    /// Adds the text's length and bytes, so that "ab", "c" and "a", "bc" differ.
     package mutating func combine(field text: String) {
         let count = UInt64(text.utf8.count)
         self.combine((0..<8).map { UInt8(truncatingIfNeeded: count >> ($0 * 8)) })

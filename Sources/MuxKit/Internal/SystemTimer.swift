@@ -1,30 +1,29 @@
-/// Wakes tasks by the system's continuous clock, and forgets a sleep at once when it is cancelled.
+/// Wakes tasks by the system's continuous clock, and removes a sleep at once when it is cancelled.
 ///
-/// `Task.sleep` leaves a job behind when it is cancelled, 100 to 300 bytes until the time at which it would have woken (Swift
-/// 6.3.1): a server that gives each request a limit of an hour would keep an hour of requests. Here a sleep is a place in a
-/// heap. A *driver*, a task that sleeps until the earliest of them, is started only where none wakes early enough, so there
-/// are few.
+/// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until its deadline (Swift 6.3.1): a server that gives each
+/// request a limit of an hour would keep an hour of requests. Here a sleep is an entry in a heap. A *driver*, a task
+/// that sleeps until the earliest deadline, is started only if none wakes early enough, so there are few.
 package final class SystemTimer: Sendable {
     package static let shared = SystemTimer()
 
-    /// `true` resumes a sleep whose time has come, `false` one that was cancelled.
+    /// Resumed with `true` at the deadline, with `false` on cancellation.
     private typealias Sleeper = LeanContinuation<Bool>
 
     private struct State: Sendable {
         var sleepers: [UInt64: Sleeper] = [:]
         var deadlines = DeadlineHeap()
-        /// When the drivers wake, latest first.
+        /// The times at which the drivers wake, latest first.
         var drivers: [Int64] = []
         var lastID: UInt64 = 0
 
-        /// Forgets what no sleeper needs any more.
+        /// Removes what no sleeper needs any more.
         mutating func compact() {
             if self.sleepers.isEmpty, self.sleepers.capacity > 1_024 { self.sleepers = [:] }
             let sleepers = self.sleepers
             self.deadlines.compact(ownerCount: sleepers.count) { sleepers[$0] != nil }
         }
 
-        /// When another driver has to wake; `nil` if there are enough.
+        /// Adds a driver if needed, and returns the time at which it must wake; `nil` if there are enough.
         mutating func driverNeeded() -> Int64? {
             self.compact()
             guard let first = self.deadlines.first, self.drivers.last.map({ first < $0 }) ?? true else { return nil }
@@ -57,7 +56,7 @@ package final class SystemTimer: Sendable {
 
     private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: Sleeper) {
         let (begins, driver) = self.state.withLock { state -> (Bool, Int64?) in
-            // Under the lock: `cancel` finds what is cancelled from here on, and did not find what was before.
+            // Under the lock: `cancel` finds this sleeper if the task is cancelled later, and not if it was before.
             guard !Task.isCancelled else { return (false, nil) }
             state.sleepers[id] = sleeper
             state.deadlines.insert(deadline, id)
@@ -98,15 +97,15 @@ package final class SystemTimer: Sendable {
         for sleeper in due { sleeper.resume(returning: true) }
     }
 
-    /// How many tasks sleep, places are kept for them, and drivers run.
+    /// The numbers of sleeping tasks, heap entries and drivers.
     package var occupancy: (sleepers: Int, places: Int, drivers: Int) {
         self.state.withLock { ($0.sleepers.count, $0.deadlines.count, $0.drivers.count) }
     }
 }
 
-/// A binary heap of deadlines and what they belong to, earliest first.
+/// A binary heap of deadlines and their owners, earliest first.
 ///
-/// Places whose owners are gone stay until they are first, or until they outnumber the others by far.
+/// Entries without owners stay until they are first, or until they outnumber the others.
 private struct DeadlineHeap: Sendable {
     private var places: [(deadline: Int64, id: UInt64)] = []
 
@@ -119,7 +118,7 @@ private struct DeadlineHeap: Sendable {
         self.siftUp(from: self.places.count - 1)
     }
 
-    /// Removes the earliest; there has to be one.
+    /// Removes the earliest entry; the heap must not be empty.
     mutating func removeFirst() -> UInt64 {
         self.places.swapAt(0, self.places.count - 1)
         let id = self.places.removeLast().id
@@ -127,7 +126,7 @@ private struct DeadlineHeap: Sendable {
         return id
     }
 
-    /// Removes the first places whose owners are gone, and all such if there are more than twice as many places as owners.
+    /// Removes the first entries without owners, and all of those if there are more than 64 + 2 × `ownerCount` entries.
     mutating func compact(ownerCount: Int, where isOwned: (UInt64) -> Bool) {
         while let first = self.places.first, !isOwned(first.id) { _ = self.removeFirst() }
         guard self.places.count > 64 + 2 * ownerCount else { return }

@@ -1,23 +1,23 @@
 import Dispatch
 
-/// Starts the library's unstructured tasks: the only place that does.
+/// Starts the library's unstructured tasks, except those of `shieldedFromCancellation`.
 ///
 /// The owner of a task keeps its handle and cancels it. Tests inject an executor, or a ``JobSchedule``.
 @usableFromInline
 package struct TaskLauncher: Sendable {
-    /// What decides about the order of all that the present task starts; `nil` outside such tests.
+    /// Determines the order of all jobs that the current task starts; `nil` outside such tests.
     @TaskLocal package static var schedule: (any JobSchedule)?
 
     private let executor: (any TaskExecutor)?
 
-    /// Tasks run on `executor`, or on the concurrent pool if it is `nil`.
+    /// Makes a launcher whose tasks run on `executor`, if it is not `nil`.
     package init(executor: (any TaskExecutor)? = nil) {
         self.executor = executor
     }
 
     /// Starts `operation` in a task that inherits the task-locals of the caller, and its priority unless one is given.
     ///
-    /// Where nothing decides where tasks run, it runs on `usual`, or on the concurrent pool if that is `nil`.
+    /// It runs on the launcher's executor, else on the schedule, else on `usual`, else on the concurrent pool.
     @discardableResult
     package func callAsFunction(
         name: String,
@@ -31,24 +31,22 @@ package struct TaskLauncher: Sendable {
 }
 
 extension TaskLauncher {
-    /// Starts `operation` in a task that belongs to no caller: it inherits no task-locals, priority or schedule.
+    /// Starts `operation` in a task that inherits no task-locals, priority or schedule.
     static func uninherited(name: String, _ operation: @escaping @Sendable @concurrent () async -> Void) {
         Task.detached(name: name, priority: .high, operation: operation)
     }
 }
 
-/// An executor that decides in which order everything runs: how a test sees every order that there is.
+/// An executor that determines the order of all jobs, so that a test can explore every order.
 package protocol JobSchedule: TaskExecutor {
-    /// Runs `action` between two jobs, when its turn comes: what other threads do in earnest.
+    /// Runs `action` between two jobs, when it is its turn; stands for work of other threads.
     func later(_ action: @escaping @Sendable () -> Void)
 
-    /// Says that what the present job does last brings exactly one more, from whatever thread: no other runs before.
+    /// Announces that the current job's last effect brings exactly one more job, from any thread, before any other.
     func awaitArrival()
 }
 
-/// Runs `operation`, which throws nothing, to its end, whatever becomes of the caller's task.
-///
-/// `started` is given the task that runs it.
+/// Runs `operation` to its end even if the caller is cancelled; `started` receives the task that runs it.
 package func finishing<Success: Sendable>(
     _ operation: @escaping @Sendable @concurrent () async -> Success,
     started: (Task<Success, Never>) -> Void = { _ in }
@@ -59,7 +57,7 @@ package func finishing<Success: Sendable>(
 }
 
 extension Task {
-    /// Has the task run at `priority` at least, where the system can raise it.
+    /// Raises the task's priority to at least `priority`, where the system supports it.
     @usableFromInline
     package func raisePriority(to priority: TaskPriority) {
         guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
@@ -67,7 +65,7 @@ extension Task {
     }
 }
 
-/// An answer that one task waits for and several may give: the first one counts.
+/// An answer that one task waits for and several may give; the first one counts.
 package final class FirstAnswer<Answer: Sendable>: Sendable {
     private enum State: Sendable {
         case open(CheckedContinuation<Answer, Never>?)
@@ -92,7 +90,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
         return isFirst
     }
 
-    /// Suspends until there is an answer; for one task.
+    /// Suspends until there is an answer; only one task may wait.
     package nonisolated(nonsending) func wait() async -> Answer {
         await withCheckedContinuation { continuation in
             let answer = self.state.withLock { state -> Answer? in
@@ -105,9 +103,9 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
     }
 }
 
-/// Work that keeps a processor busy, run on Dispatch's threads so that it blocks no thread of the cooperative pool.
+/// Blocking or CPU-bound work, run on Dispatch's threads instead of the cooperative pool.
 package enum BlockingWork {
-    /// Runs `work`, which may block, on one of Dispatch's threads.
+    /// Runs `work` on one of Dispatch's threads.
     package static func run<Result: Sendable>(_ work: @escaping @Sendable () -> Result) async -> Result {
         await withCheckedContinuation { continuation in
             if let schedule = TaskLauncher.schedule { return schedule.later { continuation.resume(returning: work()) } }
@@ -115,7 +113,7 @@ package enum BlockingWork {
         }
     }
 
-    /// Transforms `items` in parallel; results come in the order of the items.
+    /// Transforms `items` in parallel; results are in the order of the items.
     package static func map<Item: Sendable, Result: Sendable>(
         _ items: [Item],
         _ transform: @escaping @Sendable (Item) -> Result
@@ -139,15 +137,15 @@ package enum BlockingWork {
     }
 }
 
-/// Does `work` for all items at once and, where that fails, for parts of them, until those that fail are alone.
+/// Does `work` for all items at once and, if that fails, for parts of them, until the failing items are isolated.
 ///
 /// - Parameters:
-///   - items: The items, which may be done in any order.
-///   - concernsAll: Whether an error says that trying parts would be no use.
-///   - work: Does something for all items that it is given, or throws.
-/// - Returns: The items for which it failed, and why.
-/// - Complexity: O(log *n*) calls for each item that fails. When ``mostFailuresInARow`` calls have failed one after another,
-///   the rest counts as failed: nothing works any more.
+///   - items: The items, which may be processed in any order.
+///   - concernsAll: Whether an error means that trying parts is useless.
+///   - work: Processes all given items, or throws.
+/// - Returns: The items that failed, and their errors.
+/// - Complexity: O(log *n*) calls per failing item. After ``mostFailuresInARow`` failed calls in a row, the rest counts
+///   as failed.
 package nonisolated(nonsending) func isolatingFailures<Item>(
     of items: [Item],
     concernsAll: (any Error) -> Bool,
@@ -170,7 +168,7 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
                 failures += part.map { ($0, error) }
                 continue
             }
-            // Every second one, so that neighbours, which are often of one kind, come apart.
+            // Every second one: this separates neighbours, which are often alike.
             for remainder in 0...1 {
                 parts.append(part.indices.filter { $0 % 2 == remainder }.map { part[$0] })
             }
@@ -179,5 +177,5 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
     return failures
 }
 
-/// Enough to find its way to single ones of millions of items, few enough for a store that is down.
+/// Enough to isolate single items among millions, few enough for a store that is down.
 private let mostFailuresInARow = 64

@@ -1,4 +1,4 @@
-/// A point on a monotonic time line, in nanoseconds since its source was made.
+/// A point on a monotonic time line, in nanoseconds since the origin of its source.
 ///
 /// Arithmetic saturates: a time to live of a thousand years is "never", not a trap.
 @usableFromInline
@@ -14,7 +14,7 @@ package struct Moment: Sendable, Hashable, Comparable {
     @inlinable
     package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
 
-    /// The moment `duration` later (earlier if it is negative), held at the ends of the time line.
+    /// The moment `duration` later (earlier if it is negative), clamped to the ends of the time line.
     @usableFromInline
     package func advanced(by duration: Duration) -> Moment {
         let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
@@ -22,7 +22,7 @@ package struct Moment: Sendable, Hashable, Comparable {
         return duration < .zero ? .distantPast : .distantFuture
     }
 
-    /// How long after `earlier` this moment is; negative if it is before it.
+    /// The time from `earlier` to this moment; negative if this one is before it.
     @usableFromInline
     package func duration(since earlier: Moment) -> Duration {
         let (difference, overflow) = self.nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
@@ -31,12 +31,12 @@ package struct Moment: Sendable, Hashable, Comparable {
     }
 }
 
-/// Where the library takes in-process time from: any clock, made concrete once.
+/// The library's source of in-process time: any clock, type-erased once.
 ///
-/// A clock's own instants cannot be compared through `any Clock<Duration>`; durations since the source was made can.
+/// Instants cannot be compared through `any Clock<Duration>`; durations since the source was made can.
 @usableFromInline
 package struct TimeSource: Sendable {
-    /// What a clock that was handed in says; `nil` for the system's continuous clock, which is asked directly.
+    /// The elapsed time of an injected clock; `nil` for the system's continuous clock, which is read directly.
     private let elapsed: (@Sendable () -> Duration)?
     private let origin: Int64
     private let pause: @Sendable (Duration) async throws -> Void
@@ -54,13 +54,13 @@ package struct TimeSource: Sendable {
         }
     }
 
-    /// The present moment.
+    /// The current time.
     @usableFromInline package var now: Moment {
         guard let elapsed else { return Moment(nanoseconds: SystemClock.nanoseconds &- self.origin) }
         return Moment(nanoseconds: elapsed().saturatedNanoseconds)
     }
 
-    /// When the source was made, by the system's clock, if that is where it takes its time from.
+    /// The source's origin on the system's clock; `nil` for an injected clock.
     package var systemOrigin: Int64? { self.elapsed == nil ? self.origin : nil }
 
     /// Suspends for at least `duration`.
@@ -72,17 +72,17 @@ package struct TimeSource: Sendable {
 }
 
 extension Duration {
-    /// About 146 years: half of what `Int64` nanoseconds can say, so that adding two never overflows.
+    /// About 146 years: half the range of `Int64` nanoseconds, so that adding two never overflows.
     package static let longest = Duration.nanoseconds(Int64.max / 2)
 
-    /// This duration in whole nanoseconds, held at ±``longest``.
+    /// This duration in whole nanoseconds, clamped to ±``longest``.
     @usableFromInline package var saturatedNanoseconds: Int64 {
         let clamped = min(max(self, .zero - .longest), .longest)
         let (seconds, attoseconds) = clamped.components
         return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
     }
 
-    /// `a` and `b` together, each held at ±``longest``.
+    /// The sum of `a` and `b`, each clamped to ±``longest``.
     @usableFromInline
     package static func sum(_ a: Duration, _ b: Duration) -> Duration {
         min(max(a, .zero - .longest), .longest) + min(max(b, .zero - .longest), .longest)
@@ -94,7 +94,7 @@ extension Duration {
         return Double(seconds) + Double(attoseconds) / 1e18
     }
 
-    /// The duration of `seconds`, held at ±``longest``; zero for not-a-number.
+    /// The duration of `seconds`, clamped to ±``longest``; zero for not-a-number.
     package static func saturating(seconds: Double) -> Duration {
         guard !seconds.isNaN else { return .zero }
         let limit = Duration.longest.secondsValue
@@ -103,17 +103,17 @@ extension Duration {
     }
 }
 
-/// What a hit reads the time from: the system's cheap clock, where the time source has no other.
+/// The clock of hits: the system's coarse clock, unless the time source has an injected one.
 @usableFromInline
 package struct CoarseClock: Sendable {
     private let origin: Int64?
 
-    /// More than a reading can be behind.
+    /// An upper bound of how far a reading can be behind.
     static let lateness = Duration.milliseconds(50)
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }
 
-    /// The present moment or one a few milliseconds earlier; `nil` if the time source has to be asked.
+    /// The current time or one a few milliseconds earlier; `nil` if the time source must be read.
     @usableFromInline
     package var now: Moment? { self.origin.map { Moment(nanoseconds: SystemClock.recentNanoseconds &- $0) } }
 }

@@ -1,8 +1,8 @@
-/// Keeps entries in memory alone: for tests and previews.
+/// Keeps entries in memory only: for tests and previews.
 ///
 /// No call throws.
 ///
-/// **Concurrent calls** take effect one after another. **Cancellation** changes nothing: no call waits.
+/// **Concurrent calls** take effect one after another. **Cancellation** has no effect: no call suspends.
 public final class MemoryStore: MuxStore {
     private struct State: Sendable {
         var epoch: UInt64 = 0
@@ -14,10 +14,10 @@ public final class MemoryStore: MuxStore {
     /// Makes an empty store.
     public init() {}
 
-    /// The number of the present session; 0 before the first sign-out.
+    /// The number of the current session; 0 before the first sign-out.
     public func sessionEpoch() async -> UInt64 { self.state.withLock { $0.epoch } }
 
-    /// The number of the present session; 0 before the first sign-out.
+    /// The number of the current session; 0 before the first sign-out.
     public func peekSessionEpoch() -> UInt64? { self.state.withLock { $0.epoch } }
 
     /// Raises the session epoch, and removes the entries of earlier sessions.
@@ -29,17 +29,17 @@ public final class MemoryStore: MuxStore {
         }
     }
 
-    /// Returns the entry of that name, or `nil` if there is none.
+    /// Returns the entry with that name, or `nil` if there is none.
     public func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { self.state.withLock { $0.entries[name] } }
 
-    /// Keeps `entries`, each in place of the one of the same name; those of earlier sessions are left out.
+    /// Saves `entries`, replacing those with the same names; entries of earlier sessions are dropped.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
         self.state.withLock { state in
             for entry in entries where entry.sessionEpoch >= state.epoch { state.entries[entry.name] = entry }
         }
     }
 
-    /// Removes the entries of those names.
+    /// Removes the entries with those names.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async {
         self.state.withLock { state in
             for name in names { state.entries[name] = nil }
@@ -56,53 +56,53 @@ public final class MemoryStore: MuxStore {
     /// Removes every entry of every domain; the session epoch stays.
     public func removeEverything() async { self.state.withLock { $0.entries = [:] } }
 
-    /// Always `MuxStoreStatistics()`: a store in memory counts nothing.
+    /// Always `MuxStoreStatistics()`: nothing is counted.
     public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
 }
 
-/// Keeps nothing: for values that are to stay in memory.
+/// Stores nothing: for values that stay in memory.
 ///
 /// ```swift
 /// let repository = MuxRepository(store: .none)
 /// ```
 ///
-/// Multiplexers of such a repository encode nothing, whether or not they have a `cacheKey`, and touch no disk. Sign-outs
-/// work as with any store.
+/// Multiplexers of such a repository encode nothing, with or without a `cacheKey`, and do not access the disk.
+/// Sign-outs work as with any store.
 public struct NoStore: MuxStore {
     private let epoch = Locked<UInt64>(0)
 
     /// Makes a store.
     public init() {}
 
-    /// The number of the present session; 0 before the first sign-out of this process.
+    /// The number of the current session; 0 before the first sign-out of this process.
     public func sessionEpoch() async -> UInt64 { self.epoch.withLock { $0 } }
 
-    /// The number of the present session.
+    /// The number of the current session.
     public func peekSessionEpoch() -> UInt64? { self.epoch.withLock { $0 } }
 
-    /// Moves on to session `epoch`.
+    /// Raises the session number to `epoch`.
     public func raiseSessionEpoch(to epoch: UInt64) async { self.epoch.withLock { $0 = max($0, epoch) } }
 
-    /// Nothing.
+    /// Always `nil`.
     public func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { nil }
 
-    /// Keeps nothing.
+    /// Does nothing.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {}
 
-    /// There is nothing to remove.
+    /// Does nothing.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async {}
 
-    /// There is nothing to remove.
+    /// Does nothing.
     public func removeAll(domain: String, durability: MuxDurability) async {}
 
-    /// There is nothing to remove.
+    /// Does nothing.
     public func removeEverything() async {}
 
-    /// There is nothing to count.
+    /// Always `MuxStoreStatistics()`.
     public func statistics() async -> MuxStoreStatistics { MuxStoreStatistics() }
 }
 
 extension MuxStore where Self == NoStore {
-    /// Keeps nothing: values stay in memory, and are never encoded.
+    /// Stores nothing: values stay in memory, and are never encoded.
     public static var none: NoStore { NoStore() }
 }

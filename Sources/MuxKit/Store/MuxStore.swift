@@ -1,20 +1,20 @@
 public import Foundation
 
-/// Names one entry of a store.
+/// The name of an entry in a store.
 public struct MuxStoreKey: Sendable, Hashable {
     /// The `cacheKey` of the multiplexer that owns the entry: any text.
     public var domain: String
 
-    /// The text of the entry's own key in a ``MultiplexerMap``, any text; `nil` for the one entry of a ``Multiplexer``.
+    /// The entry's key in a ``MultiplexerMap``: any text; `nil` for the single entry of a ``Multiplexer``.
     public var key: String?
 
-    /// Names the entry of `key` in `domain`.
+    /// Makes the name of `key` in `domain`.
     public init(domain: String, key: String? = nil) {
         self.domain = domain
         self.key = key
     }
 
-    /// Two names are equal if their UTF-8 bytes are: texts that differ only in Unicode form name different entries.
+    /// Compares UTF-8 bytes: texts that differ only in Unicode normalization name different entries.
     public static func == (a: MuxStoreKey, b: MuxStoreKey) -> Bool {
         guard a.domain.utf8.elementsEqual(b.domain.utf8) else { return false }
         switch (a.key, b.key) {
@@ -25,36 +25,36 @@ public struct MuxStoreKey: Sendable, Hashable {
     }
 }
 
-/// One value as a store keeps it: encoded, with the facts that make it usable later.
+/// An encoded value with its metadata, as a store keeps it.
 public struct MuxStoredEntry: Sendable, Equatable {
     /// The entry's name.
     public var name: MuxStoreKey
 
-    /// The version of the value's own format, as given by the code that encoded it.
+    /// The version of the value's format, given by the code that encoded it.
     public var schemaVersion: Int
 
-    /// The session that the value belongs to; an entry of a session before the store's present one does not exist.
+    /// The session of the value; a store does not return entries of sessions before its current one.
     public var sessionEpoch: UInt64
 
-    /// The wall-clock time at which the value was fetched.
+    /// The wall-clock time of the fetch.
     public var fetchedAt: Date
 
-    /// How long the value counts as fresh after ``fetchedAt``.
+    /// How long the value is fresh after ``fetchedAt``.
     public var timeToLive: Duration
 
-    /// What the server calls this version of the value, such as an entity tag; `nil` if it did not say.
+    /// The server's identifier of this version of the value, such as an entity tag; `nil` if it sent none.
     public var validator: String?
 
-    /// How long after its time to live the value still answers at once while it is renewed; `nil` if the fetch did not say.
+    /// How long after its time to live the value is still returned while it is renewed; `nil` if the fetch did not say.
     public var staleWhileRevalidate: Duration?
 
-    /// How long after its time to live the value may answer for a failed fetch; `nil` if the fetch did not say.
+    /// How long after its time to live the value may replace a failed fetch; `nil` if the fetch did not say.
     public var staleIfError: Duration?
 
     /// The value as JSON in UTF-8, without a line break.
     public var payload: Data
 
-    /// Describes an encoded value.
+    /// Makes an entry.
     public init(
         name: MuxStoreKey,
         schemaVersion: Int,
@@ -78,150 +78,149 @@ public struct MuxStoredEntry: Sendable, Equatable {
     }
 }
 
-/// How hard a store tries before it reports something as saved.
+/// What a completed write of a store survives.
 public enum MuxDurability: Sendable, Hashable {
-    /// What was reported saved survives a power cut: file and folder are synchronised first.
+    /// A power cut: file and folder are synchronized first.
     case full
 
-    /// What was reported saved survives the end of the process, but perhaps not a power cut.
+    /// The end of the process, but not necessarily a power cut.
     case relaxed
 }
 
-/// What a store counted since it was made.
+/// Counters of a store since its creation.
 public struct MuxStoreStatistics: Sendable, Equatable {
-    /// Records that were found damaged or foreign and dropped; each was a miss.
+    /// Records that were damaged or of another store; each is a miss.
     public var damagedRecords = 0
 
-    /// Bytes of an unfinished record at the end of the journal that were cut off.
+    /// Bytes of incomplete records that were cut off the end of the journal.
     public var tornBytes = 0
 
     /// Times the journal was rewritten without its dead records.
     public var compactions = 0
 
-    /// Times such a rewrite failed; nothing is lost by that, and it is tried again.
+    /// Failed rewrites; nothing is lost, and the rewrite is tried again.
     public var failedCompactions = 0
 
-    /// Entries that were given up because the store is bounded, the least recently used first.
+    /// Entries evicted by the size limit, least recently used first.
     public var evicted = 0
 
-    /// Times a kept index was there and did not fit what it is an index of; it was made again from the entries.
+    /// Index snapshots on disk that did not match their journal; the index was rebuilt from the journal.
     public var rebuiltIndexes = 0
 
-    /// Times the index could not be kept; nothing is lost by that but time at the next opening.
+    /// Index snapshots that could not be written; only the next opening takes longer.
     public var failedIndexes = 0
 
-    /// Entries that a ``SealedStore`` could not open; each was a miss.
+    /// Entries that a ``SealedStore`` could not decrypt; each is a miss.
     public var unopened = 0
 
-    /// Times that the store noticed that all it kept was gone, such as with a folder that was deleted underneath.
+    /// Times the store found all its entries gone, for example with a deleted folder.
     ///
     /// A repository then saves again what it has in memory.
     public var losses = 0
 
-    /// Statistics of a store that has counted nothing yet.
+    /// Sets all counters to 0.
     public init() {}
 }
 
-/// Where a repository keeps entries between launches.
+/// Stores the entries of a repository between launches.
 ///
-/// The library calls the mutating members of one store one after another, in order, and ``load(_:)`` at any time, also
-/// while they run. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; a store of your own needs no more
-/// than these members.
+/// The library calls the mutating members of a store one after another, and ``load(_:)`` at any time, also concurrently
+/// with them. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; other stores need only these members.
 ///
-/// **Calling back.** A member may call the repository that it is used by, or its multiplexers, in the task that it was called
-/// in. A sign-out takes place at once, unless one is under way. A save is refused, and a removal takes place in memory, with
-/// ``MuxError/calledFromStore`` in the report; the next save does what is left.
+/// **Calling back.** A member may call the repository that uses it, or its multiplexers, in the task in which it was
+/// called. A sign-out runs at once, unless one is under way. A save is refused, and a removal takes effect in memory
+/// only, with ``MuxError/calledFromStore`` in the report; the next save does the rest.
 ///
-/// **On disk.** A member that throws has changed nothing that a reader would take for a value it did not ask for:
-/// after a failed or interrupted ``save(_:durability:)`` a reader sees the old entry, the new one, or none.
+/// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader sees the old entry, the new one, or
+/// none. A member that throws never makes a reader see the value of another entry.
 public protocol MuxStore: Sendable {
-    /// The number of the present session; 0 before the first sign-out.
+    /// The number of the current session; 0 before the first sign-out.
     ///
-    /// - Throws: What went wrong reading it. The library then treats the store as unreadable, not as empty.
+    /// - Throws: The read error. The library then treats the store as unreadable, not as empty.
     func sessionEpoch() async throws -> UInt64
 
-    /// The number of the present session, if it can be read at once; `nil` if not.
+    /// The number of the current session if it can be read synchronously; otherwise `nil`.
     ///
-    /// Asked for once, before a process takes in its first value: a sign-out of another process is then noticed even if
-    /// nothing was read before it. Blocks the caller, so it must take no longer than reading a small file.
+    /// Called before a process stores its first value, so that a sign-out by another process is noticed even if nothing
+    /// was read before. Blocks the caller: must take no longer than reading a small file.
     func peekSessionEpoch() -> UInt64?
 
-    /// Suspends until the session is another one than that with the given number, and returns its number; `nil` if the
-    /// store cannot tell of sign-outs by other processes.
+    /// Suspends until the session number is greater than `epoch`, and returns it; `nil` if the store cannot report
+    /// sign-outs by other processes.
     var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { get }
 
-    /// Moves on to session `epoch`, durably, whatever the durability of saves; entries of earlier ones cease to exist.
+    /// Raises the session number to `epoch`, durably in any case; entries of earlier sessions cease to exist.
     ///
-    /// An `epoch` that is not greater than the present one changes nothing.
+    /// An `epoch` that is not greater than the current one changes nothing.
     ///
-    /// - Throws: What went wrong; the session is then the same as before, or the new one, after a restart.
+    /// - Throws: The write error; after a restart, the session is the old or the new one.
     func raiseSessionEpoch(to epoch: UInt64) async throws
 
-    /// Returns the entry of that name, or `nil` if there is none, it is damaged, or of an earlier session.
+    /// Returns the entry with that name; `nil` if it is missing, damaged, or of an earlier session.
     ///
-    /// - Throws: What went wrong reading; a missing or damaged entry is not an error.
+    /// - Throws: The read error; a missing or damaged entry is not an error.
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
 
-    /// Checks that the store can keep `entry` at all, so that one that it cannot keep fails alone.
+    /// Checks that the store can keep `entry`, so that an entry that it cannot keep fails alone.
     ///
-    /// - Throws: Why it cannot.
+    /// - Throws: The reason why it cannot.
     func check(_ entry: MuxStoredEntry) throws
 
-    /// Keeps `entries`, each in place of the one of the same name; returns when they are as safe as `durability` says.
+    /// Saves `entries`, replacing those with the same names; returns when they are as safe as `durability` says.
     ///
-    /// Entries of a session that has ended need not be kept; the caller looks at ``sessionEpoch()`` afterwards.
+    /// Entries of a session that has ended may be dropped; the caller reads ``sessionEpoch()`` afterwards.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` where all entries but some were kept, so that the others count as saved. Any other
-    ///   error says that none of them counts as saved, though some may have been; a repository then tries parts of them, to
-    ///   find the ones that fail, unless it is a ``MuxStoreError`` about the file system.
+    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved and the others count as saved. After any
+    ///   other error none counts as saved, though some may have been. Unless it is
+    ///   ``MuxStoreError/fileSystem(_:code:)`` or ``MuxStoreError/newerFormat``, a repository then tries parts of them,
+    ///   to isolate the entries that fail.
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws
 
-    /// Forgets the entries of those names; returns when that is as safe as `durability` says.
+    /// Removes the entries with those names; returns when that is as safe as `durability` says.
     ///
-    /// - Throws: What went wrong; the entries may then still be there. A repository tries again with the next save, each
-    ///   name by itself if need be. One for which this throws ``MuxStoreError/entryTooLarge(bytes:)`` is given up: no such entry
-    ///   can be there.
+    /// - Throws: The write error; the entries may still exist. A repository tries again with its next save, if
+    ///   necessary name by name. It gives up a name for which this throws ``MuxStoreError/entryTooLarge(bytes:)``: no
+    ///   such entry can exist.
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws
 
-    /// Forgets every entry of `domain`; returns when that is as safe as `durability` says.
+    /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
     ///
-    /// - Throws: What went wrong; the entries may then still be there.
+    /// - Throws: The write error; the entries may still exist.
     func removeAll(domain: String, durability: MuxDurability) async throws
 
-    /// Forgets every entry of every domain; the session epoch stays.
+    /// Removes every entry of every domain; the session epoch stays.
     ///
-    /// - Throws: What went wrong; entries of earlier sessions do not come back to life by that.
+    /// - Throws: The write error; entries of earlier sessions stay invisible.
     func removeEverything() async throws
 
-    /// What the store counted so far; `MuxStoreStatistics()` from a store that does not count.
+    /// The store's counters; `MuxStoreStatistics()` from a store that does not count.
     ///
-    /// There is no default: a store's own synchronous `statistics()` would lose against it where the store is used by
-    /// its own type.
+    /// Has no default: a store type's own synchronous `statistics()` would lose overload resolution against it.
     func statistics() async -> MuxStoreStatistics
 }
 
 extension MuxStore {
-    /// The number cannot be read at once.
+    /// `nil`: the number cannot be read synchronously.
     public func peekSessionEpoch() -> UInt64? { nil }
 
-    /// No other process shares the store, or it cannot tell what they do.
+    /// `nil`: the store cannot report sign-outs by other processes.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { nil }
 
-    /// Any entry can be kept: for stores without limits.
+    /// Accepts every entry: for stores without limits.
     public func check(_ entry: MuxStoredEntry) throws {}
 }
 
-/// The folder of a store that is given none.
+/// The default folder of a store.
 package enum MuxStoreLocation {
-    /// What a folder is for.
+    /// The kind of files in a folder.
     package enum Purpose: Sendable {
-        /// What can be fetched again.
+        /// Files that can be fetched again.
         case caches
-        /// What cannot.
+        /// Files that cannot be fetched again.
         case data
     }
 
-    /// The user's folder for that purpose, then a name of the program, then "MuxKit".
+    /// The user's folder for `purpose`, then the bundle identifier or process name, then "MuxKit".
     package static func standard(
         _ purpose: Purpose = .caches,
         environment: [String: String] = ProcessInfo.processInfo.environment,
@@ -252,7 +251,7 @@ package enum MuxStoreLocation {
         return URL(filePath: home, directoryHint: .isDirectory).appending(path: path)
     }
 
-    /// A name that is safe as one component of a path: of letters, digits and "-._", not hidden, not long, not empty.
+    /// Makes a safe path component: only letters, digits and "-._", at most 101 bytes, not hidden, not empty.
     package static func folderName(for text: String) -> String {
         let safe = text.utf8.prefix(100).map { byte in
             switch byte {

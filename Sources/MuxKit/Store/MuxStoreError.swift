@@ -1,32 +1,32 @@
 public import Foundation
 
-/// Why a store could not do what it was asked to.
+/// An error of a store.
 ///
-/// Names no path, no key and no value, so it can be logged.
+/// Contains no path, key or value, so it can be logged.
 @nonexhaustive
 public enum MuxStoreError: Error, Sendable, Hashable {
-    /// The file system refused `operation` with the POSIX error number `code`.
+    /// The file system failed `operation` with the POSIX error number `code`.
     case fileSystem(_ operation: MuxStoreError.FileOperation, code: Int32)
 
-    /// The value's bytes contain a raw line break, which would end its line on disk; JSON can be written without.
+    /// The payload contains a line break, which would end its line on disk; JSON can be written without.
     case lineBreakInPayload
 
-    /// The entry needs `bytes` bytes on disk, more than a record may have.
+    /// The entry exceeds the size limit of a record; `bytes` is the size of the part that does.
     case entryTooLarge(bytes: Int)
 
-    /// The entry's date is not a number, or its time to live is negative.
+    /// The entry's date is not finite, or one of its durations is negative.
     case timeOutOfRange
 
-    /// The folder belongs to a newer version of the library, which is not to lose its data.
+    /// The folder belongs to a newer version of the library, whose data must not be lost.
     case newerFormat
 
-    /// The store is bounded, and newer entries of the same save took the room.
+    /// The store is full: newer entries of the same save took the space.
     case noRoom
 
-    /// The store has a newer value of the entry, which another process saved.
+    /// Another process saved a newer value of the entry.
     case newerValue
 
-    /// Whether it can never become otherwise, because it is about the entry and not about the store.
+    /// Whether a retry cannot succeed, because the entry is the cause and not the store.
     var isPermanent: Bool {
         switch self {
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
@@ -34,7 +34,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
         }
     }
 
-    /// Whether it is about the store, so that other entries fail as well.
+    /// Whether the store is the cause, so that other entries fail as well.
     var concernsAll: Bool {
         switch self {
         case .fileSystem, .newerFormat: true
@@ -44,7 +44,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 }
 
 extension MuxStoreError {
-    /// What ``MuxStore/save(_:durability:)`` throws when it kept all entries but some.
+    /// Thrown by ``MuxStore/save(_:durability:)`` if it saved all entries except some.
     ///
     /// A store that saves entries one by one, or has a limit, throws it so that the others count as saved:
     ///
@@ -58,30 +58,30 @@ extension MuxStoreError {
     /// }
     /// ```
     public struct PartialSave: Error, Sendable {
-        /// An entry that could not be saved.
+        /// An entry that was not saved.
         public struct Failure: Sendable {
-            /// The entry.
+            /// The entry's name.
             public let name: MuxStoreKey
-            /// Why: what the encoder or the store threw.
+            /// The error of the encoder or the store.
             public let error: any Error
 
-            /// Names an entry that could not be saved, and says why.
+            /// Makes a failure.
             public init(name: MuxStoreKey, error: any Error) {
                 self.name = name
                 self.error = error
             }
         }
 
-        /// The entries that were not kept, and why; all others of the call were.
+        /// The entries that were not saved; all others of the call were.
         public var failures: [MuxStoreError.PartialSave.Failure]
 
-        /// Names what was not kept.
+        /// Makes the error of a save that did not save these entries.
         public init(_ failures: [MuxStoreError.PartialSave.Failure]) { self.failures = failures }
     }
 }
 
 extension MuxStoreError.PartialSave: LocalizedError {
-    /// How many entries were not saved, and why the first one was not.
+    /// The number of entries that were not saved, and the error of the first one.
     public var errorDescription: String? {
         let count = self.failures.count
         let first = self.failures.first.map { " " + $0.error.localizedDescription } ?? ""
@@ -90,7 +90,7 @@ extension MuxStoreError.PartialSave: LocalizedError {
 }
 
 extension MuxStoreError: LocalizedError {
-    /// What went wrong, in one sentence.
+    /// A description in one sentence.
     public var errorDescription: String? {
         switch self {
         case .fileSystem(let operation, let code):
@@ -106,24 +106,24 @@ extension MuxStoreError: LocalizedError {
 }
 
 extension MuxStoreError {
-    /// What a store was doing to a file when it failed.
+    /// The file operation that failed.
     @nonexhaustive
     public enum FileOperation: String, Sendable, Hashable {
-        /// Opening a file, or making it.
+        /// Opening or creating a file.
         case open
         /// Reading from a file.
         case read
         /// Appending to a file.
         case write
-        /// Asking for a file's size and identity.
+        /// Reading a file's size and identity.
         case status
-        /// Cutting a file off.
+        /// Truncating a file.
         case truncate
-        /// Waiting until a file's content is on the disk.
+        /// Flushing a file's content to disk.
         case synchronize
-        /// Waiting until a folder's list of names is on the disk.
+        /// Flushing a folder's list of names to disk.
         case synchronizeFolder
-        /// Giving a file or folder another name.
+        /// Renaming a file or folder.
         case rename
         /// Removing a file.
         case remove
@@ -131,17 +131,17 @@ extension MuxStoreError {
         case removeFolder
         /// Listing a folder.
         case list
-        /// Making a folder.
+        /// Creating a folder.
         case makeFolder
-        /// Waiting for the lock that keeps processes apart.
+        /// Taking the lock that excludes other processes.
         case lock
-        /// Giving that lock back.
+        /// Releasing that lock.
         case unlock
-        /// Telling the system how to treat a folder, such as to leave it out of backups.
+        /// Setting a folder's attributes, such as its exclusion from backups.
         case mark
-        /// Setting a file's time of modification.
+        /// Setting a file's modification time.
         case setTime
-        /// Asking how much space is free.
+        /// Reading the free space.
         case freeSpace
     }
 }

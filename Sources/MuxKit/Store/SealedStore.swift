@@ -1,10 +1,10 @@
 public import Foundation
 
-/// Encrypts what another store keeps.
+/// Encrypts the entries of another store.
 ///
-/// What a value says, and what the server calls its version, is given to the other store only as `seal` returns it; names
-/// and times stay as they are, because the store has to find and date entries without a key. Seal the name as well if
-/// it is a secret: give the multiplexer a `cacheKey`, and the map keys, that say nothing.
+/// The other store receives values and validators only as `seal` returns them. Names and times stay readable, because
+/// the store finds and dates entries without a key. If names are secret, use a `cacheKey` and map keys that reveal
+/// nothing.
 ///
 /// ```swift
 /// let store = SealedStore(
@@ -14,27 +14,26 @@ public import Foundation
 /// )
 /// ```
 ///
-/// **Concurrent calls.** Those of the other store; the closures are called on several threads at once, never on the pool
-/// that all tasks share.
+/// **Concurrent calls.** As the other store; the closures are called concurrently, never on the cooperative pool.
 ///
-/// **Cancellation.** That of the other store; a closure that was called runs to its end.
+/// **Cancellation.** As the other store; a closure that was called runs to its end.
 ///
-/// **On disk.** As the other store; a sealed value is one JSON text of base64, so that it stays one line.
+/// **On disk.** As the other store; a sealed value is one JSON string of base64, so it has no line break.
 ///
-/// **After a failure.** An entry that does not open, because the key is another or it was tampered with, is a miss that
-/// is counted in ``MuxStoreStatistics/unopened``; it stays until something is saved in its place.
+/// **After a failure.** An entry that does not open, because of another key or tampering, is a miss, counted in
+/// ``MuxStoreStatistics/unopened``; it stays until an entry is saved in its place.
 public struct SealedStore: MuxStore {
     private let base: any MuxStore
     private let sealData: @Sendable (Data) throws -> Data
     private let openData: @Sendable (Data) throws -> Data
     private let unopened = Locked(0)
 
-    /// Seals what `base` keeps.
+    /// Makes a store that seals the entries of `base`.
     ///
     /// - Parameters:
-    ///   - base: Keeps the sealed entries; used by this store alone.
-    ///   - seal: Encrypts, with a key of its own; an entry for which it throws is not saved, and the others are.
-    ///   - open: Decrypts what `seal` returned, and throws if that was tampered with or sealed with another key.
+    ///   - base: Stores the sealed entries; used by this store only.
+    ///   - seal: Encrypts; an entry for which it throws is not saved, the others are.
+    ///   - open: Decrypts the result of `seal`; throws if that was tampered with or sealed with another key.
     public init(
         _ base: some MuxStore,
         seal: @escaping @Sendable (Data) throws -> Data,
@@ -45,27 +44,27 @@ public struct SealedStore: MuxStore {
         self.openData = open
     }
 
-    /// The number of the present session; 0 before the first sign-out.
+    /// The number of the current session; 0 before the first sign-out.
     ///
-    /// - Throws: What the other store throws.
+    /// - Throws: The other store's error.
     public func sessionEpoch() async throws -> UInt64 { try await self.base.sessionEpoch() }
 
-    /// The number of the present session, if the other store can read it at once.
+    /// The number of the current session if the other store can read it synchronously.
     public func peekSessionEpoch() -> UInt64? { self.base.peekSessionEpoch() }
 
-    /// Waits for sign-outs of other processes, if the other store can tell of them.
+    /// Waits for sign-outs by other processes, if the other store can report them.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { self.base.sessionWatch }
 
-    /// Moves on to session `epoch`, durably; entries of earlier ones cease to exist.
+    /// Durably raises the session number to `epoch`; entries of earlier sessions cease to exist.
     ///
-    /// - Throws: What the other store throws.
+    /// - Throws: The other store's error.
     public func raiseSessionEpoch(to epoch: UInt64) async throws {
         try await self.base.raiseSessionEpoch(to: epoch)
     }
 
-    /// Returns the entry of that name, opened, or `nil` if there is none or it does not open.
+    /// Returns the decrypted entry with that name; `nil` if it is missing or does not open.
     ///
-    /// - Throws: What the other store throws; that an entry does not open is not an error.
+    /// - Throws: The other store's error; an entry that does not open is not an error.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard let sealed = try await self.base.load(name) else { return nil }
         let opened = await BlockingWork.run { try? self.opened(sealed) }
@@ -73,10 +72,10 @@ public struct SealedStore: MuxStore {
         return opened
     }
 
-    /// Seals and keeps `entries`, each in place of the one of the same name.
+    /// Seals and saves `entries`, replacing those with the same names.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` for those that cannot be sealed, or that the other store does not keep, while the
-    ///   others are; any other error of the other store if none was kept.
+    /// - Throws: ``MuxStoreError/PartialSave`` for the entries that cannot be sealed or that the other store does not
+    ///   save, if the others are saved; any other error of the other store if none was saved.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []
@@ -95,33 +94,33 @@ public struct SealedStore: MuxStore {
         if !failures.isEmpty { throw MuxStoreError.PartialSave(failures) }
     }
 
-    /// Forgets the entries of those names; returns when that is as safe as `durability` says.
+    /// Removes the entries with those names; returns when that is as safe as `durability` says.
     ///
-    /// - Throws: What the other store throws.
+    /// - Throws: The other store's error.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws {
         try await self.base.remove(names, durability: durability)
     }
 
-    /// Forgets every entry of `domain`; returns when that is as safe as `durability` says.
+    /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
     ///
-    /// - Throws: What the other store throws.
+    /// - Throws: The other store's error.
     public func removeAll(domain: String, durability: MuxDurability) async throws {
         try await self.base.removeAll(domain: domain, durability: durability)
     }
 
-    /// Forgets every entry of every domain; the session epoch stays.
+    /// Removes every entry of every domain; the session epoch stays.
     ///
-    /// - Throws: What the other store throws.
+    /// - Throws: The other store's error.
     public func removeEverything() async throws { try await self.base.removeEverything() }
 
-    /// What the other store counted, and the entries that did not open.
+    /// The other store's counters, and the number of entries that did not open.
     public func statistics() async -> MuxStoreStatistics {
         var statistics = await self.base.statistics()
         statistics.unopened += self.unopened.withLock { $0 }
         return statistics
     }
 
-    /// Seals name, validator and value together, so that no part of one entry can be put to that of another.
+    /// Seals name, validator and value together, so that parts of different entries cannot be combined.
     private func sealed(_ entry: MuxStoredEntry) throws -> MuxStoredEntry {
         var content = Array("{\"domain\":".utf8)
         JSONText.append(entry.name.domain, to: &content)
@@ -137,7 +136,7 @@ public struct SealedStore: MuxStore {
         return sealed
     }
 
-    /// The entry as it was; `nil` if that is not what was sealed, or it belongs to another name.
+    /// The decrypted entry; `nil` if the content is malformed or of another name.
     private func opened(_ sealed: MuxStoredEntry) throws -> MuxStoredEntry? {
         let quote = UInt8(ascii: "\"")
         guard sealed.payload.count >= 2, sealed.payload.first == quote, sealed.payload.last == quote,

@@ -1,20 +1,20 @@
 package import Dispatch
 package import Foundation
 
-/// Calls back when the app enters the background or ends, for as long as it lives.
+/// Calls back when the app enters the background (on macOS: becomes inactive) or ends, while it is alive.
 ///
-/// By the names of the notifications, which asks for no view framework. Where there is no background, there are no names.
+/// Uses the names of notifications, which needs no UI framework. Platforms without a background have no names.
 package final class BackgroundNotices {
-    /// Holds the app awake while a block runs: see ``ExpiringActivity``.
+    /// Keeps the app awake while a block runs: see ``ExpiringActivity``.
     package typealias Activity = @Sendable (_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) -> Void
 
     private let observers: [any NSObjectProtocol]
 
-    /// Begins to watch.
+    /// Starts to observe.
     ///
     /// - Parameters:
     ///   - names: The names of the notifications.
-    ///   - entered: Called on the thread that posts; told whether the process ends when that thread goes on.
+    ///   - entered: Called on the posting thread; `isLast` says that the process ends when that thread goes on.
     package init(_ names: [Notification.Name], _ entered: @escaping @Sendable (_ isLast: Bool) -> Void) {
         self.observers = names.map { name in
             let isLast = Self.lastNames.contains(name)
@@ -28,7 +28,7 @@ package final class BackgroundNotices {
         for observer in self.observers { NotificationCenter.default.removeObserver(observer) }
     }
 
-    /// What the system posts when an app, an app extension or a watch app enters the background, or an app ends.
+    /// The notifications of apps and extensions in the background, of inactive macOS apps, and of apps that end.
     ///
     /// Written from the documentation; not compiled where this package is developed.
     package static var standardNames: [Notification.Name] {
@@ -44,18 +44,18 @@ package final class BackgroundNotices {
         #endif
     }
 
-    /// What the system posts last: the process ends when all observers have returned.
+    /// The last notifications: the process ends when all observers have returned.
     package static let lastNames = [
         Notification.Name("NSApplicationWillTerminateNotification"),
         Notification.Name("UIApplicationWillTerminateNotification"),
     ]
 
-    /// Runs `work`, which calls what it is given when it has ended, and keeps the app from being suspended or ended before.
+    /// Runs `work`, which calls its argument when it has ended, and keeps the app from being suspended or ended before.
     ///
     /// - Parameters:
     ///   - isLast: Whether the process ends when this returns: then it blocks until the work has ended, or for `limit`.
-    ///   - limit: How long an app that ends is held up at most.
-    ///   - activity: How the app is kept awake otherwise.
+    ///   - limit: The longest wait if `isLast` is `true`.
+    ///   - activity: Keeps the app awake otherwise.
     ///   - work: Begins the work; must not wait for the calling thread.
     package static func finishing(
         isLast: Bool,
@@ -81,7 +81,7 @@ package final class BackgroundNotices {
         }
     }
 
-    /// How the system keeps an app awake; where it does not, there is no time, and nothing is waited for.
+    /// Calls `block` in an activity of the system; without one, at once and as expired, so that nothing waits.
     ///
     /// https://developer.apple.com/documentation/foundation/processinfo/performexpiringactivity(withreason:using:)
     @Sendable package static func systemActivity(_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) {
@@ -98,16 +98,16 @@ extension BackgroundNotices: Sendable {}
 
 /// Decides what the block of an expiring activity does.
 ///
-/// The system calls the block when the activity begins, on a thread that it may block, and again, on another thread, when its
-/// time is over. If there is no time at all, the first call says so already.
+/// The system calls the block when the activity begins, on a thread that may block, and on another thread when its time
+/// is over. If there is no time at all, the first call already says so.
 package struct ExpiringActivity: Sendable {
-    /// What a call of the block does.
+    /// The action of one call of the block.
     package enum Action: Sendable, Equatable {
         /// Begin the work, and wait for its end: the app is not suspended before the block returns.
         case workAndWait
         /// Begin the work, and return: there is no time to wait, but the work may end before the app is suspended.
         case work
-        /// Let the first call return: an app that outstays its time is ended.
+        /// Let the first call return: the system ends an app that exceeds its time.
         case stopWaiting
     }
 
@@ -115,10 +115,10 @@ package struct ExpiringActivity: Sendable {
 
     package init() {}
 
-    /// The system calls the block.
+    /// Handles a call of the block.
     ///
-    /// - Parameter hasExpired: What the system says: whether the time is over.
-    /// - Returns: What this call of the block does.
+    /// - Parameter hasExpired: The system's argument: whether the time is over.
+    /// - Returns: The action of this call.
     package mutating func called(hasExpired: Bool) -> Action {
         guard !self.hasBegun else { return .stopWaiting }
         self.hasBegun = true

@@ -8,14 +8,14 @@ import Musl
 import Glibc
 #endif
 
-/// Tells of changes to the names in a folder, for as long as it lives.
+/// Reports changes to the names in a folder while it is alive.
 ///
-/// Linux: inotify(7). Apple: a vnode source, written from the documentation and not compiled where this package is developed:
+/// Linux: inotify(7). Apple: a vnode source, from the documentation, not compiled where this package is developed:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 final class FolderWatch {
-    /// An element at once, then one after changes: several that come close together may be one.
+    /// Yields one element at once, then one after changes; changes close together may share one.
     ///
-    /// If the folder cannot be watched, nothing comes after the first one.
+    /// If the folder cannot be watched, only the first element comes.
     let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?

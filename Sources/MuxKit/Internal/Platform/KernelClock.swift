@@ -4,12 +4,11 @@ import Darwin
 import Musl
 #else
 import Glibc
-import struct SwiftOverlayShims.timespec  // an optimised build looks for the members of timespec there (Swift 6.3.1)
+import struct SwiftOverlayShims.timespec  // optimized builds need it for the members of timespec (Swift 6.3.1)
 #endif
 
-/// A clock of the kernel.
 enum KernelClock {
-    /// What `clock` says, in nanoseconds.
+    /// The time of `clock` in nanoseconds.
     static func read(_ clock: clockid_t) -> Int64 {
         var time = timespec()
         unsafe clock_gettime(clock, &time)

@@ -1,9 +1,9 @@
 #if canImport(Darwin)
 import Dispatch
 
-/// Calls back when the system warns that memory is short, for as long as it lives.
+/// Calls back on warnings of memory pressure while it is alive.
 ///
-/// One interface for all Apple platforms, which asks for no view framework:
+/// One interface for all Apple platforms, without a UI framework:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
 /// Written from the documentation; not compiled where this package is developed.
 final class MemoryWarnings {
@@ -21,7 +21,7 @@ final class MemoryWarnings {
 @available(*, unavailable)
 extension MemoryWarnings: Sendable {}
 #else
-/// The system does not warn.
+/// Does nothing: the system does not warn.
 struct MemoryWarnings: Sendable {
     init(_ warned: @escaping @Sendable () -> Void) {}
 }

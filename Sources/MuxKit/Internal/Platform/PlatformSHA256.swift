@@ -15,6 +15,6 @@ struct PlatformSHA256: Sendable {
     mutating func finalize() -> [UInt8] { Array(self.hash.finalize()) }
 }
 #else
-/// Our own SHA-256.
+/// The package's SHA-256.
 typealias PlatformSHA256 = PortableSHA256
 #endif

@@ -8,27 +8,26 @@ import Musl
 import Glibc
 #endif
 
-/// The time line of `ContinuousClock`, asked for without what generic clocks cost: nanoseconds that go on while the machine
-/// sleeps.
+/// The time of `ContinuousClock` in nanoseconds, which includes sleep, without the cost of generic clocks.
 enum SystemClock {
     #if canImport(Darwin)
-    /// The present moment.
+    /// The current time.
     static var nanoseconds: Int64 { Self.read(CLOCK_MONOTONIC_RAW) }
 
-    /// The present moment, or one a few milliseconds earlier.
+    /// The current time, or one a few milliseconds earlier.
     static var recentNanoseconds: Int64 { Self.read(CLOCK_MONOTONIC_RAW_APPROX) }
 
     private static func read(_ clock: clockid_t) -> Int64 {
         Int64(truncatingIfNeeded: clock_gettime_nsec_np(clock))
     }
     #else
-    /// The present moment.
+    /// The current time.
     static var nanoseconds: Int64 { KernelClock.read(CLOCK_BOOTTIME) }
 
-    /// The present moment, or one a few milliseconds earlier.
+    /// The current time, or one a few milliseconds earlier.
     ///
-    /// The kernel has a cheap clock that stands still while the machine sleeps, and a cheap time of day. When the two have
-    /// moved against each other, the machine may have slept, and the exact clock is asked by how much.
+    /// The kernel has a coarse monotonic clock, which stops while the machine sleeps, and a coarse time of day. If
+    /// their difference changes, the machine may have slept, and exact clocks give the time asleep.
     static var recentNanoseconds: Int64 {
         let awake = KernelClock.read(CLOCK_MONOTONIC_COARSE)
         let difference = KernelClock.read(CLOCK_REALTIME_COARSE) &- awake
@@ -38,15 +37,15 @@ enum SystemClock {
         return awake &+ Self.asleep.load(ordering: .relaxed)
     }
 
-    /// What the time of day was ahead of the clock that sleeps, when the time asleep was last measured.
+    /// The time of day minus the monotonic clock, when the time asleep was last measured.
     private static let knownDifference = Atomic<Int64>(0)
-    /// How long the machine has slept since it started.
+    /// The time asleep since the machine started.
     private static let asleep = Atomic<Int64>(0)
 
     @inline(never)
     private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
         let asleep = KernelClock.read(CLOCK_BOOTTIME) &- KernelClock.read(CLOCK_MONOTONIC)
-        // Never back: the two readings are not of one instant.
+        // Never decreased by a measurement: its two readings are not of one instant.
         let former = Self.asleep.load(ordering: .relaxed)
         if asleep > former { Self.asleep.store(asleep, ordering: .relaxed) }
         Self.knownDifference.store(difference, ordering: .relaxed)

@@ -3,7 +3,7 @@ import os
 
 /// The unified log.
 ///
-/// https://developer.apple.com/documentation/os/logger. Written from the documentation; not compiled where this package is developed.
+/// Written from https://developer.apple.com/documentation/os/logger; not compiled where this package is developed.
 struct SystemLog: Sendable {
     private let logger: Logger
 
@@ -11,7 +11,7 @@ struct SystemLog: Sendable {
         self.logger = Logger(subsystem: subsystem, category: category)
     }
 
-    /// Writes a line, which has nothing in it that the log would have to hide.
+    /// Writes a line without redaction: it must contain nothing private.
     func write(_ line: String, isTrouble: Bool) {
         if isTrouble {
             self.logger.error("\(line, privacy: .public)")
@@ -31,7 +31,7 @@ struct SystemLog: Sendable {
         self.prefix = "\(subsystem) \(category): "
     }
 
-    /// Writes a line; trouble looks the same here.
+    /// Writes a line; `isTrouble` has no effect here.
     func write(_ line: String, isTrouble: Bool) {
         try? FileHandle.standardError.write(contentsOf: Data("\(self.prefix)\(line)\n".utf8))
     }

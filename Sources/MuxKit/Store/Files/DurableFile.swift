@@ -1,18 +1,18 @@
 package import Foundation
 
-/// A small file that is always whole: written beside its place, then moved there.
+/// A small file that is replaced atomically: written to a temporary file, then renamed.
 ///
-/// **On disk.** Killed at any point, the file has its old content or the new one. What is left beside it then is removed
-/// by ``removeLeftovers()``. **Concurrent calls** of several processes do not mix; the last one to move wins.
+/// **On disk.** If a process is killed at any point, the file has its old content or the new one; ``removeLeftovers()``
+/// removes the temporary file. **Concurrent calls** of several processes do not mix; the last rename wins.
 package struct DurableFile: Sendable {
     private let fileSystem: any FileSystem
     private let folder: String
     private let name: String
 
-    /// Larger files are not read, unless the reader expects one: nothing of that size was written here.
+    /// The default limit of reads, in bytes; readers of larger files pass another one.
     package static let usualMaximum: Int64 = 1 << 24
 
-    /// Describes the file `name` in `folder`; touches nothing.
+    /// Makes the file `name` in `folder`; does no I/O.
     package init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.name = name
         self.folder = folder
@@ -21,21 +21,21 @@ package struct DurableFile: Sendable {
 
     package var path: String { FilePath.join(self.folder, self.name) }
 
-    /// The file's content, or `nil` if there is no file; that it cannot be read now is an error, not an absence.
+    /// The file's content; `nil` if there is no file, an error if it cannot be read now.
     package func read() throws(MuxStoreError) -> Data? {
         try self.open()?.content
     }
 
-    /// The file's content as an array, which spares copies of a large one; `nil` if there is no file.
+    /// The file's content as an array, which avoids copies of a large one; `nil` if there is no file.
     ///
-    /// - Parameter maximum: The size of the largest file that is read.
+    /// - Parameter maximum: The size in bytes of the largest file that is read.
     /// - Returns: The content.
     /// - Throws: ``MuxStoreError``, also if the file is larger.
     package func bytes(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> [UInt8]? {
         try self.openBytes(atMost: maximum)?.content
     }
 
-    /// The file's content together with the open file it came from, whose link count tells later whether it still holds.
+    /// The file's content and the open file it came from, whose link count is 0 once the file was replaced.
     package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
         guard let (file, bytes) = try self.openBytes(atMost: Self.usualMaximum) else { return nil }
         return (file, Data(bytes))
@@ -55,7 +55,7 @@ package struct DurableFile: Sendable {
         return (file, try self.fileSystem.readAll(file, at: 0, count: Int(size)))
     }
 
-    /// Replaces the file's content, making the folder (mode 0700) if need be; the file's mode is 0600.
+    /// Replaces the file's content (mode 0600); creates the folder (mode 0700) if necessary.
     package func write(_ content: Data, durability: MuxDurability = .full) throws(MuxStoreError) {
         let temporary = self.path + "." + Hex.text(of: .random(in: .min ... .max)) + Self.suffix
         do {
@@ -70,7 +70,7 @@ package struct DurableFile: Sendable {
         if durability == .full { try self.fileSystem.synchronizeFolder(self.folder) }
     }
 
-    /// Removes the file; that there is none is as good.
+    /// Removes the file; a missing file is not an error.
     package func remove(durability: MuxDurability = .full) throws(MuxStoreError) {
         do {
             try self.fileSystem.removeFile(self.path)
@@ -80,7 +80,7 @@ package struct DurableFile: Sendable {
         if durability == .full { try self.fileSystem.synchronizeFolder(self.folder) }
     }
 
-    /// Removes what a killed writer left; only while no other writes.
+    /// Removes the temporary files of killed writers; call only while no other writer is active.
     package func removeLeftovers() throws(MuxStoreError) {
         let names: [String]
         do {

@@ -1,33 +1,33 @@
 import Dispatch
 
-/// The door to the file system: every call that the library's stores make, one by one.
+/// The file system calls of the library's stores.
 ///
-/// The calls block, so they are made on a ``DiskExecutor``. A test puts a door of its own in between, to log the calls,
-/// to fail the n-th of them, or to end the process there.
+/// The calls block, so they are made on a ``DiskExecutor`` or in ``BlockingWork``. Tests substitute an implementation
+/// that logs the calls, fails the n-th of them, or ends the process there.
 package protocol FileSystem: Sendable {
-    /// Opens the file at `path`, with mode 0600 if that makes it.
+    /// Opens the file at `path`; a new file has mode 0600.
     func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile
 
-    /// Reads up to `count` bytes from `offset`; fewer at the end of the file or at the system's whim, none past the end.
+    /// Reads up to `count` bytes from `offset`; may return fewer, and returns none at the end of the file.
     func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]
 
-    /// Appends `bytes`, or the first part of them, and returns how many.
+    /// Appends `bytes` or a prefix of them; returns the number of bytes appended.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int
 
     func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus
 
-    /// The status of what `path` names itself, or `nil` if there is nothing of that name.
+    /// The status of `path`, without following a symbolic link; `nil` if it does not exist.
     func status(at path: String) throws(MuxStoreError) -> FileStatus?
 
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
 
-    /// Returns when the file's content is on the disk.
+    /// Returns when the file's content is on disk.
     func synchronize(_ file: OpenFile) throws(MuxStoreError)
 
-    /// Returns when the names in the folder are on the disk.
+    /// Returns when the names in the folder are on disk.
     func synchronizeFolder(_ path: String) throws(MuxStoreError)
 
-    /// Gives what is at `path` another name, in place of what had it.
+    /// Renames `path` to `other`, replacing what is there.
     func move(_ path: String, to other: String) throws(MuxStoreError)
 
     func removeFile(_ path: String) throws(MuxStoreError)
@@ -35,33 +35,33 @@ package protocol FileSystem: Sendable {
     /// Removes an empty folder.
     func removeFolder(_ path: String) throws(MuxStoreError)
 
-    /// The names in the folder, in no order.
+    /// The names in the folder, unordered.
     func names(in path: String) throws(MuxStoreError) -> [String]
 
-    /// Makes a folder of mode 0700 in one that exists.
+    /// Creates a folder of mode 0700 in an existing one.
     ///
-    /// - Returns: Whether there was none of that name before.
+    /// - Returns: `false` if the name exists.
     func makeFolder(_ path: String) throws(MuxStoreError) -> Bool
 
-    /// Keeps the folder out of backups and behind the device's lock, on systems that know these.
+    /// Excludes the folder from backups and protects its files until the first unlock, on systems that support these.
     ///
-    /// File systems may know neither, such as those of other makers: callers go on without, and ask before the first write.
+    /// Some file systems support neither, so callers ignore the error. Called before the first write.
     func mark(_ path: String) throws(MuxStoreError)
 
-    /// Waits until no other process, and no other open file of this one, holds the lock of `file`.
+    /// Waits until no other process, and no other open file of this one, holds the lock of `file`; then takes it.
     func lock(_ file: OpenFile) throws(MuxStoreError)
 
     func unlock(_ file: OpenFile) throws(MuxStoreError)
 
     /// Takes the lock of `file` if it is free.
     ///
-    /// - Returns: Whether the caller has it now, until ``unlock(_:)`` or until the file is closed.
+    /// - Returns: Whether the caller holds it, until ``unlock(_:)`` or until the file is closed.
     func tryLock(_ file: OpenFile) throws(MuxStoreError) -> Bool
 
-    /// Makes the file's time of modification `nanoseconds` since 1970.
+    /// Sets the modification time, in nanoseconds since 1970.
     func setModified(_ path: String, to nanoseconds: Int64) throws(MuxStoreError)
 
-    /// How many bytes are free for this user where `path` is.
+    /// The number of bytes available to this user on the file system of `path`.
     func freeSpace(at path: String) throws(MuxStoreError) -> Int64
 }
 
@@ -77,7 +77,7 @@ extension FileSystem {
         return bytes
     }
 
-    /// Appends all of `bytes`; the caller cuts off what an error leaves behind.
+    /// Appends all of `bytes`; after an error the caller truncates the partial write.
     package func appendAll(_ bytes: [UInt8], to file: OpenFile) throws(MuxStoreError) {
         var rest = bytes[...]
         while !rest.isEmpty {
@@ -87,7 +87,7 @@ extension FileSystem {
         }
     }
 
-    /// Makes the folder and those above it that are missing, each safely on the disk.
+    /// Creates the folder and its missing parents, and flushes their names to disk.
     package func makeFolders(_ path: String) throws(MuxStoreError) {
         do {
             guard try self.makeFolder(path) else { return }
@@ -101,7 +101,7 @@ extension FileSystem {
         if let parent = FilePath.parent(of: path) { try self.synchronizeFolder(parent) }
     }
 
-    /// Removes the folder and all that is in it, following no link.
+    /// Removes the folder and its content; does not follow links.
     package func removeTree(_ path: String) throws(MuxStoreError) {
         for name in try self.names(in: path) {
             let inner = FilePath.join(path, name)
@@ -115,40 +115,40 @@ extension FileSystem {
     }
 }
 
-/// What a file is opened for.
+/// How a file is opened.
 package enum FileAccess: Sendable, Hashable {
-    /// Reading; the file must exist.
+    /// For reading; the file must exist.
     case read
-    /// Reading, and writing at the end; made with mode 0600 if it does not exist.
+    /// For reading and appending; creates the file with mode 0600 if it does not exist.
     case append
-    /// Like ``append``, but it is an error if the file exists.
+    /// Like ``append``, but fails if the file exists.
     case create
 }
 
-/// Arithmetic on path texts.
+/// Operations on path strings.
 package enum FilePath {
     /// The path of `name` in `folder`.
     package static func join(_ folder: String, _ name: String) -> String {
         folder.hasSuffix("/") ? folder + name : folder + "/" + name
     }
 
-    /// The path of the folder that `path` is in; `nil` for a root and for a lone name.
+    /// The path of the parent folder; `nil` for the root and for a single name.
     package static func parent(of path: String) -> String? {
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return nil }
         guard slash > path.startIndex else { return path.utf8.count > 1 ? "/" : nil }
         return String(path[..<slash])
     }
 
-    /// The last name of `path`.
+    /// The last component of `path`.
     package static func name(of path: String) -> String {
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return path }
         return String(path[path.utf8.index(after: slash)...])
     }
 }
 
-/// What the file system says about a file.
+/// The metadata of a file.
 package struct FileStatus: Sendable, Hashable {
-    /// Tells files apart for as long as each of them exists or is open.
+    /// Unique among the files that exist or are open.
     package struct Identity: Sendable, Hashable {
         package var device: UInt64
         package var node: UInt64
@@ -161,12 +161,12 @@ package struct FileStatus: Sendable, Hashable {
 
     package var identity: Identity
     package var size: Int64
-    /// How many names the file has; 0 for one that is open and has been removed or replaced.
+    /// The number of names; 0 for an open file that was removed or replaced.
     package var linkCount: UInt64
     /// The permission bits.
     package var mode: UInt32
     package var isFolder: Bool
-    /// The time of modification, in nanoseconds since 1970.
+    /// The modification time, in nanoseconds since 1970.
     package var modified: Int64
 
     package init(
@@ -186,7 +186,7 @@ package struct FileStatus: Sendable, Hashable {
     }
 }
 
-/// An open file; closed when the last reference to it goes.
+/// An open file; closed when its last reference is released.
 package final class OpenFile: Sendable {
     package let descriptor: Int32
     package let path: String
@@ -201,15 +201,15 @@ package final class OpenFile: Sendable {
     deinit { self.close(self.descriptor) }
 }
 
-/// A wait for the lock of a file, on a thread of its own, that the caller can leave.
+/// A wait for a file lock, on its own thread, that the caller can abandon.
 ///
-/// The kernel knows no limit for such a wait. One that was left goes on, and gives the lock back when it gets it.
+/// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock when it gets it.
 final class LockWait: Sendable {
     private enum State: Sendable {
         case waiting
         case taken
         case failed(MuxStoreError)
-        /// The caller left.
+        /// The caller abandoned the wait.
         case left
         case over
     }
@@ -217,7 +217,6 @@ final class LockWait: Sendable {
     private let state = Locked(State.waiting)
     private let ended = DispatchSemaphore(value: 0)
 
-    /// Begins to wait.
     init(_ file: OpenFile, _ fileSystem: any FileSystem) {
         DispatchQueue(label: "MuxKit.LockWait").async {
             var end = State.taken
@@ -240,14 +239,14 @@ final class LockWait: Sendable {
         }
     }
 
-    /// Whether the wait that was left has ended.
+    /// Whether the abandoned wait has ended.
     var isOver: Bool {
         self.state.withLock { state in if case .over = state { true } else { false } }
     }
 
-    /// Blocks until the lock is taken, or leaves when the time is up.
+    /// Blocks until the lock is taken; abandons the wait after `limit`.
     ///
-    /// - Returns: Whether the lock is taken; if so, the caller has to give it back.
+    /// - Returns: Whether the lock is taken; if so, the caller must release it.
     func finish(within limit: Duration) throws(MuxStoreError) -> Bool {
         _ = self.ended.wait(timeout: .now() + limit.secondsValue)
         return try self.state.withLock { state throws(MuxStoreError) -> Bool in

@@ -1,31 +1,31 @@
-/// A line of JSON that notices when any of its bytes changed.
+/// A line of JSON with a checksum.
 ///
-/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of all other bytes. Every later format keeps
-/// this beginning, so that a reader can tell a newer line, which it must not destroy, from a damaged one.
+/// `{"mux":1,"check":"0123456789abcdef",…}`: the check is the FNV-1a hash of the bytes before and after that field.
+/// Later formats keep this beginning, so that readers can tell newer lines, which they must keep, from damaged ones.
 package enum ChecksummedLine {
-    /// The version of the formats that this code writes.
+    /// The format version that this code writes.
     package static let version: UInt64 = 1
 
     private static let opening = Array("{\"mux\":".utf8)
     private static let middle = Array(",\"check\":\"".utf8)
 
-    /// What a line turned out to be.
+    /// The result of reading a line.
     package enum Content: Sendable, Equatable {
         /// A line of this version; the rest begins after the check, with a comma.
         case present(rest: ArraySlice<UInt8>)
-        /// A line of a later version, whose rest means who knows what.
+        /// A line of a later version, with unknown content.
         case newer
     }
 
-    /// How far behind the beginning of a line of this version its rest is.
+    /// The offset, in a line of this version, of the quotation mark that closes the check.
     package static let restOffset = opening.count + String(version).utf8.count + middle.count + 16
 
-    /// Begins a line of this version at the end of `bytes`, with a check that ``close(_:from:)`` fills in.
+    /// Appends the start of a line with a blank check, which ``close(_:from:)`` fills in.
     package static func begin(_ bytes: inout [UInt8]) {
         bytes += self.blank
     }
 
-    /// Fills in the check of the line that begins at `start` and ends with `bytes`.
+    /// Fills in the check of the line from `start` to the end of `bytes`.
     package static func close(_ bytes: inout [UInt8], from start: Int) {
         let rest = start + self.restOffset
         let check = self.check(bytes[start..<(rest - 16 - self.middle.count)], bytes[rest...])
@@ -40,7 +40,7 @@ package enum ChecksummedLine {
         return start + self.middle + Hex.bytes(of: self.check(start[...], rest[...])) + rest
     }
 
-    /// Reads a line; `nil` if it is damaged or something else altogether.
+    /// Reads a line; `nil` if it is damaged or not such a line.
     package static func open(_ line: ArraySlice<UInt8>) -> Content? {
         guard self.matches(self.opening, line, at: line.startIndex) else { return nil }
         let digits = line.startIndex + self.opening.count
@@ -74,7 +74,7 @@ package enum ChecksummedLine {
     }
 }
 
-/// Numbers as 16 digits of lower-case hexadecimal.
+/// Numbers as 16 lower-case hexadecimal digits.
 package enum Hex {
     private static let digits = Array("0123456789abcdef".utf8)
 
@@ -82,7 +82,7 @@ package enum Hex {
         (0..<16).map { Self.digits[Int(truncatingIfNeeded: value >> (60 - $0 * 4)) & 15] }
     }
 
-    /// Puts the 16 digits of `value` in place of the bytes from `index` on.
+    /// Replaces the 16 bytes from `index` on by the digits of `value`.
     package static func write(_ value: UInt64, to bytes: inout [UInt8], at index: Int) {
         for place in 0..<16 {
             bytes[index + place] = self.digits[Int(truncatingIfNeeded: value >> (60 - place * 4)) & 15]
@@ -91,7 +91,7 @@ package enum Hex {
 
     package static func text(of value: UInt64) -> String { String(decoding: self.bytes(of: value), as: UTF8.self) }
 
-    /// The number that exactly 16 lower-case digits say.
+    /// The number in exactly 16 lower-case digits; `nil` for anything else.
     package static func value(of bytes: some Collection<UInt8>) -> UInt64? {
         guard bytes.count == 16 else { return nil }
         var value: UInt64 = 0

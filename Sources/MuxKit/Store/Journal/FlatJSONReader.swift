@@ -1,8 +1,8 @@
-/// Reads the fields of a JSON object that holds texts, numbers and nulls alone; anything else ends the reading.
+/// Reads the fields of a JSON object of strings, numbers and nulls; stops at anything else.
 ///
-/// Total on any bytes, and without recursion.
+/// Accepts any bytes, and does not recurse.
 struct FlatJSONReader {
-    /// Where a field's value stands.
+    /// The position of a field's value.
     enum Value {
         /// Without the quotation marks.
         case text(Range<Int>, hasEscapes: Bool)
@@ -14,17 +14,17 @@ struct FlatJSONReader {
     private let end: Int
     private var position: Int
 
-    /// Whether the object was read to its end, and nothing stands behind it.
+    /// Whether the object was read to its end, and nothing follows.
     private(set) var isComplete = false
 
-    /// Reads from where the first field's name begins, up to `end`.
+    /// Reads from the start of the first field's name up to `end`.
     init(_ bytes: [UInt8], from start: Int, to end: Int) {
         self.bytes = bytes
         self.position = start
         self.end = min(end, bytes.count)
     }
 
-    /// The next field; `nil` at the end, which ``isComplete`` tells from a failure.
+    /// The next field; `nil` at the end or after an error, which ``isComplete`` distinguishes.
     mutating func next() -> (name: Range<Int>, value: Value)? {
         guard !self.isComplete, case .text(let name, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
             let value = self.value()
@@ -36,7 +36,7 @@ struct FlatJSONReader {
         return self.take(UInt8(ascii: ",")) ? (name, value) : nil
     }
 
-    /// Whether the bytes there are those of `text`.
+    /// Whether the bytes in `range` are those of `text`.
     func matches(_ range: Range<Int>, _ text: StaticString) -> Bool {
         guard range.count == text.utf8CodeUnitCount else { return false }
         return text.withUTF8Buffer { buffer in
@@ -47,7 +47,7 @@ struct FlatJSONReader {
         }
     }
 
-    /// The text that a value says; `nil` if it is none, or not in order.
+    /// The value as a string; `nil` if it is not a valid one.
     func string(_ value: Value) -> String? {
         guard case .text(let range, let hasEscapes) = value else { return nil }
         guard hasEscapes else { return String(validating: self.bytes[range], as: UTF8.self) }
@@ -55,13 +55,13 @@ struct FlatJSONReader {
         return String(validating: unescaped, as: UTF8.self)
     }
 
-    /// The whole number that a value says.
+    /// The value as an integer; `nil` if it is not one.
     func integer(_ value: Value) -> Int64? {
         guard case .number(let range) = value else { return nil }
         return Int64(String(decoding: self.bytes[range], as: UTF8.self))
     }
 
-    /// The finite number that a value says.
+    /// The value as a finite number; `nil` if it is not one.
     func double(_ value: Value) -> Double? {
         guard case .number(let range) = value,
             let number = Double(String(decoding: self.bytes[range], as: UTF8.self)), number.isFinite
@@ -120,7 +120,7 @@ struct FlatJSONReader {
         return nil
     }
 
-    /// The bytes that a text with escapes stands for.
+    /// The bytes of a string with its escapes resolved.
     private func unescaped(_ range: Range<Int>) -> [UInt8]? {
         var result: [UInt8] = []
         var index = range.lowerBound
@@ -140,7 +140,7 @@ struct FlatJSONReader {
             case UInt8(ascii: "f"): result.append(0x0c)
             case UInt8(ascii: "r"): result.append(0x0d)
             case UInt8(ascii: "u"):
-                // Control characters are all that is written so.
+                // Only control characters are written in this form.
                 let digits = self.bytes[(index + 2)..<min(index + 6, range.upperBound)]
                 guard digits.count == 4, let code = UInt8(String(decoding: digits, as: UTF8.self), radix: 16),
                     code < 0x20
@@ -158,7 +158,7 @@ struct FlatJSONReader {
 @available(*, unavailable)
 extension FlatJSONReader: Sendable {}
 
-/// Writes JSON without the machinery of an encoder, byte for byte as `JSONEncoder` does if told to leave slashes alone.
+/// Writes JSON values, byte for byte as `JSONEncoder` does with `.withoutEscapingSlashes`.
 enum JSONText {
     private static let hexadecimal = Array("0123456789abcdef".utf8)
 
@@ -173,7 +173,7 @@ enum JSONText {
         bytes.append(UInt8(ascii: "\""))
     }
 
-    /// Appends `text` in quotation marks, or `null` for none.
+    /// Appends `text` in quotation marks, or `null`.
     static func append(_ text: String?, to bytes: inout [UInt8]) {
         if let text { self.append(text, to: &bytes) } else { bytes += "null".utf8 }
     }

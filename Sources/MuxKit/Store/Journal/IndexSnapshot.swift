@@ -1,22 +1,22 @@
 import Foundation
 
-/// A copy on disk of where a journal's entries are, so that opening it need not walk it.
+/// A copy of a journal's index on disk, so that opening the journal does not scan it.
 ///
-/// One checked line of JSON, then five numbers of 64 bits for each entry, the least recently used first. Wherever it
-/// comes from, reading is total; a copy that is believed wrongly costs misses, never a wrong value, because every entry
-/// is verified when it is loaded.
+/// One checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first. Reading
+/// accepts any bytes; a snapshot that is wrongly accepted costs misses, never a wrong value, because every entry is
+/// verified when it is loaded.
 package struct IndexSnapshot: Sendable, Equatable {
-    /// What ties an index to one journal in one state.
+    /// Ties a snapshot to one state of one journal.
     package struct Anchor: Sendable, Equatable {
         /// The identity of the store.
         package var store: UInt64
-        /// The number that the journal begins with.
+        /// The number in the journal's `begin` record.
         package var generation: UInt64
-        /// How much of the journal the index knows, from its beginning.
+        /// The length in bytes of the journal's part that is covered, from its start.
         package var covered: Int64
-        /// Where the last record of that part begins.
+        /// The offset of the last record in that part.
         package var lastOffset: Int64
-        /// A hash of that record's first bytes, with the check of its first line.
+        /// A hash of that record's first bytes, which include the check of its header.
         package var lastStamp: UInt64
 
         package init(store: UInt64, generation: UInt64, covered: Int64, lastOffset: Int64, lastStamp: UInt64) {
@@ -51,9 +51,9 @@ package struct IndexSnapshot: Sendable, Equatable {
         self.rows = rows
     }
 
-    /// The bytes that an entry takes.
+    /// The length of a row in bytes.
     package static let rowSize = 40
-    /// How many of a record's first bytes go into ``Anchor/lastStamp``.
+    /// The number of bytes that ``Anchor/lastStamp`` hashes.
     package static let stampSize = ChecksummedLine.restOffset
 
     private static let lineBreak: UInt8 = 0x0a
@@ -89,7 +89,7 @@ package struct IndexSnapshot: Sendable, Equatable {
 
     // MARK: - Reading
 
-    /// Reads an index; `nil` if a byte of it is not as it was written.
+    /// Reads a snapshot; `nil` if any byte differs from what was written.
     package init?(_ bytes: [UInt8]) {
         guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
             case .present? = ChecksummedLine.open(bytes[..<end])
@@ -118,7 +118,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         )
     }
 
-    /// Reads the rows; `nil` if their digest is another, or a row points outside of the part that is covered.
+    /// Reads the rows; `nil` if their digest differs, or a row is outside the covered part.
     private static func rows(
         _ bytes: [UInt8],
         from start: Int,
@@ -126,7 +126,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         covered: Int64,
         digest: UInt64
     ) -> [Row]? {
-        // A million words in a large index, so they are read as words; the caller made sure that they are all there.
+        // Reads words, because a large index has a million of them; the caller has checked the length.
         unsafe bytes[start...].withUnsafeBytes { buffer -> [Row]? in
             guard count * Self.rowSize <= buffer.count else { return nil }
             var hash = FNV()
@@ -152,22 +152,22 @@ package struct IndexSnapshot: Sendable, Equatable {
     }
 }
 
-/// Keeping a copy of the index on disk, and believing it.
+/// Writing and restoring index snapshots.
 ///
-/// The copy is written after the records that it knows, under the lock, and never synchronised: what a power cut makes
-/// of it is noticed. A rewritten journal begins with another number, so that a copy of what it was before is noticed too.
+/// A snapshot is written after the records that it covers, with the lock held, and never synchronized: damage by a
+/// power cut is detected. A rewritten journal has another generation, so older snapshots do not match it.
 extension Journal {
     var indexFile: DurableFile {
         DurableFile(JournalLayout.indexName, in: self.layout.journal, fileSystem: self.fileSystem)
     }
 
-    /// Writes the copy if enough records are new to make that worth while; under the lock.
+    /// Writes a snapshot if enough records are new; call with the lock held.
     func keepIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.unkept >= max(self.indexFloor, segment.index.count / 8),
             !segment.holdsNewer, !segment.holdsDeadRecords, !segment.needsLineBreak
         else { return }
-        // Whatever comes of it, it is not tried again with every save.
+        // Also after a failure, so that not every save tries again.
         segment.unkept = 0
         do {
             let anchor = IndexSnapshot.Anchor(
@@ -188,9 +188,9 @@ extension Journal {
         }
     }
 
-    /// Takes over what the copy says, if it is one of this very journal; the rest of the journal is then still to be read.
+    /// Restores the index from a snapshot of this journal; the records behind it remain to be read.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
-        // An entry takes less room in the index than in the journal.
+        // An entry takes less space in the snapshot than in the journal.
         guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
         segment.keptBytes = Int64(content.count)
         guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {

@@ -1,14 +1,14 @@
 import Foundation
 
-/// Rewriting the records without those that are dead.
+/// Rewriting the journal without its dead records.
 extension Journal {
     private typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
 
     private static let batchSize = 1 << 20
 
-    /// Rewrites the file if that is due; under the lock.
+    /// Rewrites the segment if due; call with the lock held.
     ///
-    /// The store is in order without it, so a failure is counted and the next occasion tries again.
+    /// The store works without it, so a failure is counted and the next call tries again.
     func compactIfDue() {
         guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { return }
         let isOver = self.byteLimit.map { segment.footprint > $0 } ?? false
@@ -18,7 +18,7 @@ extension Journal {
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
             let (compacted, damaged) = try self.rewrite(survivors, of: segment, session, to: temporary)
-            // Here the new form becomes the journal; before, the old one is untouched.
+            // The commit point: until here, the old file is unchanged.
             try self.fileSystem.move(temporary, to: self.layout.segment)
             self.segment = compacted
             self.statistics.compactions += 1
@@ -30,7 +30,7 @@ extension Journal {
             return
         }
         if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
-        // If this fails, the next durable save does it before it reports anything as saved.
+        // If this fails, the next fully durable save flushes the name before it returns.
         do {
             try self.fileSystem.synchronizeFolder(self.layout.journal)
         } catch {
@@ -38,9 +38,9 @@ extension Journal {
         }
     }
 
-    /// The records that stay when the folder is full: those used last, until three quarters of the limit are taken.
+    /// The records that stay when the folder is full: the most recently used ones, up to three quarters of the limit.
     ///
-    /// Less than all of it, so that the next save does not have to rewrite everything again.
+    /// The rest is room for further saves without another rewrite.
     private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
         guard let byteLimit else { return records[...] }
         let row = Int64(IndexSnapshot.rowSize)
@@ -48,14 +48,14 @@ extension Journal {
         var first = records.endIndex
         while first > records.startIndex {
             size += records[first - 1].location.count + row
-            // The very last one may take more than its share.
+            // The most recently used record may exceed that share.
             guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
             first -= 1
         }
         return records[first...]
     }
 
-    /// Copies the records, as far as they are in order, to a new file and waits until they are on the disk.
+    /// Copies the valid ones of the records to a new file, and flushes it to disk.
     private func rewrite(
         _ records: ArraySlice<LiveRecord>,
         of segment: JournalSegment,
@@ -99,16 +99,16 @@ extension Journal {
     }
 }
 
-/// What tests look at when they are done with a store.
+/// Invariants, for tests.
 extension Journal {
-    /// What is wrong; empty if nothing is.
+    /// Descriptions of the violations; empty if there are none.
     func brokenInvariants() throws(MuxStoreError) -> [String] {
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
         var broken: [String] = []
 
-        // A walk over the whole file knows the same entries.
+        // A scan of the whole file must give the same entries.
         let rescan = JournalSegment(file: segment.file, identity: segment.identity)
         try self.readOn(rescan, to: segment.end, session)
         let known = Self.places(segment.index, session)
@@ -136,10 +136,9 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// Smaller amounts of dead bytes are not worth a rewrite.
+    /// Fewer dead bytes are not worth a rewrite.
     static let compactionFloor: Int64 = 1 << 16
 
-    /// Whether rewriting the file without its dead records is due.
     var isCompactionDue: Bool {
         guard !self.holdsNewer else { return false }
         return self.holdsDeadRecords

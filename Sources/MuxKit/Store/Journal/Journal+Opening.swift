@@ -1,11 +1,11 @@
 import Foundation
 
-/// Finding out how the folder stands.
+/// Opening the folder, and taking in what other processes changed.
 extension Journal {
-    /// What is open and up to date.
+    /// The open session and segment, up to date.
     typealias Present = (session: Session, segment: JournalSegment)
 
-    /// Looks without the lock whether a sibling changed something, and takes that in if so.
+    /// Checks without the lock whether another process changed something; if so, takes that in with the lock.
     func refreshIfChanged() throws(MuxStoreError) -> Present {
         if let session, let segment = self.segment, try self.isInPlace(session),
             let status = try self.fileSystem.status(at: self.layout.segment),
@@ -18,7 +18,7 @@ extension Journal {
         return try self.refresh()
     }
 
-    /// Brings everything up to date; under the lock.
+    /// Takes in all changes; call with the lock held.
     func refresh() throws(MuxStoreError) -> Present {
         let session = try self.openSession()
         let status = try self.fileSystem.status(at: self.layout.segment)
@@ -35,7 +35,7 @@ extension Journal {
         return (session, segment)
     }
 
-    /// Remembers whether there are entries, to notice when they are gone.
+    /// Records whether there are entries, to detect their loss.
     func noteFilled() {
         guard let session, let segment = self.segment else { return }
         self.filledStore = segment.index.count > 0 ? session.content.store : nil
@@ -43,7 +43,7 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The session's number as its file has it, without the lock and without making anything; `nil` if it cannot be told.
+    /// The number in the session file, without taking the lock or creating anything; `nil` if it cannot be determined.
     static func peekSessionEpoch(_ layout: JournalLayout, _ fileSystem: any FileSystem) -> UInt64? {
         let file = DurableFile(JournalLayout.sessionName, in: layout.root, fileSystem: fileSystem)
         do {
@@ -51,7 +51,7 @@ extension Journal {
                 guard case .present(let session) = SessionFile.decode(content) else { return nil }
                 return session.epoch
             }
-            // A journal without the file has lost its number.
+            // A journal without a session file has lost its number.
             return try fileSystem.status(at: layout.journal) == nil ? 0 : nil
         } catch {
             return nil
@@ -62,7 +62,7 @@ extension Journal {
         try self.fileSystem.status(of: session.file).linkCount > 0
     }
 
-    /// The session as the file has it now, which is made if there is none.
+    /// The session in the file, which is created if it is missing.
     private func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         (self.session, self.segment) = (nil, nil)
@@ -74,14 +74,14 @@ extension Journal {
         case .damaged?: self.statistics.damagedRecords += 1
         case nil: break
         }
-        // The session file is there before the journal is: one without the other means that the number was lost.
+        // The session file is created before the journal: a journal without it means that the number was lost.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
         return try self.makeSession(isLost: opened != nil || hasJournal)
     }
 
-    /// Starts with a new identity, so that no record there may still be is taken for one of this store.
+    /// Creates a session with a new store identity, so that no leftover record counts as one of this store.
     ///
-    /// A number that was lost is replaced by a greater one: the time in units of which no user signs out more than one.
+    /// A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of sign-outs.
     private func makeSession(isLost: Bool) throws(MuxStoreError) -> Session {
         var epoch = self.lastEpoch
         if isLost { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
@@ -97,7 +97,7 @@ extension Journal {
     private func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
         let session = Session(file: file, content: content)
         self.session = session
-        // What was there belongs to a session that has ended.
+        // A sign-out by another process is not a loss.
         if content.epoch > self.lastEpoch { self.filledStore = nil }
         self.lastEpoch = max(self.lastEpoch, content.epoch)
         return session
@@ -105,7 +105,7 @@ extension Journal {
 
     // MARK: - The segment
 
-    /// Opens the file of records, made if there is none, and reads it from the beginning.
+    /// Opens or creates the segment, restores its index snapshot, and reads the records behind that.
     private func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
         self.segment = nil
         try self.removeLeftovers()
@@ -125,7 +125,7 @@ extension Journal {
         return self.segment ?? segment
     }
 
-    /// Takes in what stands behind the part that was read, and cuts off a record that was never finished.
+    /// Reads the records behind the part that was read, and cuts off an incomplete one at the end.
     func readOn(
         _ segment: JournalSegment,
         to size: Int64,
@@ -160,7 +160,7 @@ extension Journal {
         self.statistics.damagedRecords += damaged
     }
 
-    /// Removes what a killed process left; what cannot be removed now is tried again next time.
+    /// Removes the temporary files of killed processes; what cannot be removed is tried again at the next opening.
     private func removeLeftovers() throws(MuxStoreError) {
         for name in try self.fileSystem.names(in: self.layout.root) {
             let path = FilePath.join(self.layout.root, name)

@@ -1,16 +1,17 @@
 import Foundation
 
-/// The synchronous inside of a ``JournalStore``: blocks, and belongs to one thread at a time.
+/// The synchronous core of a ``JournalStore``: blocks, and is used by one thread at a time.
 ///
-/// Several processes share a folder: a process holds the lock of one file while it writes or reads records, and
-/// looks first whether the files it has open are still the ones that the names stand for.
+/// Several processes share a folder. A process holds the file lock while it writes records or scans the records of
+/// others, and first checks that its open files are still the ones at their paths. It reads single records without the
+/// lock.
 ///
-/// A class, because the optimizer of Swift 6.3.1 breaks on a struct with mutating members that throw typed errors inside
-/// an actor ("Instruction does not dominate all uses!").
+/// A class, because the optimizer of Swift 6.3.1 crashes on a struct with mutating members that throw typed errors
+/// inside an actor ("Instruction does not dominate all uses!").
 final class Journal {
     /// The session file as last read.
     struct Session {
-        /// Held open: its link count drops to 0 when a sibling replaces the file.
+        /// Kept open: its link count drops to 0 when another process replaces the file.
         var file: OpenFile
         var content: SessionFile
     }
@@ -18,24 +19,24 @@ final class Journal {
     let fileSystem: any FileSystem
     let layout: JournalLayout
     let digest: @Sendable (MuxStoreKey) -> EntryDigest
-    /// How many bytes the folder may take; `nil` for as many as there are.
+    /// The limit of the folder's size in bytes; `nil` for none.
     let byteLimit: Int64?
-    /// How many records have to be new before the index is kept again, at least.
+    /// The minimum number of new records before the index snapshot is written again.
     let indexFloor: Int
     var statistics = MuxStoreStatistics()
     var lockFile: OpenFile?
     var session: Session?
     var segment: JournalSegment?
-    /// The greatest session number seen: it does not fall even if another process removes the folder.
+    /// The greatest session number seen; does not fall if another process removes the folder.
     var lastEpoch: UInt64 = 0
-    /// The identity of the store that this process last knew to have entries; `nil` if there were none.
+    /// The identity of the store if it had entries when this process last looked; otherwise `nil`.
     var filledStore: UInt64?
-    /// How long a call waits for a process that has the lock.
+    /// How long a call waits for the lock.
     let lockPatience: Duration
-    /// A wait for the lock that no call waits for any more.
+    /// The wait of a call that has timed out.
     private var abandonedWait: LockWait?
 
-    /// Attempts to lock a folder that is being removed and made again all the while.
+    /// Attempts to lock a folder that is repeatedly removed and created again.
     private static let lockAttempts = 8
 
     init(
@@ -56,7 +57,7 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the session; a look at it makes nothing, neither the folder nor a file in it.
+    /// The number of the session; creates nothing in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         guard self.session == nil else { return try self.refreshIfChanged().session.content.epoch }
         if let content = try self.sessionFile.read() {
@@ -67,12 +68,12 @@ final class Journal {
             return file.epoch
         }
         guard try self.fileSystem.status(at: self.layout.journal) == nil else {
-            return try self.refreshIfChanged().session.content.epoch  // the number was lost
+            return try self.refreshIfChanged().session.content.epoch  // the session file was lost
         }
         return self.lastEpoch
     }
 
-    /// Where the entry of that name is, if there is one; counts as a use of it.
+    /// The location of the entry with that name; counts as a use of the entry.
     func place(of name: MuxStoreKey) throws(MuxStoreError) -> JournalPlace? {
         let (session, segment) = try self.refreshIfChanged()
         let digest = self.digest(name)
@@ -87,7 +88,7 @@ final class Journal {
         )
     }
 
-    /// Judges what was found there, perhaps a while ago.
+    /// Validates what was read from `place`; the journal may have changed since.
     func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
         guard let entry else {
             if let segment = self.segment, segment.file === place.file, let location = segment.index[place.digest],
@@ -100,7 +101,7 @@ final class Journal {
             return nil
         }
         guard entry.name == name else {
-            // Another name of the same digest: its entry stays.
+            // A digest collision: the entry of the other name stays.
             self.statistics.damagedRecords += 1
             return nil
         }
@@ -109,7 +110,7 @@ final class Journal {
 
     // MARK: - Writing
 
-    /// - Returns: The entries that were not kept, and why.
+    /// - Returns: The entries that were not saved, and their errors.
     func save(
         _ entries: [MuxStoredEntry],
         _ durability: MuxDurability
@@ -136,14 +137,14 @@ final class Journal {
         }
         let compactions = self.statistics.compactions
         let evicted = self.byteLimit.map { records.keepLast(within: $0) } ?? 0
-        // What does not fit is not to be found in an older form either.
+        // Older versions of the entries that do not fit are removed.
         for entry in oversized + written.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
             try records.append(removal: .erase, of: entry.name, epoch: session.content.epoch)
         }
         try self.append(records, durability)
         self.statistics.evicted += oversized.count + evicted
         refused += written.prefix(evicted).map { ($0.name, .noRoom) }
-        // Rewriting the folder, to keep it within its limit, may have evicted more.
+        // The append may have compacted the journal and evicted more.
         guard self.statistics.compactions != compactions else { return refused }
         for entry in written.dropFirst(evicted) where self.segment?.index[self.digest(entry.name)] == nil {
             refused.append((entry.name, .noRoom))
@@ -151,8 +152,7 @@ final class Journal {
         return refused
     }
 
-    /// The entries of the present session that can be written, the last of each name, those fetched last at the end: the first
-    /// ones are the first to be evicted.
+    /// The valid entries of the session, the last of each name, by fetch time: the first ones are evicted first.
     private func arranged(
         _ entries: [MuxStoredEntry],
         in session: Session,
@@ -175,14 +175,14 @@ final class Journal {
                 arranged.append((entry, digest))
                 continue
             }
-            // The later one takes the place; under another name it leaves the earlier one none.
+            // The later entry wins; if its name differs (a digest collision), the earlier one is refused.
             if arranged[number].entry.name != entry.name { refused.append((arranged[number].entry.name, .noRoom)) }
             arranged[number].entry = entry
         }
         return arranged.sorted { $0.entry.fetchedAt < $1.entry.fetchedAt }
     }
 
-    /// Whether another process has saved a newer value, which this process has not read.
+    /// Whether another process saved a newer value that this process has not read.
     private func hasNewer(
         than entry: MuxStoredEntry,
         _ digest: EntryDigest,
@@ -193,10 +193,10 @@ final class Journal {
             return false
         }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
-        // Enough for most first lines.
+        // The first size is enough for most headers.
         for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
             let count = min(count, location.count)
-            // What cannot be read is no reason to lose all that is to be saved.
+            // A read error does not fail the whole save.
             guard let start = try? self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count)) else {
                 return false
             }
@@ -211,7 +211,7 @@ final class Journal {
         _ names: [MuxStoreKey],
         _ durability: MuxDurability
     ) throws(MuxStoreError) {
-        // No entry can be there of a name that cannot be written.
+        // A name that cannot be written has no entry.
         let names = names.filter(RecordCodec.canHold)
         guard !names.isEmpty else { return }
         try self.lock()
@@ -228,7 +228,7 @@ final class Journal {
         defer { self.unlock() }
         let (session, _) = try self.refresh()
         guard epoch > session.content.epoch else { return }
-        // Whatever comes of it, the file is read again before the next call.
+        // Also if the write fails, the next call reads the file again.
         self.session = nil
         let content = SessionFile(epoch: epoch, store: session.content.store)
         try self.sessionFile.write(content.encoded)
@@ -246,21 +246,21 @@ final class Journal {
             return
         }
         try self.fileSystem.synchronizeFolder(self.layout.root)
-        // The entries are gone already; what cannot be deleted now is deleted when the folder is next opened.
+        // The entries are gone already; files that cannot be deleted now are deleted at the next opening.
         try? self.fileSystem.removeTree(trash)
     }
 
-    /// Writes the records in one go, and takes them in.
+    /// Appends the records to the file and the index.
     private func append(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
         guard !records.frames.isEmpty, let segment = self.segment else { return }
         let start = segment.end
         let prefix = try self.prefix(of: segment)
         do {
-            // In one write, so that nothing of a sibling's comes in between.
+            // One write, so that no record of another process comes in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
-            // Neither torn nor unsynchronised bytes stay; if even that fails, everything is looked at anew.
+            // Removes torn and unsynchronized bytes; if that fails, the segment is opened again.
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
@@ -277,20 +277,20 @@ final class Journal {
         self.noteFilled()
     }
 
-    /// What has to stand before the next record.
+    /// The bytes to write before the next record.
     private func prefix(of segment: JournalSegment) throws(MuxStoreError) -> [UInt8] {
         guard segment.end == 0, let session = self.session else { return segment.needsLineBreak ? [0x0a] : [] }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
         return try format.beginning(.random(in: .min ... .max))
     }
 
-    /// Rewrites the records if that is due, and the kept index; under the lock.
+    /// Compacts the journal and writes an index snapshot, if due; call with the lock held.
     func settle() {
         self.compactIfDue()
         self.keepIndexIfDue()
     }
 
-    /// The file's content first, then the names that lead to it.
+    /// Flushes the file's content before the names that lead to it.
     private func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSafe else { return }
@@ -305,17 +305,17 @@ final class Journal {
         DurableFile(JournalLayout.sessionName, in: self.layout.root, fileSystem: self.fileSystem)
     }
 
-    /// Keeps other processes out until ``unlock()``; the calls in between do not wait for anybody.
+    /// Excludes other processes until ``unlock()``.
     func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
             let file = try self.openLockFile()
             if self.abandonedWait != nil, try !self.isPresent(file) {
-                // No process can hold the lock of the present folder from before it was made.
+                // The folder was created again: the abandoned wait is for the old lock file.
                 (self.abandonedWait, self.lockFile, self.session, self.segment) = (nil, nil, nil, nil)
                 continue
             }
             try self.take(file)
-            // Another process may have removed and recreated the folder: then this is not the lock that others take.
+            // The folder may have been removed and created again: then other processes use another lock file.
             do {
                 if try self.isPresent(file) { return }
             } catch {
@@ -328,16 +328,16 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.staleFile)
     }
 
-    /// Whether `file` is the lock that other processes would take.
+    /// Whether `file` is still the file at the lock's path.
     private func isPresent(_ file: OpenFile) throws(MuxStoreError) -> Bool {
         let status = try self.fileSystem.status(of: file)
         return try self.fileSystem.status(at: self.layout.lock)?.identity == status.identity
     }
 
-    /// Takes the lock of `file`, and waits for it for as long as patience lasts.
+    /// Takes the lock of `file`; waits for it up to ``lockPatience``.
     ///
-    /// While an earlier wait goes on, there is no other one: a process that was stopped with the lock, or is busy for longer,
-    /// costs one wait, not one for each call.
+    /// While an abandoned wait goes on, calls fail at once: a process that is stopped or busy while it holds the lock
+    /// costs one wait, not one per call.
     private func take(_ file: OpenFile) throws(MuxStoreError) {
         if let wait = self.abandonedWait, !wait.isOver { throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock) }
         self.abandonedWait = nil
@@ -348,7 +348,7 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock)
     }
 
-    /// Lets others in; if even that fails, by closing the file.
+    /// Releases the lock; if that fails, by closing the file.
     func unlock() {
         guard let file = self.lockFile else { return }
         do { try self.fileSystem.unlock(file) } catch { self.lockFile = nil }

@@ -1,14 +1,14 @@
-/// Where in a journal the live entries are.
+/// The locations of the live records of a journal.
 ///
-/// One flat table: a large repository's first hit is little more than filling it.
+/// One flat table: filling it dominates the first load from a large store.
 package struct JournalIndex: Sendable {
-    /// The place of one record.
+    /// The position of one record in the file.
     package struct Location: Sendable, Equatable {
         package var offset: Int64
-        /// The length of both lines with their line breaks.
+        /// The length of both lines, including their line breaks.
         package var count: Int64
         package var epoch: UInt64
-        /// ``lastUse``, and in the lowest bit ``isKnown``.
+        /// ``lastUse``, with ``isKnown`` in the lowest bit.
         private var use: UInt64 = 0
 
         package init(offset: Int64, count: Int64, epoch: UInt64) {
@@ -17,13 +17,13 @@ package struct JournalIndex: Sendable {
             self.epoch = epoch
         }
 
-        /// Grows with every use of any record.
+        /// The order of uses; the greatest is the most recent.
         package var lastUse: UInt64 {
             get { self.use >> 1 }
             set { self.use = newValue << 1 | self.use & 1 }
         }
 
-        /// Whether this process wrote the record or has read it: what it saves then is meant to replace it.
+        /// Whether this process wrote or read the record; its next save is then meant to replace it.
         package var isKnown: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
@@ -35,12 +35,12 @@ package struct JournalIndex: Sendable {
         var location: Location
     }
 
-    /// In no order, and without gaps.
+    /// Unordered, without gaps.
     private var rows: ContiguousArray<Row> = []
     private var places = FlatIndex()
     private var uses: UInt64 = 0
 
-    /// Random in each process, so that no attacker can choose keys with colliding hashes.
+    /// Random per index, so that an attacker cannot choose keys with colliding hashes.
     private let multiplier = UInt64.random(in: .min ... .max) | 1
 
     /// The bytes of all live records.
@@ -55,7 +55,7 @@ package struct JournalIndex: Sendable {
         self.find(digest).map { self.rows[$0.number].location }
     }
 
-    /// Makes room for so many records in all.
+    /// Makes room for `count` records in all.
     package mutating func reserve(_ count: Int) {
         guard !self.places.hasRoom(for: count) else { return }
         self.rows.reserveCapacity(count)
@@ -67,7 +67,7 @@ package struct JournalIndex: Sendable {
         self.places.rebuild(room: room, count: rows.count) { Self.hash(rows[$0].digest, multiplier) }
     }
 
-    /// Takes in a record that stands behind all that were taken in before.
+    /// Applies a record that follows all those applied before.
     package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         switch frame.kind {
         case .entry:
@@ -88,7 +88,7 @@ package struct JournalIndex: Sendable {
         guard let hit = self.find(digest) else { return }
         self.liveBytes -= self.rows[hit.number].location.count
         let last = self.rows.count - 1
-        // The last row takes the place of this one; first it has to be found, while all rows are where they were.
+        // The last row moves to this number; its position must be found before any row moves.
         let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
         if let moved { self.places.renumber(at: moved.position, to: hit.number) }
         self.rows.swapAt(hit.number, last)
@@ -96,13 +96,13 @@ package struct JournalIndex: Sendable {
         self.rows.removeLast()
     }
 
-    /// By itself, so that its copy of the rows is gone before they change.
+    /// Separate, so that the copy of the rows is released before they are mutated.
     private mutating func removePlace(at position: Int) {
         let (rows, multiplier) = (self.rows, self.multiplier)
         self.places.remove(at: position) { Self.hash(rows[$0].digest, multiplier) }
     }
 
-    /// Takes in a live record as the one last used.
+    /// Adds a live record as the most recently used one.
     package mutating func insert(_ digest: EntryDigest, _ location: Location) {
         self.uses += 1
         var location = location
@@ -118,7 +118,7 @@ package struct JournalIndex: Sendable {
         self.rows.append(Row(digest: digest, location: location))
     }
 
-    /// Notes that the record was used, and is known.
+    /// Marks the record as used and known.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
         guard let hit = self.find(digest) else { return }
@@ -126,7 +126,7 @@ package struct JournalIndex: Sendable {
         self.rows[hit.number].location.isKnown = true
     }
 
-    /// All live records, the least recently used first.
+    /// All live records, least recently used first.
     package var locations: [(digest: EntryDigest, location: Location)] {
         self.rows.map { ($0.digest, $0.location) }.sorted { $0.1.lastUse < $1.1.lastUse }
     }
@@ -135,29 +135,29 @@ package struct JournalIndex: Sendable {
         self.places.find(hash: Self.hash(digest, self.multiplier)) { self.rows[$0].digest == digest }
     }
 
-    /// As many bits as the table uses: the highest ones of a product, which all bits of both factors went into.
+    /// The upper bits of the product, which depend on all bits of both factors.
     private static func hash(_ digest: EntryDigest, _ multiplier: UInt64) -> UInt32 {
         let word = digest.key &+ (digest.domain << 32 | digest.domain >> 32)
         return UInt32(truncatingIfNeeded: (word &* multiplier) >> (64 - FlatIndex.hashBits))
     }
 }
 
-/// The open file of records, and what is known of it.
+/// The open file of records, with its index.
 ///
 /// A class, so that the index is not copied by accident.
 final class JournalSegment {
     let file: OpenFile
     let identity: FileStatus.Identity
     var index = JournalIndex()
-    /// How far the file was read; what stands before is in the index or dead.
+    /// The end of the part that was read; its records are in the index or dead.
     var end: Int64 = 0
-    /// Whether the file lacks a line break at its end.
+    /// Whether the file lacks a final line break.
     var needsLineBreak = false
-    /// Whether records of a later version were seen: then the file is never rewritten.
+    /// Whether the file has records of a later version; it is then never rewritten.
     var holdsNewer = false
-    /// Whether there is something in the file that should not be: damage, or entries of earlier sessions.
+    /// Whether the file has damage, or records of earlier sessions or other stores.
     var holdsDeadRecords = false
-    /// Whether this process made sure that the file's name is on the disk.
+    /// Whether this process flushed the file's name to disk.
     var isNameSafe = false
 
     init(file: OpenFile, identity: FileStatus.Identity) {
@@ -165,22 +165,22 @@ final class JournalSegment {
         self.identity = identity
     }
 
-    /// The random number that the file begins with; `nil` if it begins with something else.
+    /// The random number in the `begin` record; `nil` if the file does not begin with one.
     var generation: UInt64?
-    /// Where the last record that was taken in begins.
+    /// The offset of the last record that was applied.
     var lastOffset: Int64 = 0
-    /// How many records were taken in that the kept index does not know.
+    /// The number of records applied since the last attempt to write an index snapshot.
     var unkept = 0
-    /// The size of the kept index, as far as this process knows.
+    /// The size of the index snapshot in bytes, as far as this process knows.
     var keptBytes: Int64 = 0
 
-    /// Takes in a record that stands behind all others.
+    /// Applies a record that follows all others.
     ///
     /// - Parameters:
-    ///   - frame: What the record is.
-    ///   - offset: Where it begins.
-    ///   - count: Its length.
-    ///   - isKnown: Whether this process wrote it, or has read it.
+    ///   - frame: The record's header.
+    ///   - offset: The record's start.
+    ///   - count: The record's length.
+    ///   - isKnown: Whether this process wrote or read the record.
     func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         self.index.apply(frame, offset: offset, count: count, isKnown: isKnown)
         self.lastOffset = offset
@@ -188,10 +188,10 @@ final class JournalSegment {
         if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
     }
 
-    /// The most that the folder takes on disk: the records, their index, and the small files.
+    /// An upper bound of the folder's size: the records, their index snapshot, and the small files.
     var footprint: Int64 { self.end + max(self.keptBytes, Self.overhead(of: self.index.count)) }
 
-    /// The most that `count` entries take besides their records.
+    /// An upper bound of what `count` entries take besides their records.
     static func overhead(of count: Int) -> Int64 { 2048 + Int64(count) * Int64(IndexSnapshot.rowSize) }
 }
 

@@ -1,22 +1,22 @@
 package import Foundation
 
-/// The names in a journal's folder; none of them is made from a key.
+/// The file names in a journal's folder; none is derived from a key.
 package struct JournalLayout: Sendable {
     /// The folder itself.
     package let root: String
 
     package init(root: String) { self.root = root }
 
-    /// Whose lock keeps processes apart; never removed or replaced.
+    /// The file whose lock excludes other processes; never removed or replaced.
     package var lock: String { FilePath.join(self.root, "lock") }
-    /// The name of the file of ``SessionFile``.
+    /// The name of the ``SessionFile``.
     package static let sessionName = "epoch.json"
     /// The folder of the records.
     package var journal: String { FilePath.join(self.root, Self.journalName) }
-    /// The records.
+    /// The file of the records.
     package var segment: String { FilePath.join(self.journal, Self.segmentName) }
 
-    /// The name of the file of ``IndexSnapshot``, beside the records.
+    /// The name of the ``IndexSnapshot`` file, beside the records.
     package static let indexName = "00000001.index"
 
     private static let journalName = "journal"
@@ -24,12 +24,12 @@ package struct JournalLayout: Sendable {
     private static let trashPrefix = "trash-"
     private static let temporarySuffix = ".tmp"
 
-    /// A place for the next form of the segment while it is written.
+    /// A path for a new segment while it is written.
     package func temporarySegment(_ unique: UInt64) -> String {
         self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
     }
 
-    /// A place for a journal that is to be removed.
+    /// A path for a journal that is to be removed.
     package func trash(_ unique: UInt64) -> String {
         FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
     }
@@ -41,27 +41,27 @@ package struct JournalLayout: Sendable {
     }
 }
 
-/// Where a record is, with all that reading it needs: so that it can be read beside other work.
+/// A record's location and what reading it needs, so that it can be read concurrently with other calls.
 struct JournalPlace: Sendable {
-    /// Stays open, whatever becomes of its name.
+    /// Stays open if the file is renamed or removed.
     let file: OpenFile
     let digest: EntryDigest
     let location: JournalIndex.Location
     let format: RecordCodec
     let fileSystem: any FileSystem
 
-    /// Reads the entry there; `nil` if it is damaged.
+    /// Reads the entry; `nil` if it is damaged.
     func read() throws(MuxStoreError) -> MuxStoredEntry? {
         let count = Int(self.location.count)
         return self.format.entry(in: try self.fileSystem.readAll(self.file, at: self.location.offset, count: count))
     }
 }
 
-/// The content of a journal's small file: the number of the session, and the identity of the store.
+/// The content of the session file: session number and store identity.
 ///
 /// `{"mux":1,"check":"…","epoch":3,"store":"0123456789abcdef"}`
 package struct SessionFile: Sendable, Equatable {
-    /// What a file turned out to hold.
+    /// The result of reading a session file.
     package enum Content: Sendable, Equatable {
         case present(SessionFile)
         /// A later version of the library wrote it.
@@ -70,7 +70,7 @@ package struct SessionFile: Sendable, Equatable {
     }
 
     package var epoch: UInt64
-    /// A random number that ties records to their store, so that a file moved into another folder is noticed.
+    /// A random number that ties records to their store, so that a file from another folder is detected.
     package var store: UInt64
 
     package init(epoch: UInt64, store: UInt64) {

@@ -1,28 +1,28 @@
-/// Goes through a journal record by record, by the fixed fields of the first lines alone.
+/// Scans a journal record by record, by the fixed fields of the headers only.
 ///
-/// Total on any bytes. After damage it goes on line by line to the next first line that is in order.
+/// Accepts any bytes. After damage it continues line by line up to the next valid header.
 package struct JournalWalker: Sendable {
     package enum Step: Sendable, Equatable {
-        /// A record whose first line is in order; its value was not looked at.
+        /// A record with a valid header; its payload was not checked.
         case record(RecordHeader, offset: Int64, count: Int64)
-        /// Some lines that are no records.
+        /// Lines that are not records.
         case damage
-        /// A record of a later version, and what belongs to it.
+        /// A record of a later version, and the lines that belong to it.
         case newer
     }
 
-    /// What the walk is in the middle of.
+    /// The kind of the lines at the current position.
     private enum Region: Sendable {
         case sound
         case damaged
         case newer
     }
 
-    /// Where the next step begins; at the end of the walk, where the last whole line ended.
+    /// The start of the next step; after the scan, the end of the last complete record or line.
     package private(set) var position: Int64
-    /// Whether what is between ``position`` and the end of the file is the beginning of a record.
+    /// Whether the bytes between ``position`` and the end of the file are an incomplete record.
     package private(set) var endsTorn = false
-    /// Whether a record can be appended at the end as it is, without a line break first.
+    /// Whether a record can be appended without a line break before it.
     package private(set) var endsWithLineBreak = true
 
     private let size: Int64
@@ -33,13 +33,13 @@ package struct JournalWalker: Sendable {
     private static let lineBreak: UInt8 = 0x0a
     private static let windowSize = 1 << 16
 
-    /// Walks from `position`, where a record begins, to `size`.
+    /// Scans from `position`, where a record begins, to `size`.
     package init(from position: Int64, to size: Int64) {
         self.position = position
         self.size = size
     }
 
-    /// The next step, or `nil` at the end; `read` gives as many bytes as asked for unless the file ends before.
+    /// The next step, or `nil` at the end; `read` returns as many bytes as requested unless the file ends before.
     package mutating func next(
         reading read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> Step? {
@@ -62,13 +62,13 @@ package struct JournalWalker: Sendable {
             case nil: break
             }
             self.position = end
-            // An empty line is what an append puts before its records where a line break is missing.
+            // An append adds a line break if the last one is missing; it is read as an empty line.
             if !line.isEmpty, self.enterDamage() { return .damage }
         }
         return nil
     }
 
-    /// Handles a first line that is in order; `nil` with no tear means that the walk goes on.
+    /// Handles a valid header; `nil` without ``endsTorn`` means that the scan continues.
     private mutating func step(
         _ frame: RecordHeader,
         headerEnd: Int64,
@@ -80,7 +80,7 @@ package struct JournalWalker: Sendable {
             return nil
         }
         guard try self.bytes(at: end - 1, 1, read).first == Self.lineBreak else {
-            // The line break is damaged, or missing, or the value is longer or shorter than it was.
+            // The line break is damaged or missing, or the payload's length has changed.
             if try self.startsRecord(at: end, read) {
                 self.position = end
                 self.endsWithLineBreak = end != self.size
@@ -107,14 +107,14 @@ package struct JournalWalker: Sendable {
         return ChecksummedLine.open(try self.bytes(at: offset, count, read)) != nil
     }
 
-    /// Whether this is the first line of a damaged region.
+    /// Begins a damaged region; `false` if the position was not in a sound one.
     private mutating func enterDamage() -> Bool {
         guard case .sound = self.region else { return false }
         self.region = .damaged
         return true
     }
 
-    /// A line without an end is torn, unless it belongs to a record that this version does not understand.
+    /// An unterminated line is torn, unless it belongs to a record of a later version.
     private mutating func endWithoutLineBreak() {
         switch self.region {
         case .newer:
@@ -124,7 +124,7 @@ package struct JournalWalker: Sendable {
         }
     }
 
-    /// The line at ``position`` without its line break; a lone zero for one that is too long to be a first line.
+    /// The line at ``position`` without its line break; a single zero if it is too long for a header.
     private mutating func line(
         to end: Int64,
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
@@ -134,7 +134,7 @@ package struct JournalWalker: Sendable {
         return try self.bytes(at: self.position, Int(count), read)
     }
 
-    /// Where the line that `start` is in ends, behind its line break; `nil` if it has none.
+    /// The end of the line at `start`, behind its line break; `nil` if it has none.
     private mutating func lineEnd(
         from start: Int64,
         _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
@@ -149,7 +149,7 @@ package struct JournalWalker: Sendable {
         return nil
     }
 
-    /// Up to `count` bytes at `offset`, or all that are at hand from there.
+    /// Up to `count` bytes at `offset`; with `orMore`, all that are buffered from there.
     private mutating func bytes(
         at offset: Int64,
         _ count: Int,

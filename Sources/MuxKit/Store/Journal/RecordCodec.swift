@@ -1,6 +1,6 @@
 import Foundation
 
-/// How a record looks on disk: a line of facts and a line of value, both JSON.
+/// The disk format of a record: a header line and a payload line, both JSON.
 ///
 /// ```json
 /// {"mux":1,"check":"…","kind":"entry","store":"…","domain_id":"…","key_id":"…","epoch":   0,"bytes":  13,
@@ -8,18 +8,18 @@ import Foundation
 /// {"name":"Al"}
 /// ```
 ///
-/// The first line is one line in truth. Reading is total: any bytes give an entry that was written, or none.
+/// The header, wrapped here, is one line on disk. Reading any bytes gives an entry that was written, or none.
 package struct RecordCodec: Sendable {
-    /// The longest value that a record holds.
+    /// The maximum length of a payload, in bytes.
     package static let maximumPayload: UInt64 = 1 << 30
-    /// The longest first line.
+    /// The maximum length of a header, in bytes.
     package static let maximumHeader = 1 << 20
 
     private static let lineBreak: UInt8 = 0x0a
     private static let carriageReturn: UInt8 = 0x0d
     private static let null = Array("null".utf8)
 
-    /// The identity of the store; records of others are foreign.
+    /// The identity of the store; entries of others are not read.
     package let store: UInt64
     package let digest: @Sendable (MuxStoreKey) -> EntryDigest
 
@@ -44,7 +44,7 @@ package struct RecordCodec: Sendable {
         return frame
     }
 
-    /// Appends the two lines that end the entry of that name, or of a whole domain.
+    /// Appends the two lines that remove the entry with that name, or a whole domain.
     package func append(
         removal kind: RecordHeader.Kind,
         of name: MuxStoreKey,
@@ -73,7 +73,7 @@ package struct RecordCodec: Sendable {
         return bytes
     }
 
-    /// Refuses what could not be read back.
+    /// Rejects entries that could not be read back.
     package static func check(_ entry: MuxStoredEntry) throws(MuxStoreError) {
         guard entry.payload.count <= Int(Self.maximumPayload) else { throw .entryTooLarge(bytes: entry.payload.count) }
         let length = self.length(of: entry.name, entry.validator)
@@ -85,20 +85,20 @@ package struct RecordCodec: Sendable {
         else { throw .timeOutOfRange }
     }
 
-    /// Whether an entry of that name can be written.
+    /// Whether an entry with that name can be written.
     package static func canHold(_ name: MuxStoreKey) -> Bool { self.isHeaderLength(self.length(of: name, nil)) }
 
     private static func length(of name: MuxStoreKey, _ validator: String?) -> Int {
         name.domain.utf8.count + (name.key?.utf8.count ?? 0) + (validator?.utf8.count ?? 0)
     }
 
-    /// A byte takes six at most, as in "\u0000"; the rest of a header is a few hundred bytes.
+    /// A byte takes six at most, as in "\u0000"; the other fields of a header take a few hundred.
     private static func isHeaderLength(_ length: Int) -> Bool { length * 6 + 1_024 <= self.maximumHeader }
 
     private static func hasLineBreak(_ payload: Data) -> Bool {
         unsafe payload.withUnsafeBytes { buffer in
             var found = false
-            // Without a way out of the loop, which lets the compiler look at many bytes at once.
+            // No early exit, so that the compiler can vectorize the loop.
             for index in 0..<buffer.count {
                 let byte = unsafe buffer[index]
                 found = found || byte == Self.lineBreak || byte == Self.carriageReturn
@@ -122,7 +122,7 @@ package struct RecordCodec: Sendable {
         )
     }
 
-    /// Appends a record that has no value.
+    /// Appends a record without a payload.
     private func append(_ frame: RecordHeader, _ name: MuxStoreKey, to bytes: inout [UInt8]) throws(MuxStoreError) {
         let start = bytes.count
         ChecksummedLine.begin(&bytes)
@@ -142,13 +142,13 @@ package struct RecordCodec: Sendable {
 
     // MARK: - Reading
 
-    /// What the first line of a record says; `nil` if it is not one.
+    /// Parses the fixed fields of a record's header; `nil` if the line is not a valid header.
     package static func frame(_ line: ArraySlice<UInt8>) -> RecordHeader? {
         guard case .present(let rest)? = ChecksummedLine.open(line) else { return nil }
         return RecordHeader(rest)
     }
 
-    /// Reads what the first line of an entry says, as an entry without a value; `nil` if the line is damaged or not there.
+    /// Reads the header of an entry, as an entry without a payload; `nil` if the header is damaged or incomplete.
     package func facts(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store,
@@ -157,7 +157,7 @@ package struct RecordCodec: Sendable {
         return facts.entry(epoch: frame.epoch, payload: Data())
     }
 
-    /// Reads an entry from its two lines; `nil` if any byte of them is not as it was written.
+    /// Reads an entry from its two lines; `nil` if any byte differs from what was written.
     package func entry(in record: [UInt8]) -> MuxStoredEntry? {
         guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
             frame.kind == .entry, frame.store == self.store, record.last == Self.lineBreak,
@@ -170,7 +170,7 @@ package struct RecordCodec: Sendable {
     }
 }
 
-/// Records that go out in one write, and what is to be known of each once they are there.
+/// Records for one write, and their headers.
 ///
 /// A class for the same reason as ``Journal``.
 final class JournalRecords {
@@ -180,7 +180,7 @@ final class JournalRecords {
 
     init(_ format: RecordCodec) { self.format = format }
 
-    /// Appends an entry, or nothing if it cannot be written, or takes more than `maximum` bytes.
+    /// Appends an entry; throws, and appends nothing, if it cannot be written or takes more than `maximum` bytes.
     func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
         let start = self.bytes.count
         do throws(MuxStoreError) {
@@ -200,9 +200,9 @@ final class JournalRecords {
         self.frames.append((frame, Int64(self.bytes.count - start)))
     }
 
-    /// Drops the first records until the rest fits into a folder of so many bytes.
+    /// Drops the first records until the rest fits into a folder of `limit` bytes.
     ///
-    /// - Returns: How many were dropped.
+    /// - Returns: The number of dropped records.
     func keepLast(within limit: Int64) -> Int {
         var size = Int64(self.bytes.count) + JournalSegment.overhead(of: self.frames.count)
         guard size > limit else { return 0 }

@@ -1,13 +1,13 @@
 import Foundation
 
-/// The fields of a record's first line that have no fixed places.
+/// The variable-width fields of a record's header.
 struct RecordFields: Sendable {
     private var domain = ""
     private var key: String?
     private var schema: Int64?
     /// Seconds since 1970.
     private var fetched: Double?
-    /// Seconds since 2001, which is how `Date` counts; there only if the other number is not exactly the same time.
+    /// Seconds since 2001, as `Date` counts; only present if ``fetched`` is not exactly the same time.
     private var fetchedSince2001: Double?
     private var ttl = Span()
     /// Missing if the fetch did not say.
@@ -24,10 +24,10 @@ struct RecordFields: Sendable {
     private struct Span: Sendable {
         /// Whole seconds.
         var seconds: Int64?
-        /// What the whole seconds leave over; not there if that is nothing.
+        /// The remainder; not written if it is 0.
         var attoseconds: Int64 = 0
 
-        /// Whether the numbers are those of a duration that can be written, or of none.
+        /// Whether the numbers are those of a valid duration, or of none.
         var isInOrder: Bool {
             (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(self.attoseconds)
                 && (self.seconds != .max || self.attoseconds == 0)
@@ -40,17 +40,17 @@ struct RecordFields: Sendable {
 
     // MARK: - Writing
 
-    /// Appends what a removal says, to the end of the object.
+    /// Appends the fields of a removal, and ends the object.
     static func append(removalOf name: MuxStoreKey, to bytes: inout [UInt8]) {
         bytes += "\"domain\":".utf8
         JSONText.append(name.domain, to: &bytes)
-        // Null where there is no key: not the same as "".
+        // `null` means no key, which differs from "".
         bytes += ",\"key\":".utf8
         JSONText.append(name.key, to: &bytes)
         bytes.append(UInt8(ascii: "}"))
     }
 
-    /// Appends what is to be known of an entry, in the order of the alphabet, to the end of the object.
+    /// Appends the fields of an entry in alphabetical order, and ends the object.
     static func append(_ entry: MuxStoredEntry, digest: UInt64, to bytes: inout [UInt8]) {
         bytes += "\"digest\":\"\(PayloadDigest.name)".utf8
         bytes += Hex.bytes(of: digest)
@@ -85,7 +85,7 @@ struct RecordFields: Sendable {
         bytes += String(rest).utf8
     }
 
-    /// Whole seconds and the rest; 292 billion years stand for all that is longer.
+    /// Whole seconds and the rest; longer durations become `Int64.max` seconds (292 billion years).
     private static func split(_ duration: Duration) -> (Int64, Int64) {
         let longest = Duration.seconds(Int64.max)
         guard duration < longest else { return (.max, 0) }
@@ -94,7 +94,7 @@ struct RecordFields: Sendable {
 
     // MARK: - Reading
 
-    /// Reads the fields of an entry from `start` up to the end of its object; `nil` if they are not in order.
+    /// Reads the fields of an entry from `start` to the end of its object; `nil` if they are not valid.
     init?(_ bytes: [UInt8], from start: Int, to end: Int) {
         var reader = FlatJSONReader(bytes, from: start, to: end)
         var digest: UInt64?
@@ -143,7 +143,7 @@ struct RecordFields: Sendable {
         self.digest = digest
     }
 
-    /// Takes over a text or `null`; `false` if the value is neither.
+    /// Reads a string or `null`; `false` if the value is neither.
     private static func read(_ value: FlatJSONReader.Value, _ reader: FlatJSONReader, into text: inout String?) -> Bool
     {
         if case .null = value {
@@ -154,7 +154,7 @@ struct RecordFields: Sendable {
         return text != nil
     }
 
-    /// The entry that these facts and the rest of its record make; `nil` if a fact is missing or absurd.
+    /// The entry of these fields; `nil` if a required field is missing or out of range.
     func entry(epoch: UInt64, payload: Data) -> MuxStoredEntry? {
         guard let schema, let schemaVersion = Int(exactly: schema), let fetched,
             let ttl = self.ttl.duration, self.ttl.isInOrder, self.staleIfError.isInOrder,

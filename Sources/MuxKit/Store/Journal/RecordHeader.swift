@@ -1,16 +1,16 @@
 package import Foundation
 
-/// The fields at the head of a record that have fixed places: what walking a journal needs, without a JSON parser.
+/// The fixed-width fields of a record's header: enough to scan a journal without a JSON parser.
 package struct RecordHeader: Sendable, Equatable {
-    /// What a record says, in raw values of one length.
+    /// The kind of a record; all raw values have one length.
     package enum Kind: String, Sendable, CaseIterable {
-        /// The journal begins here; the number in place of the domain's tells it from all that had its name before.
+        /// The start of a journal; the domain's digest is a random number, different in each rewritten journal.
         case begin
-        /// Here is an entry.
+        /// An entry.
         case entry
-        /// The entry of that name is no more.
+        /// The removal of the entry with that name.
         case erase
-        /// All entries of that domain are no more.
+        /// The removal of all entries of the domain.
         case purge
 
         fileprivate var bytes: [UInt8] {
@@ -33,7 +33,7 @@ package struct RecordHeader: Sendable, Equatable {
     package var store: UInt64
     package var digest: EntryDigest
     package var epoch: UInt64
-    /// The length of the second line, without its line break.
+    /// The length of the payload line, without its line break.
     package var payloadCount: Int64
 
     package init(kind: Kind, store: UInt64, digest: EntryDigest, epoch: UInt64, payloadCount: Int64) {
@@ -44,7 +44,7 @@ package struct RecordHeader: Sendable, Equatable {
         self.payloadCount = payloadCount
     }
 
-    /// Where the fields' values begin, behind the comma that the text begins with, and their widths.
+    /// The ranges of the fields' values, counted from the leading comma.
     private enum Place {
         static let kind = 9..<14
         static let store = 25..<41
@@ -54,7 +54,7 @@ package struct RecordHeader: Sendable, Equatable {
         static let bytes = 139..<149
     }
 
-    /// The text with a zero in place of every byte of a value.
+    /// The text with zero bytes in place of the values.
     private static let template: [UInt8] = {
         var text = Array(",\"kind\":\"".utf8) + Self.blank(Place.kind)
         text += Array("\",\"store\":\"".utf8) + Self.blank(Place.store)
@@ -67,10 +67,10 @@ package struct RecordHeader: Sendable, Equatable {
 
     private static func blank(_ place: Range<Int>) -> [UInt8] { [UInt8](repeating: 0, count: place.count) }
 
-    /// How many bytes the fields take, from the first comma to the last.
+    /// The length of the fields in bytes, from the first comma to the last.
     package static let count = template.count
 
-    /// Appends the fields as text, from the quotation mark that closes the check to a last comma.
+    /// Appends the fields, from the quotation mark that closes the check to the last comma.
     package func append(to bytes: inout [UInt8]) {
         bytes.append(UInt8(ascii: "\""))
         let start = bytes.count
@@ -90,7 +90,7 @@ package struct RecordHeader: Sendable, Equatable {
         return bytes
     }
 
-    /// Writes a number at the right end of its place, with blanks before it.
+    /// Writes a number right-aligned, padded with spaces.
     private static func write(_ value: UInt64, to bytes: inout [UInt8], _ place: Range<Int>, _ start: Int) {
         var rest = value
         for index in place.reversed() {
@@ -101,7 +101,7 @@ package struct RecordHeader: Sendable, Equatable {
         }
     }
 
-    /// Reads the fields of a checked line's rest; `nil` if they are not all there, or absurd.
+    /// Reads the fields of a verified line's rest; `nil` if one is missing or out of range.
     package init?(_ rest: ArraySlice<UInt8>) {
         let start = rest.startIndex
         guard rest.count >= Self.count else { return nil }
@@ -126,7 +126,7 @@ package struct RecordHeader: Sendable, Equatable {
         )
     }
 
-    /// The number at the right end of a field; `nil` if there is something else, or too much.
+    /// Reads a right-aligned number; `nil` if it is malformed or overflows.
     private static func number(_ field: ArraySlice<UInt8>) -> UInt64? {
         var value: UInt64 = 0
         var hasDigits = false
@@ -142,9 +142,9 @@ package struct RecordHeader: Sendable, Equatable {
     }
 }
 
-/// Where the index keeps an entry: a hash of its domain and one of its key.
+/// The index key of an entry: a hash of its domain and one of its key.
 ///
-/// Two names may share one: what is found under it is compared with the name asked for.
+/// Two names may collide: readers compare the name of the entry that was found.
 package struct EntryDigest: Sendable, Hashable {
     package var domain: UInt64
     package var key: UInt64
@@ -164,12 +164,12 @@ package struct EntryDigest: Sendable, Hashable {
     }
 }
 
-/// Tells whether a value on disk is as it was written: ``FNV``'s step for eight bytes at a time.
+/// The checksum of a payload: ``FNV``'s step for eight bytes at a time.
 ///
-/// Not a protection against an adversary. Every step is a bijection of the state, so changing any one byte always changes
-/// the result. Byte by byte the hash of a large value would take longer than the system takes to read it.
+/// Not a protection against an adversary. Every step is a bijection of the state, so changing any one byte changes the
+/// result. A hash byte by byte would take longer than reading a large payload from disk.
 package enum PayloadDigest {
-    /// What stands before the digits in a file.
+    /// The prefix of the digits in a file.
     package static let name: StaticString = "fnv64x8:"
 
     private static let start: UInt64 = 0xcbf2_9ce4_8422_2325

@@ -1,12 +1,12 @@
 import Foundation
 
-/// How a folder of cached values behaves on the platform at hand.
+/// The platform's attributes of a store's folder.
 enum FolderAttributes {
-    /// Keeps the folder out of backups and protects what is made in it until the device was first unlocked.
+    /// Excludes the folder from backups, and protects its files until the device's first unlock.
     ///
-    /// One does not depend on the other: a file system may know backups and no protection.
+    /// The two are independent: a file system may support only one of them.
     ///
-    /// - Returns: Whether both worked; systems without these notions always agree.
+    /// - Returns: Whether both succeeded; `true` on systems without these attributes.
     static func mark(_ path: String) -> Bool {
         #if canImport(Darwin)
         var url = URL(filePath: path, directoryHint: .isDirectory)
@@ -25,14 +25,14 @@ enum FolderAttributes {
         #endif
     }
 
-    /// Restricts the folder to its owner.
+    /// Restricts the folder to its owner (mode 0700).
     ///
-    /// - Returns: Whether that worked.
+    /// - Returns: Whether that succeeded.
     static func restrict(_ path: String) -> Bool {
         (try? FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: path)) != nil
     }
 
-    /// The folder that the user's cached files belong in, if the environment says or the system knows.
+    /// The user's folder for cached files; `nil` if neither the environment nor the system names one.
     static func caches(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
@@ -41,12 +41,12 @@ enum FolderAttributes {
         #endif
     }
 
-    /// The folder for the user's data that must not be lost, if the environment says or the system knows.
+    /// The user's folder for data that must not be lost; `nil` if neither the environment nor the system names one.
     static func data(_ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
         #else
-        // Never the temporary folder, which belongs to everybody.
+        // Not the temporary folder, which all users share.
         let home = FileManager.default.homeDirectoryForCurrentUser
         return MuxStoreLocation.xdg(.data, environment) ?? home.appending(path: ".local/share")
         #endif

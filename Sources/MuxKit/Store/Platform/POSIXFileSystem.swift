@@ -4,12 +4,10 @@ import Darwin
 import Musl
 #else
 import Glibc
-import struct SwiftOverlayShims.timespec  // an optimised build looks for the members of timespec there (Swift 6.3.1)
+import struct SwiftOverlayShims.timespec  // optimized builds need it for the members of timespec (Swift 6.3.1)
 #endif
 
-/// The file system of the machine.
-///
-/// An interrupted call is made again.
+/// The POSIX file system; repeats calls that a signal interrupted (`EINTR`).
 package struct POSIXFileSystem: FileSystem {
     package static let noSuchFile = ENOENT
     package static let alreadyThere = EEXIST
@@ -21,14 +19,14 @@ package struct POSIXFileSystem: FileSystem {
     package static let wouldBlock = EWOULDBLOCK
     package static let notAFolder = ENOTDIR
 
-    /// Whether the error number says that nothing can be made or changed there.
+    /// Whether the error number means that nothing can be created or changed at the path.
     package static func isUnwritable(_ code: Int32) -> Bool {
         [EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENOSPC, EDQUOT].contains(code)
     }
 
     package init() {}
 
-    /// The system's words for an error number.
+    /// The system's description of an error number.
     package static func text(of code: Int32) -> String {
         guard let text = unsafe strerror(code) else { return "unknown error" }
         return unsafe String(cString: text)
@@ -43,7 +41,7 @@ package struct POSIXFileSystem: FileSystem {
             }
         let descriptor = try self.call(.open, on: path) { unsafe open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0o600) }
         return OpenFile(descriptor: descriptor, path: path) {
-            // A child that is being started has a copy of the descriptor for a moment, and with it the lock.
+            // Between fork and exec, a child process shares the lock, which closing this descriptor would not release.
             _ = flock($0, LOCK_UN)
             _ = close($0)
         }
@@ -173,7 +171,7 @@ package struct POSIXFileSystem: FileSystem {
 
     package func freeSpace(at path: String) throws(MuxStoreError) -> Int64 {
         #if canImport(Darwin)
-        // The counts of statvfs(3) have 32 bits there, which is 16 TB in blocks of 4 KB; those of statfs(2) have 64.
+        // Darwin's statvfs(3) has 32-bit counts, which is 16 TB in blocks of 4 KB; statfs(2) has 64-bit ones.
         var info = statfs()
         try self.call(.freeSpace, on: path) { unsafe statfs(path, &info) }
         let size = UInt64(info.f_bsize)
@@ -188,13 +186,13 @@ package struct POSIXFileSystem: FileSystem {
 
     private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
-        // fsync(2) on Apple systems leaves the drive's own cache alone; file systems without F_FULLFSYNC refuse it.
+        // fsync(2) on Apple systems does not flush the drive's cache; not all file systems support F_FULLFSYNC.
         if fcntl(descriptor, F_FULLFSYNC) != -1 { return }
         #endif
         try self.call(operation) { fsync(descriptor) }
     }
 
-    /// Refuses a path that the system would read only up to a zero byte.
+    /// Rejects a path with a zero byte, at which the system would cut it off.
     private func check(_ path: String, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         guard !path.utf8.contains(0) else { throw .fileSystem(operation, code: EINVAL) }
     }
