@@ -44,9 +44,11 @@ let package = Package(
             resources: privacyManifest,
             swiftSettings: settings + [.strictMemorySafety()]
         ),
+        // libcurl and the libraries of content codings, which are opened at run time. It is empty on Apple's platforms.
+        .target(name: "CMuxCurl"),
         .target(
             name: "MuxNetwork",
-            dependencies: ["MuxKit"],
+            dependencies: ["MuxKit", "CMuxCurl"],
             exclude: unread,
             resources: privacyManifest,
             swiftSettings: settings

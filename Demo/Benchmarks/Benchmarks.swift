@@ -27,6 +27,7 @@ struct Benchmarks {
         BenchmarkGroup("load", "Reading from disk", LoadGroup.rows),
         BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
+        BenchmarkGroup("transport", "Small requests over loopback", TransportGroup.rows),
         BenchmarkGroup("media", "A large file over loopback", MediaGroup.rows),
         BenchmarkGroup(
             "growth",

@@ -87,19 +87,42 @@ find_nginx() {
     return 1
 }
 
-# A web server, for the suites $1.
+# An authority of our own and three certificates by it: for this address, for another name, and one that has expired.
+make_certificates() {
+    command -v openssl >/dev/null || { echo "interop: skipped TLS: no openssl (Debian: apt-get install openssl)"; return 1; }
+    mkdir -p "$work/tls"
+    (
+        cd "$work/tls" || exit 1
+        : >index.txt
+        printf '[ca]\ndefault_ca=a\n[a]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\ncopy_extensions=copy\nunique_subject=no\n[p]\ncommonName=supplied\n' >ca.conf
+        openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 30 -subj /CN=authority || exit 1
+        openssl genrsa -out key.pem 2048 || exit 1
+        certify() {  # name, subject alternative name, end
+            openssl req -new -key key.pem -out "$1.csr" -subj "/CN=$1" -addext "subjectAltName=$2" &&
+                openssl ca -batch -notext -config ca.conf -cert ca.pem -keyfile ca.key -in "$1.csr" -out "$1.pem" \
+                    -startdate 20200101000000Z -enddate "$3"
+        }
+        certify good IP:127.0.0.1,DNS:localhost 20491231000000Z && certify wrong DNS:elsewhere.example 20491231000000Z &&
+            certify expired IP:127.0.0.1 20200201000000Z
+    ) >"$work/tls.log" 2>&1 || { echo "interop: skipped TLS: $(tail -n 1 "$work/tls.log")"; return 1; }
+}
+
+# A web server, for the suites that are given.
 start_nginx() {
     find_nginx || return 0
     mkdir -p "$work/www"
     printf '{"version":1}' >"$work/www/number.json"
     seq 1 20000 >"$work/www/long.txt"
     head -c 5000000 /dev/urandom >"$work/www/film.mp4"
-    local user="" port
+    local user="" port suite tls="#"
+    if make_certificates; then tls=""; fi
     [ "$(id -u)" != 0 ] || user="user root;"
     # nginx takes no port 0, so it is asked until it finds free ones.
     for _ in $(seq 1 20); do
-        port=$((10000 + RANDOM % 11000 * 2))
+        port=$((10000 + RANDOM % 3600 * 6))
         sed -e "s|@WORK@|$work|g" -e "s|@PORT@|$port|g" -e "s|@OTHER@|$((port + 1))|g" -e "s|@USER@|$user|g" \
+            -e "s|@PROXY@|$((port + 2))|g" -e "s|@GOOD@|$((port + 3))|g" -e "s|@WRONG@|$((port + 4))|g" \
+            -e "s|@EXPIRED@|$((port + 5))|g" -e "s|@TLS@|$tls|g" \
             "$here/nginx/nginx.conf" >"$work/nginx.conf"
         "$nginx" -p "$work" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
         if wait_for "$work/nginx.pid" $!; then
@@ -107,7 +130,14 @@ start_nginx() {
             export MUX_INTEROP_NGINX="http://127.0.0.1:$port"
             export MUX_INTEROP_NGINX_OTHER="http://127.0.0.1:$((port + 1))"
             export MUX_INTEROP_NGINX_FOLDER="$work/www"
-            filters+=(--filter "$1")
+            export MUX_INTEROP_PROXY="http://127.0.0.1:$((port + 2))"
+            if [ -z "$tls" ]; then
+                export MUX_INTEROP_TLS="https://127.0.0.1:$((port + 3))"
+                export MUX_INTEROP_TLS_WRONG="https://127.0.0.1:$((port + 4))"
+                export MUX_INTEROP_TLS_EXPIRED="https://127.0.0.1:$((port + 5))"
+                export MUX_INTEROP_AUTHORITY="$work/tls/ca.pem"
+            fi
+            for suite in "$@"; do filters+=(--filter "$suite"); done
             return 0
         fi
         kill $! 2>/dev/null

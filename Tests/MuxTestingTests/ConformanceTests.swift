@@ -46,7 +46,7 @@ struct ConformanceTests {
 
     @Test(arguments: FaultyStore.Fault.allCases)
     func `CO-41 a store that is nearly right breaks the rule that forbids it`(fault: FaultyStore.Fault) async throws {
-        let error = await #expect(throws: MuxStoreConformance.Failure.self) {
+        let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxStoreConformance.run(within: .seconds(5)) { FaultyStore(fault) }
         }
 
@@ -79,7 +79,7 @@ struct ConformanceTests {
     @Test(arguments: FaultyLease.Fault.allCases)
     func `CO-41 a lease that is nearly right breaks the rule that forbids it`(fault: FaultyLease.Fault) async throws {
         let clock = VirtualClock()
-        let error = await #expect(throws: MuxLeaseConformance.Failure.self) {
+        let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxLeaseConformance.run(
                 within: .seconds(5),
                 advancing: { clock.advance(by: $0) },
@@ -92,7 +92,7 @@ struct ConformanceTests {
 
     @Test func `CO-41 what throws or hangs is told by the name of the rule`() async throws {
         for fault in [FaultyStore.Fault.throwsOnMiss, .hangsOnMiss] {
-            let error = await #expect(throws: MuxStoreConformance.Failure.self) {
+            let error = await #expect(throws: ConformanceFailure.self) {
                 try await MuxStoreConformance.run(within: .seconds(5)) { FaultyStore(fault) }
             }
             let detail = error?.detail ?? ""

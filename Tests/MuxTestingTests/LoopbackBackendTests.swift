@@ -90,7 +90,7 @@ struct LoopbackBackendTests {
 
     @Test func `P-04 the backend refreshes as RFC 6749 says with JSON and with a form`() async throws {
         let backend = try self.backend()
-        let transport = URLSessionTransport()
+        let transport = SystemTransport()
         let url = try backend.goOnline()
         let signIn = try Ask(url, "/sign-in", json: ["user": "alice", "password": "a"], as: Tokens.self)
         let first = try await self.client.output(of: signIn)
@@ -99,7 +99,7 @@ struct LoopbackBackendTests {
         let second = try await self.client.output(of: try Ask(url, "/token", json: fields, as: Tokens.self))
         var form = HTTPCall(method: "POST", url: url.appending(path: "token"))
         form.headers["Content-Type"] = "application/x-www-form-urlencoded"
-        form.body = Data("grant_type=refresh_token&refresh_token=\(second.refresh)".utf8)
+        form.body = .data(Data("grant_type=refresh_token&refresh_token=\(second.refresh)".utf8))
         let granted = try await transport.send(form)
         let refused = try await transport.send(form)
 

@@ -7,16 +7,17 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct LoopbackServerTests {
-    let transport = URLSessionTransport()
+    let transport = SystemTransport()
 
     @Test(arguments: [("X-Large", String(repeating: "x", count: 20_000), 431), ("Content-Length", "x", 400)])
     func `P-04 the server refuses what it does not take`(name: String, value: String, status: Int) async throws {
         let server = LoopbackServer { _ in .text("") }
         let url = try server.start()
 
-        let reply = try await self.transport.send(HTTPCall(url: url, headers: [name: value]))
+        // Sent as it is: the library's own transports refuse a length of the caller's.
+        let answer = try await RawClient.exchange("GET / HTTP/1.1\r\nHost: x\r\n\(name): \(value)\r\n\r\n", with: url)
 
-        #expect(reply.status == status)
+        #expect(answer.text.hasPrefix("HTTP/1.1 \(status) "))
         #expect(server.requestCount == 0)
         await server.stop()
     }
@@ -104,7 +105,7 @@ struct LoopbackServerTests {
         gate.open(returning: nil)
 
         let reply = try await held.value
-        #expect(reply.header("Content-Type") == "text/event-stream")
+        #expect(reply.headers["Content-Type"] == "text/event-stream")
         #expect(sink.pieces.withLock { $0.count } == 2)
         await server.stop()
     }

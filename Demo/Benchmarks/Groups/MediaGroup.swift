@@ -53,7 +53,7 @@ enum MediaGroup {
             try await contest.play(),
             figure: 1,
             limit: curl == nil ? nil : ("curl -o", 0),
-            goals: curl == nil ? [] : [.timesLimit(1 / 0.9)]
+            goals: curl == nil ? [] : [.timesLimit(1.1)]
         )
     }
 
@@ -81,7 +81,7 @@ enum MediaGroup {
             "resident growth, \(size / 1_000_000) MB from \(server)",
             unit: .bytes,
             figure: growth,
-            goals: [.atMost(32e6)]
+            goals: [.atMost(16e6)]
         )
     }
 

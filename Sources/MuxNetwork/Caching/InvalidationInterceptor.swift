@@ -40,7 +40,7 @@ package final class InvalidationInterceptor: Sendable {
         do {
             let reply = try await next()
             guard (200...399).contains(reply.status) else { return reply }
-            let named = ["Location", "Content-Location"].compactMap { reply.header($0) }.compactMap {
+            let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
                 URL(string: $0, relativeTo: reply.url ?? url)?.absoluteURL
             }
             // Section 4.4: not those of another origin, for a server could invalidate what others sent.

@@ -32,7 +32,7 @@ public struct HTTPClient: Sendable {
     ///
     /// - Parameters:
     ///   - configuration: The settings of all requests.
-    ///   - transport: Sends them; by default a ``URLSessionTransport`` with the limits of `configuration`.
+    ///   - transport: Sends them; by default ``HTTPTransport/system(_:)`` with the limits of `configuration`.
     ///   - authenticator: Hands out tokens; without one, requests carry none.
     public init(
         configuration: HTTPClient.Configuration = .default,
@@ -44,7 +44,7 @@ public struct HTTPClient: Sendable {
         self.authenticator = authenticator
         self.invalidation = InvalidationInterceptor(time: self.time)
         self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
-        self.transport = transport ?? URLSessionTransport(configuration.transport)
+        self.transport = transport ?? .system(configuration.transport)
     }
 
     /// Sends a request and reads the answer.
@@ -209,18 +209,18 @@ extension HTTPCall {
             fields = [.accept: configuration.contentType.rawValue]
             fields = fields.merging(configuration.headers)
         }
-        var data: Data?
+        var content: HTTPCall.Body?
         if let body = request.body {
             guard method.allowsBody else { throw .bodyNotAllowed(method) }
             let encoded = try body.encoded()
             fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
-            data = encoded.data
+            content = encoded.body
         }
         self.init(
             method: method.rawValue,
             url: url,
-            headers: fields.merging(request.headers).merging(headers).combined,
-            body: data,
+            headers: fields.merging(request.headers).merging(headers),
+            body: content,
             timeout: request.timeout ?? configuration.transport.timeout
         )
     }

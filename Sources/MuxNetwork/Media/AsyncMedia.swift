@@ -150,7 +150,7 @@ extension AsyncMedia {
     ///   - repository: The repository whose sign-out removes the files.
     public init(
         directory: URL? = nil,
-        transport: any HTTPTransport = URLSessionTransport(),
+        transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
@@ -193,7 +193,7 @@ extension AsyncMedia {
     public init<Dependency: Sendable>(
         directory: URL? = nil,
         dependency: any DependencyRunner<Dependency>,
-        transport: any HTTPTransport = URLSessionTransport(),
+        transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
@@ -213,8 +213,8 @@ extension AsyncMedia {
             _ = try await dependency.run { value in
                 var authorized = call
                 authorize(&authorized, value)
-                let added = authorized.headers.filter { call.headers[$0.key] != $0.value }
-                authorized.credentialHeaders.formUnion(added.keys)
+                let added = Set(authorized.headers.fields).subtracting(call.headers.fields)
+                authorized.credentialHeaders.formUnion(added.map(\.name.rawValue))
                 return .output(try await transport.exchange(authorized, into: sink))
             }
         }

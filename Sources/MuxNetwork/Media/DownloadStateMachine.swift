@@ -235,12 +235,12 @@ package struct DownloadHead: Sendable, Equatable {
     /// Reads the header fields of an answer.
     package init(_ reply: HTTPReply) {
         self.status = reply.status
-        self.isEncoded = !["", "identity"].contains(reply.header("Content-Encoding")?.lowercased() ?? "")
-        self.range = reply.header("Content-Range").flatMap { ContentRange($0) }
+        self.isEncoded = !["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
+        self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
         guard !self.isEncoded else { return }
-        self.length = reply.header("Content-Length").flatMap { ContentRange.number($0) }
+        self.length = reply.headers[.contentLength].flatMap { ContentRange.number($0) }
         // RFC 9110, section 13.1.5: a weak tag cannot be used for If-Range, nor can an empty one.
-        guard let tag = reply.header("ETag").map({ HTTPGrammar.trimmed($0) }) else { return }
+        guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return }
         if HTTPValidator.isStrongTag(tag), tag != "\"\"" { self.validator = tag } else { self.hasWeakTag = true }
     }
 }
@@ -279,8 +279,5 @@ package struct ContentRange: Sendable, Equatable {
     }
 
     /// A number of digits alone; `Int64` would accept a sign.
-    package static func number(_ text: some StringProtocol) -> Int64? {
-        guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
-        return Int64(text)
-    }
+    package static func number(_ text: some StringProtocol) -> Int64? { HTTPGrammar.number(text) }
 }

@@ -82,14 +82,14 @@ struct MediaDownload: Sendable {
     ) async throws -> Outcome {
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
-        var call = HTTPCall(url: self.url, headers: ["Accept-Encoding": "identity"])
+        var call = HTTPCall(url: self.url, headers: [.acceptEncoding: "identity"])
         call.timeout = self.folder.limits.silence
         switch machine.nextStep {
         case .finish: return try await self.complete(file)
         case .askForAll: break
         case .ask(let offset, let validator):
-            call.headers["Range"] = "bytes=\(offset)-"
-            call.headers["If-Range"] = validator
+            call.headers[.range] = "bytes=\(offset)-"
+            call.headers[.ifRange] = validator
         }
         let sink = MediaSink(machine, call, file, self.name, in: self.folder, check: self.check)
         let failure: (any Error)?

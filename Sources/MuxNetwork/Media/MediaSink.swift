@@ -3,8 +3,8 @@ import MuxKit
 
 /// Writes one answer to a download to its growing file, piece by piece.
 ///
-/// Called on the transport's thread. A lock orders the writes and ``close()``, after which nothing is written: a transport may
-/// deliver a piece after its caller was cancelled.
+/// Writes on one of Dispatch's threads. A lock orders the writes and ``close()``, after which nothing is written: a transport of an
+/// app's own may deliver a piece after its caller was cancelled.
 final class MediaSink: HTTPSink {
     /// The head of the answer ends the exchange.
     enum Redirected: Error {
@@ -48,7 +48,15 @@ final class MediaSink: HTTPSink {
         self.check = check
     }
 
-    func receive(head: HTTPReply) throws {
+    func receive(head: HTTPReply) async throws {
+        try await BlockingWork.run { Result { try self.write(head) } }.get()
+    }
+
+    func receive(_ bytes: Data) async throws {
+        try await BlockingWork.run { Result { try self.write(bytes) } }.get()
+    }
+
+    private func write(_ head: HTTPReply) throws {
         try self.whole { state, file in
             switch state.machine.received(DownloadHead(head)) {
             case .append:
@@ -67,7 +75,7 @@ final class MediaSink: HTTPSink {
         }
     }
 
-    func receive(_ bytes: Data) throws {
+    private func write(_ bytes: Data) throws {
         try self.whole { state, file in
             var rest = [UInt8](bytes)[...]
             if let contradiction = state.machine.receives(count: rest.count) { throw self.error(contradiction) }

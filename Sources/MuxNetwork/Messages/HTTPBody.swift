@@ -9,14 +9,31 @@ public import Foundation
 ///
 /// It is encoded when the request is sent, always to the same bytes, so a request may be repeated.
 public struct HTTPBody: Sendable {
-    private let encode: @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)
+    private let encode: @Sendable () throws -> (body: HTTPCall.Body, contentType: HTTPMediaType?)
 
     /// A body that is encoded when the request is sent.
     ///
     /// - Parameter encode: Returns the bytes, the same every time, and their media type; its errors become
     ///   ``HTTPError/PreparationFailure/encoding(_:)``.
     public init(_ encode: @escaping @Sendable () throws -> (data: Data, contentType: HTTPMediaType?)) {
-        self.encode = encode
+        self.encode = {
+            let encoded = try encode()
+            return (.data(encoded.data), encoded.contentType)
+        }
+    }
+
+    /// A body whose pieces are made while it is sent, so that no more than a piece of it is in memory.
+    ///
+    /// - Parameters:
+    ///   - stream: The pieces.
+    ///   - contentType: Their media type; `nil` for that of the client's configuration.
+    /// - Returns: The body.
+    public static func stream(_ stream: HTTPCall.BodyStream, _ contentType: HTTPMediaType? = nil) -> HTTPBody {
+        HTTPBody(stream: stream, contentType)
+    }
+
+    private init(stream: HTTPCall.BodyStream, _ contentType: HTTPMediaType?) {
+        self.encode = { (.stream(stream), contentType) }
     }
 
     /// Bytes as they are.
@@ -53,9 +70,9 @@ public struct HTTPBody: Sendable {
 
     /// Encodes the body.
     ///
-    /// - Returns: The bytes and their media type.
+    /// - Returns: The bytes, or their stream, and their media type.
     /// - Throws: ``HTTPError/PreparationFailure``.
-    public func encoded() throws(HTTPError.PreparationFailure) -> (data: Data, contentType: HTTPMediaType?) {
+    public func encoded() throws(HTTPError.PreparationFailure) -> (body: HTTPCall.Body, contentType: HTTPMediaType?) {
         do {
             return try self.encode()
         } catch let error as HTTPError.PreparationFailure {

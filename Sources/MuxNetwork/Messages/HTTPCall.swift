@@ -10,14 +10,19 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The whole URL.
     public var url: URL
 
-    /// The header fields; names are case-insensitive on the wire, so give each only once.
-    public var headers: [String: String]
+    /// The header fields, in order; a name may occur more than once.
+    ///
+    /// Fields that frame the message, ``HTTPHeaders/Name/framing``, belong to the transport: a call that has one is not sent.
+    public var headers: HTTPHeaders
 
     /// The body, if there is one.
-    public var body: Data?
+    public var body: HTTPCall.Body?
 
     /// How long the server may be silent; `nil` leaves that to the transport.
     public var timeout: Duration?
+
+    /// How long the call may take in all, redirections included; `nil` leaves that to the transport.
+    public var deadline: Duration?
 
     /// The names of header fields that hold credentials, besides those that a transport knows by itself.
     ///
@@ -28,20 +33,115 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     public init(
         method: String = "GET",
         url: URL,
-        headers: [String: String] = [:],
-        body: Data? = nil,
-        timeout: Duration? = nil
+        headers: HTTPHeaders = [:],
+        body: HTTPCall.Body? = nil,
+        timeout: Duration? = nil,
+        deadline: Duration? = nil
     ) {
         self.method = method
         self.url = url
         self.headers = headers
         self.body = body
         self.timeout = timeout
+        self.deadline = deadline
     }
+
+    /// Checks what every transport of this library checks before it sends anything: for a transport of your own.
+    ///
+    /// - Throws: ``HTTPError/preparation(_:)``, which names the part that is not valid.
+    public func validate() throws(HTTPError) { _ = try ValidatedCall(self) }
 
     /// Method, host and path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }
 }
+
+extension HTTPCall {
+    /// The body of a call: bytes in memory, or a stream of pieces.
+    public enum Body: Sendable, Hashable, RedactedDescription {
+        /// Bytes as they are.
+        case data(Data)
+
+        /// Pieces that are made while the body is sent.
+        case stream(HTTPCall.BodyStream)
+
+        /// The bytes, if they are in memory.
+        public var data: Data? {
+            guard case .data(let data) = self else { return nil }
+            return data
+        }
+
+        /// The length in bytes; `nil` if it is not known before the end.
+        public var length: Int? {
+            switch self {
+            case .data(let data): data.count
+            case .stream(let stream): stream.length
+            }
+        }
+
+        /// The length.
+        public var description: String { self.length.map { "\($0) bytes" } ?? "a stream" }
+    }
+
+    /// The pieces of a body in order, made anew each time that they are read.
+    ///
+    /// A transport reads one piece at a time, and the next when that one is sent. It reads from the beginning again when a redirection
+    /// asks for the body once more.
+    public struct BodyStream: Sendable, Hashable, AsyncSequence {
+        /// The length in bytes; `nil` if it is not known, which sends the body chunked (RFC 9112, section 7.1).
+        public let length: Int?
+        private let source: Source
+
+        fileprivate typealias Next = (_ isolation: isolated (any Actor)?) async throws -> Data?
+
+        /// Makes a stream.
+        ///
+        /// - Parameters:
+        ///   - length: The length in bytes, if it is known; a body of another length fails the call.
+        ///   - pieces: Returns the pieces, the same bytes every time.
+        public init<Pieces: AsyncSequence & Sendable>(
+            length: Int? = nil,
+            _ pieces: @escaping @Sendable () -> Pieces
+        ) where Pieces.Element == Data {
+            self.length = length
+            self.source = Source {
+                var iterator = pieces().makeAsyncIterator()
+                return { isolation in try await iterator.next(isolation: isolation) }
+            }
+        }
+
+        /// Begins to read.
+        public func makeAsyncIterator() -> Iterator { Iterator(next: self.source.open()) }
+
+        /// Whether both are copies of one stream.
+        public static func == (a: Self, b: Self) -> Bool { a.source === b.source && a.length == b.length }
+
+        /// Hashes what counts for equality.
+        public func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self.source)) }
+
+        /// Reads the pieces.
+        public struct Iterator: AsyncIteratorProtocol {
+            fileprivate let next: Next
+
+            /// The next piece; `nil` at the end.
+            public mutating func next(isolation actor: isolated (any Actor)?) async throws -> Data? {
+                try await self.next(actor)
+            }
+
+            /// The next piece; `nil` at the end.
+            public mutating func next() async throws -> Data? { try await self.next(isolation: #isolation) }
+        }
+
+        private final class Source: Sendable {
+            let open: @Sendable () -> Next
+
+            init(open: @escaping @Sendable () -> Next) { self.open = open }
+        }
+    }
+}
+
+/// One task reads a stream.
+@available(*, unavailable)
+extension HTTPCall.BodyStream.Iterator: Sendable {}
 
 /// An ``HTTPCall`` whose URL, method and header fields are valid, so that no field can smuggle in another.
 ///
@@ -59,6 +159,7 @@ package struct ValidatedCall: Sendable {
     package init(_ call: HTTPCall) throws(HTTPError) {
         guard let origin = HTTPOrigin(call.url) else { throw .invalidURL }
         guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
+        guard call.body == nil || method != .head else { throw .preparation(.bodyNotAllowed(method)) }
         try Self.validate(call.headers)
         self.call = call
         self.method = method
@@ -68,20 +169,22 @@ package struct ValidatedCall: Sendable {
     /// The call with the header fields of a token, which replace its own and stay behind when a redirection leads elsewhere.
     package func authorized(by credentials: HTTPHeaders) throws(HTTPError) -> ValidatedCall {
         guard !credentials.isEmpty else { return self }
-        let added = credentials.combined
-        try Self.validate(added)
-        let names = Set(credentials.fields.map(\.name.canonical))
+        try Self.validate(credentials)
         var authorized = self
-        authorized.call.headers = self.call.headers.filter { !names.contains($0.key.lowercased()) }.merging(added) {
-            $1
-        }
-        authorized.call.credentialHeaders = Set(credentials.fields.map(\.name.rawValue))
+        authorized.call.headers = self.call.headers.merging(credentials)
+        authorized.call.credentialHeaders.formUnion(credentials.fields.map(\.name.rawValue))
         return authorized
     }
 
-    private static func validate(_ headers: [String: String]) throws(HTTPError) {
-        for (name, value) in headers where !HTTPGrammar.isToken(name) || !HTTPGrammar.isFieldValue(value) {
-            throw .invalidHeader(name: name)
+    private static func validate(_ headers: HTTPHeaders) throws(HTTPError) {
+        for field in headers.fields {
+            guard HTTPGrammar.isToken(field.name.rawValue), HTTPGrammar.isFieldValue(field.value) else {
+                throw .invalidHeader(name: field.name.rawValue)
+            }
+            // A length of the caller's own would let the body's rest be taken for a second request.
+            guard !HTTPHeaders.Name.framing.contains(field.name) else {
+                throw .preparation(.framingHeader(name: field.name.rawValue))
+            }
         }
     }
 }
@@ -93,25 +196,32 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The status code, such as 200.
     public var status: Int
 
-    /// The header fields, their names in lower case; fields of one name are joined by commas.
-    public private(set) var headers: [String: String]
+    /// The header fields, in order; a name may occur more than once, as `Set-Cookie` does.
+    public var headers: HTTPHeaders
 
-    /// The body, decoded from any content encoding; empty if there is none.
+    /// The body, decoded from the content codings that the transport knows; empty if there is none.
     public var body: Data
+
+    /// The fields after the body (RFC 9110, section 6.5); none where the transport does not read them.
+    public var trailers: HTTPHeaders
 
     /// The URL that answered: another than the one asked after a redirection.
     public var url: URL?
 
     /// Makes an answer.
-    public init(status: Int, headers: [String: String] = [:], body: Data = Data(), url: URL? = nil) {
+    public init(
+        status: Int,
+        headers: HTTPHeaders = [:],
+        body: Data = Data(),
+        trailers: HTTPHeaders = [:],
+        url: URL? = nil
+    ) {
         self.status = status
-        self.headers = Dictionary(headers.map { ($0.key.lowercased(), $0.value) }) { "\($0), \($1)" }
+        self.headers = headers
         self.body = body
+        self.trailers = trailers
         self.url = url
     }
-
-    /// The value of a header field, whatever the case of the name's letters.
-    public func header(_ name: String) -> String? { self.headers[name.lowercased()] }
 
     /// Status and size.
     public var description: String { "status \(self.status), \(self.body.count) bytes" }

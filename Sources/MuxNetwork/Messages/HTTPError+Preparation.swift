@@ -42,6 +42,12 @@ extension HTTPError {
         /// The name of a header field is not a token, or its value holds a line break or another control character.
         case invalidHeader(name: String)
 
+        /// The header field of this name belongs to the transport, see ``HTTPHeaders/Name/framing``.
+        case framingHeader(name: String)
+
+        /// The transport cannot do what this option asks for.
+        case unsupportedOption(name: String)
+
         /// The request has a body, and its method allows none.
         case bodyNotAllowed(HTTPMethod)
 
@@ -75,6 +81,8 @@ extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
         case .invalidURL: "The address of the request is not valid."
         case .invalidMethod: "The method of the request is not valid."
         case .invalidHeader(let name): "The request's \(name.debugDescription) is not valid."
+        case .framingHeader(let name): "The request must not set \(name); the transport does."
+        case .unsupportedOption(let name): "The transport does not support the option \(name)."
         case .bodyNotAllowed(let method): "A \(method) request has no body."
         case .invalidBoundary: "The boundary of the request's parts is not valid."
         case .boundaryInData: "The boundary of the request's parts occurs in their data."

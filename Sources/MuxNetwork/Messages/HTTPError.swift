@@ -102,10 +102,10 @@ extension HTTPError.TransportFailure: RetryableError {
     /// Whether the request may be sent again is up to the sender.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .timedOut, .truncated: .transient
+        case .notResolved, .notConnected, .closedWithoutAnswer, .timedOut, .deadlineExceeded, .truncated: .transient
         case .serverBusy(let time): RetryAdvice(isTransient: true, retryAfter: time)
         case .unreachable(let error): .of(error)
-        case .notHTTP, .bodyTooLarge, .redirectRefused: .permanent
+        case .insecureConnection, .notHTTP, .damagedContent, .headTooLarge, .bodyTooLarge, .redirectRefused: .permanent
         }
     }
 }
@@ -135,7 +135,7 @@ extension HTTPError {
     package static func redirectRefused(_ why: HTTPError.RedirectRefusal) -> HTTPError {
         .transport(.redirectRefused(why))
     }
-    package static func truncated(expected: Int, received: Int) -> HTTPError {
+    package static func truncated(expected: Int?, received: Int) -> HTTPError {
         .transport(.truncated(expected: expected, received: received))
     }
 }
@@ -210,19 +210,40 @@ extension HTTPError {
     /// Why there is no complete answer to a request.
     @nonexhaustive
     public enum TransportFailure: Error, Sendable {
-        /// The server was not reached, or the exchange broke off.
-        ///
-        /// Wraps any other error of a transport: see ``HTTPTransport``.
+        /// The host's name, or the proxy's, has no address.
+        case notResolved(any Error)
+
+        /// There is no connection to the host, or to the proxy.
+        case notConnected(any Error)
+
+        /// TLS failed: the certificate is not trusted, is of another name or has expired, or the handshake broke off.
+        case insecureConnection(any Error)
+
+        /// The connection ended before the head of an answer was complete; the server may have done what was asked.
+        case closedWithoutAnswer(any Error)
+
+        /// Any other error of a transport: see ``HTTPTransport``.
         case unreachable(any Error)
 
-        /// There was no complete answer within this time.
+        /// The server was silent for this long.
         case timedOut(after: Duration)
 
-        /// The answer is not an HTTP answer.
+        /// The answer was not complete within this time.
+        case deadlineExceeded(after: Duration)
+
+        /// The answer is not valid HTTP.
         case notHTTP
 
-        /// The body ended early; counts in bytes.
-        case truncated(expected: Int, received: Int)
+        /// The connection, or the encoded content, ended in the middle of the body; counts in bytes.
+        ///
+        /// `expected` is `nil` if the length was not announced.
+        case truncated(expected: Int?, received: Int)
+
+        /// The content, encoded with this coding, is damaged.
+        case damagedContent(coding: String)
+
+        /// The head of the answer is larger than the transport's limit, in bytes.
+        case headTooLarge(limit: Int)
 
         /// The body is larger than the transport's limit, in bytes.
         case bodyTooLarge(limit: Int)
@@ -236,15 +257,16 @@ extension HTTPError {
 }
 
 extension HTTPError.TransportFailure: ConnectivityError {
-    /// Whether the server was not reached, or did not answer in time.
+    /// Whether the server was not reached, did not answer in time, or ended the connection early.
     ///
     /// For ``unreachable(_:)``, that of an underlying `ConnectivityError`; of any other error, whether it is transient.
     public var isConnectivityFailure: Bool {
         switch self {
-        case .timedOut, .serverBusy: true
+        case .notResolved, .notConnected, .closedWithoutAnswer, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
+            true
         case .unreachable(let error as any ConnectivityError): error.isConnectivityFailure
         case .unreachable(let error): RetryAdvice.of(error).isTransient
-        case .notHTTP, .truncated, .bodyTooLarge, .redirectRefused: false
+        case .insecureConnection, .notHTTP, .damagedContent, .headTooLarge, .bodyTooLarge, .redirectRefused: false
         }
     }
 }
@@ -257,9 +279,18 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     public var description: String {
         switch self {
         case .unreachable(let error): "The server could not be reached (\(HTTPError.kind(of: error)))."
+        case .notResolved(let error): "The server's name has no address (\(HTTPError.kind(of: error)))."
+        case .notConnected(let error): "There is no connection to the server (\(HTTPError.kind(of: error)))."
+        case .insecureConnection(let error):
+            "The connection to the server is not secure (\(HTTPError.kind(of: error)))."
+        case .closedWithoutAnswer(let error): "The connection ended before an answer (\(HTTPError.kind(of: error)))."
         case .timedOut(let time): "The server did not answer within \(time)."
-        case .notHTTP: "The answer is not an HTTP answer."
-        case .truncated(let expected, let received): "The answer ended after \(received) of \(expected) bytes."
+        case .deadlineExceeded(let time): "The answer was not complete within \(time)."
+        case .notHTTP: "The answer is not valid HTTP."
+        case .truncated(let expected?, let received): "The answer ended after \(received) of \(expected) bytes."
+        case .truncated(nil, let received): "The answer ended early, after \(received) bytes."
+        case .damagedContent(let coding): "The answer's content is not valid \(coding)."
+        case .headTooLarge(let limit): "The head of the answer is larger than \(limit) bytes."
         case .bodyTooLarge(let limit): "The answer is larger than \(limit) bytes."
         case .serverBusy(let time): "The server wants to be left alone for \(time)."
         case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."

@@ -22,6 +22,12 @@ package enum HTTPGrammar {
         text.utf8.allSatisfy { $0 == 9 || ($0 >= 32 && $0 != 127) }
     }
 
+    /// The number of `text`, which is digits alone; `nil` for any other, and for one beyond 63 bits.
+    package static func number(_ text: some StringProtocol) -> Int64? {
+        guard !text.isEmpty, text.utf8.allSatisfy({ (48...57).contains($0) }) else { return nil }
+        return Int64(text)
+    }
+
     /// `text` as it is if it is a token, otherwise as a quoted string: RFC 9110, section 5.6.4.
     package static func quotedIfNeeded(_ text: String) -> String {
         guard !self.isToken(text) else { return text }

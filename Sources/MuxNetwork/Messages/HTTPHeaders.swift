@@ -66,6 +66,12 @@ public struct HTTPHeaders: Sendable, Hashable {
         self.fields.append(Field(name: name, value: value))
     }
 
+    /// Adds to the value of the last line.
+    mutating func continueLast(with value: String) {
+        guard let last = self.fields.indices.last, !value.isEmpty else { return }
+        self.fields[last].value += self.fields[last].value.isEmpty ? value : " \(value)"
+    }
+
     /// These fields, with those of the same names replaced by `other`'s.
     public func merging(_ other: HTTPHeaders) -> HTTPHeaders {
         var merged = self
@@ -74,7 +80,7 @@ public struct HTTPHeaders: Sendable, Hashable {
         return merged
     }
 
-    /// The fields of an ``HTTPCall``: each name once.
+    /// The fields with each name once.
     package var combined: [String: String] {
         var combined: [String: String] = [:]
         var seen: Set<HTTPHeaders.Name> = []
@@ -143,6 +149,13 @@ extension HTTPHeaders.Name: ExpressibleByStringLiteral {
 }
 
 extension HTTPHeaders.Name {
+    /// The fields by which a transport frames a message or chooses a connection (RFC 9112, sections 6 and 9; RFC 9110, sections 7.2 and 10.1.1).
+    public static let framing: Set<Self> = [
+        .connection, .contentLength, .expect, .host, "Keep-Alive", "Proxy-Connection", "TE", "Trailer",
+        "Transfer-Encoding",
+        "Upgrade",
+    ]
+
     /// What the client can read: RFC 9110, section 12.5.1.
     public static let accept: Self = "Accept"
     /// The codings that the client can undo: RFC 9110, section 12.5.3.

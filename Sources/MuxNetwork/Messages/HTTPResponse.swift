@@ -16,6 +16,9 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The body, decoded from any content coding; empty if there is none.
     public var body: Data
 
+    /// The fields after the body (RFC 9110, section 6.5); none where the transport does not read them.
+    public var trailers: HTTPHeaders
+
     /// The URL that answered, after redirections; `nil` if the transport does not say.
     public var url: URL?
 
@@ -25,12 +28,14 @@ public struct HTTPResponse: Sendable, Hashable {
         status: HTTPStatus,
         headers: HTTPHeaders = [:],
         body: Data = Data(),
+        trailers: HTTPHeaders = [:],
         url: URL? = nil
     ) {
         self.request = request
         self.status = status
         self.headers = headers
         self.body = body
+        self.trailers = trailers
         self.url = url
     }
 
@@ -39,8 +44,9 @@ public struct HTTPResponse: Sendable, Hashable {
         self.init(
             request: request,
             status: HTTPStatus(reply.status),
-            headers: HTTPHeaders(reply.headers),
+            headers: reply.headers,
             body: reply.body,
+            trailers: reply.trailers,
             url: reply.url
         )
     }
@@ -89,6 +95,6 @@ package enum HTTPRetryAfter {
 extension HTTPReply {
     /// The time of `Retry-After`, if there is one.
     package func retryAfter(now: Date) -> Duration? {
-        HTTPRetryAfter.parse(self.header("Retry-After"), date: self.header("Date"), now: now)
+        HTTPRetryAfter.parse(self.headers[.retryAfter], date: self.headers[.date], now: now)
     }
 }

@@ -34,7 +34,7 @@ public struct OAuthTokenEndpoint: Sendable {
     ///     ``OAuthError/insecureEndpoint``, and nothing is sent.
     ///   - client: The app.
     ///   - transport: Sends the requests.
-    public init(url: URL, client: OAuthClient, transport: any HTTPTransport = URLSessionTransport()) {
+    public init(url: URL, client: OAuthClient, transport: any HTTPTransport = .system) {
         self.init(url: url, client: client, transport: transport, wallTime: { Date() })
     }
 
@@ -129,17 +129,16 @@ public struct OAuthTokenEndpoint: Sendable {
         let all = parameters + self.client.parameters
         var names: Set<String> = []
         for (name, _) in all where !names.insert(name).inserted { throw .invalidParameter(name: name) }
-        var headers = [
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
+        var headers: HTTPHeaders = [
+            .accept: "application/json", .contentType: "application/x-www-form-urlencoded",
         ]
         if case .header = self.client.authentication {
             guard let credentials = self.client.credentials else { throw .invalidParameter(name: "client_id") }
-            headers["Authorization"] = credentials.headerValue
+            headers[.authorization] = credentials.headerValue
         }
         let body = all.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }.joined(separator: "&")
         guard let url = OAuthAddress.removing(names, from: self.url) else { throw .insecureEndpoint }
-        return HTTPCall(method: "POST", url: url, headers: headers, body: Data(body.utf8))
+        return HTTPCall(method: "POST", url: url, headers: headers, body: .data(Data(body.utf8)))
     }
 }
 

@@ -1,38 +1,131 @@
-package import Foundation
+import Foundation
+import MuxKit
 
-/// Decides about the redirections of one request.
-package struct HTTPRedirects: Sendable {
-    /// What to do with a redirection.
-    package enum Step: Sendable, Equatable {
-        /// Follow it with the header fields as they are.
-        case follow
-        /// Follow it without the fields that carry credentials.
-        case followWithoutCredentials
-        /// Do not follow it.
-        case refuse(HTTPError.RedirectRefusal)
-    }
-
-    private let origin: HTTPOrigin
+/// The rules by which the redirections of one call are followed (RFC 9110, section 15.4).
+///
+/// For a transport over a client of your own, with that client's redirections switched off:
+///
+/// ```swift
+/// var redirects = HTTPRedirects(call)
+/// var reply = try await self.exchange(call)
+/// while let next = try redirects.next(after: reply) { reply = try await self.exchange(next) }
+/// ```
+///
+/// A redirection from `https` to `http` is refused, and one that would carry a body to another scheme, host or port. Credentials are
+/// dropped there, and do not come back when a later redirection returns.
+public struct HTTPRedirects: Sendable {
+    private var call: HTTPCall
     private let limit: Int
-    private var current: HTTPOrigin
+    private let credentialHeaders: Set<HTTPHeaders.Name>
     private var count = 0
-    /// Credentials that were dropped stay dropped, also when a later redirection leads back to the first origin.
-    private var hasLeft = false
 
-    package init(origin: HTTPOrigin, limit: Int) {
-        self.origin = origin
-        self.current = origin
-        self.limit = limit
+    /// Makes the rules for one call.
+    ///
+    /// - Parameters:
+    ///   - call: The request as it is sent first.
+    ///   - options: The limit, and the names of the fields that hold credentials beside the call's own.
+    public init(_ call: HTTPCall, _ options: HTTPTransportOptions = HTTPTransportOptions()) {
+        self.call = call
+        self.limit = options.maximumRedirects
+        let names = options.credentialHeaders.union(call.credentialHeaders)
+        self.credentialHeaders = Set(names.compactMap { HTTPHeaders.Name(rawValue: $0) })
     }
 
-    package mutating func redirected(to url: URL, carriesBody: Bool) -> Step {
+    /// The request to send after an answer.
+    ///
+    /// 301 and 302 change a `POST` to `GET`, 303 any method but `HEAD`; these drop the body and the fields that describe it.
+    ///
+    /// - Parameter reply: The answer to the request before.
+    /// - Returns: The next request; `nil` if the answer is the one for the caller, as is a redirection without a valid `Location`.
+    /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``.
+    public mutating func next(after reply: HTTPReply) throws(HTTPError) -> HTTPCall? {
+        let locations = reply.headers.values(of: .location)
+        guard [301, 302, 303, 307, 308].contains(reply.status), let text = locations.first, Set(locations).count == 1,
+            let url = URL(string: HTTPGrammar.trimmed(text), relativeTo: self.call.url)?.absoluteURL, url.scheme != nil
+        else { return nil }
         self.count += 1
-        guard self.count <= self.limit else { return .refuse(.tooMany(limit: self.limit)) }
-        guard let next = HTTPOrigin(url) else { return .refuse(.unknownScheme) }
-        guard next.isSecure || !self.current.isSecure else { return .refuse(.insecure) }
-        self.current = next
-        self.hasLeft = self.hasLeft || next != self.origin
-        guard self.hasLeft else { return .follow }
-        return carriesBody ? .refuse(.carriesBody) : .followWithoutCredentials
+        guard self.count <= self.limit else { throw .redirectRefused(.tooMany(limit: self.limit)) }
+        guard let origin = HTTPOrigin(self.call.url) else { throw .invalidURL }
+        guard let next = HTTPOrigin(url) else {
+            // `http:///x` has no host: as little a place to go as no `Location` at all.
+            guard !["http", "https"].contains(url.scheme?.lowercased()) else { return nil }
+            throw .redirectRefused(.unknownScheme)
+        }
+        guard next.isSecure || !origin.isSecure else { throw .redirectRefused(.insecure) }
+        let becomesGet =
+            switch reply.status {
+            case 301, 302: self.call.method == "POST"
+            case 303: !["GET", "HEAD"].contains(self.call.method)
+            default: false
+            }
+        if becomesGet {
+            self.call.method = "GET"
+            self.call.body = nil
+            for name in Self.contentHeaders { self.call.headers[name] = nil }
+        }
+        if next != origin {
+            guard self.call.body == nil else { throw .redirectRefused(.carriesBody) }
+            for name in self.credentialHeaders { self.call.headers[name] = nil }
+        }
+        self.call.url = Self.inheritingFragment(of: self.call.url, url)
+        return self.call
+    }
+
+    private static let contentHeaders: [HTTPHeaders.Name] = [
+        .contentType, .contentEncoding, .contentLanguage, .contentLocation, .lastModified, "Digest", "Content-Digest",
+        "Repr-Digest",
+    ]
+
+    /// RFC 9110, section 10.2.2: a location without a fragment has that of the URL that led to it.
+    private static func inheritingFragment(of old: URL, _ url: URL) -> URL {
+        guard url.fragment() == nil, let fragment = old.fragment(percentEncoded: true),
+            var components = URLComponents(url: url, resolvingAgainstBaseURL: true)
+        else { return url }
+        components.percentEncodedFragment = fragment
+        return components.url ?? url
+    }
+}
+
+/// Decides at the head of each answer whether it is followed; what it follows does not reach the other sink.
+final class RedirectingSink: HTTPSink {
+    /// The answer is a redirection, and too long to be read only for the sake of its connection.
+    struct Following: Error {}
+
+    private struct State: Sendable {
+        var redirects: HTTPRedirects
+        var next: HTTPCall?
+        var dropped = 0
+    }
+
+    private static let worthReading = 64 << 10
+    private let state: Locked<State>
+    private let base: any HTTPSink
+
+    init(_ redirects: HTTPRedirects, _ base: any HTTPSink) {
+        self.state = Locked(State(redirects: redirects))
+        self.base = base
+    }
+
+    /// The request to send next, if the answer is a redirection.
+    var next: HTTPCall? { self.state.withLock { $0.next } }
+    var redirects: HTTPRedirects { self.state.withLock { $0.redirects } }
+
+    func receive(head: HTTPReply) async throws {
+        let next = try self.state.withLock { state -> Result<HTTPCall?, any Error> in
+            let next = Result { try state.redirects.next(after: head) }
+            state.next = (try? next.get()) ?? nil
+            return next
+        }.get()
+        if next == nil { try await self.base.receive(head: head) }
+    }
+
+    func receive(_ bytes: Data) async throws {
+        let dropped = self.state.withLock { state -> Int? in
+            guard state.next != nil else { return nil }
+            state.dropped += bytes.count
+            return state.dropped
+        }
+        guard let dropped else { return try await self.base.receive(bytes) }
+        if dropped > Self.worthReading { throw Following() }
     }
 }

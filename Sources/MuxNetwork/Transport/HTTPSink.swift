@@ -3,8 +3,8 @@ import MuxKit
 
 /// Takes an answer while it arrives, so that no more than a piece of it is in memory.
 ///
-/// A transport calls it on a thread of its own, one call at a time and in order. The calls hold up the transport, so each does a
-/// bounded amount of work, such as writing the piece to a file.
+/// Called by the caller's own task, on the concurrent pool, one call at a time and in order. While it works, the transport reads no
+/// further than a bounded buffer. Work that blocks, such as writing to a file, belongs on another thread.
 ///
 /// **After a failure.** An error that it throws ends the exchange, and the transport's caller gets that error.
 public protocol HTTPSink: Sendable {
@@ -12,13 +12,13 @@ public protocol HTTPSink: Sendable {
     ///
     /// - Parameter head: The head; its body is empty.
     /// - Throws: Any error, to end the exchange.
-    func receive(head: HTTPReply) throws
+    func receive(head: HTTPReply) async throws
 
     /// Takes the next piece of the body.
     ///
-    /// - Parameter bytes: The piece, decoded from any content encoding.
+    /// - Parameter bytes: The piece, decoded from any content encoding that the transport knows.
     /// - Throws: Any error, to end the exchange.
-    func receive(_ bytes: Data) throws
+    func receive(_ bytes: Data) async throws
 }
 
 /// A sink that keeps the body in memory, up to a limit.
@@ -35,7 +35,7 @@ final class HTTPBuffer: HTTPSink {
     func receive(_ bytes: Data) throws {
         let fits = self.bytes.withLock { body -> Bool in
             guard bytes.count <= self.limit - body.count else { return false }
-            body.append(bytes)
+            if body.isEmpty { body = bytes } else { body.append(bytes) }
             return true
         }
         guard fits else { throw HTTPError.bodyTooLarge(limit: self.limit) }
@@ -51,13 +51,15 @@ final class RecordingSink: HTTPSink {
 
     var failure: (any Error)? { self.first.withLock { $0 } }
 
-    func receive(head: HTTPReply) throws { try self.recording { try self.base.receive(head: head) } }
+    func receive(head: HTTPReply) async throws {
+        try await self.recording { try await self.base.receive(head: head) }
+    }
 
-    func receive(_ bytes: Data) throws { try self.recording { try self.base.receive(bytes) } }
+    func receive(_ bytes: Data) async throws { try await self.recording { try await self.base.receive(bytes) } }
 
-    private func recording(_ body: () throws -> Void) throws {
+    private func recording(_ body: () async throws -> Void) async throws {
         do {
-            try body()
+            try await body()
         } catch {
             self.first.withLock { $0 = $0 ?? error }
             throw error

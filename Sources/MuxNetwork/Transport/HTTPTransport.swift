@@ -1,9 +1,10 @@
-import Foundation
-import MuxKit
+public import Foundation
+package import MuxKit
 
 /// Sends requests and returns the server's answers, whatever their status.
 ///
-/// ``URLSessionTransport`` is the default. A transport of your own, such as a test's, needs ``send(_:)`` alone.
+/// ``SystemTransport`` is the default. A transport of your own needs ``send(_:)`` alone, as a test's does; one over another client
+/// implements ``stream(_:into:)`` and returns ``buffered(_:limit:)`` from ``send(_:)``. ``HTTPRedirects`` has the rules of redirections.
 ///
 /// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
 /// conformance to `ConnectivityError` decides what happens then. If the server was not reached, the request is sent again
@@ -22,9 +23,9 @@ public protocol HTTPTransport: Sendable {
     /// - Parameters:
     ///   - call: The request.
     ///   - sink: Takes the head, then the body piece by piece.
-    /// - Returns: The head of the answer, once the body is complete; its own body is empty.
+    /// - Returns: The head of the answer, with its trailers, once the body is complete; its own body is empty.
     /// - Throws: ``HTTPError``, or an error of the transport's own, if there is no complete answer; what the sink threw;
-    ///   `CancellationError`, at once, if the task is cancelled, while the sink may still be taking one last piece.
+    ///   `CancellationError` if the task is cancelled, as soon as the sink returns.
     func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply
 }
 
@@ -40,24 +41,47 @@ extension HTTPTransport {
         var reply = try await self.send(call)
         let body = reply.body
         reply.body = Data()
-        try sink.receive(head: reply)
-        if !body.isEmpty { try sink.receive(body) }
+        try await sink.receive(head: reply)
+        if !body.isEmpty { try await sink.receive(body) }
+        return reply
+    }
+
+    /// Sends a request with ``stream(_:into:)`` and returns the complete answer: for a transport that implements that one.
+    ///
+    /// It has no limit of time: set the call's own ``HTTPCall/deadline``.
+    ///
+    /// - Parameters:
+    ///   - call: The request.
+    ///   - limit: The largest body that is accepted, in bytes.
+    /// - Returns: The answer.
+    /// - Throws: ``HTTPError/TransportFailure/bodyTooLarge(limit:)``, or what ``stream(_:into:)`` threw.
+    public func buffered(_ call: HTTPCall, limit: Int = HTTPTransportOptions().maximumBodySize) async throws
+        -> HTTPReply
+    {
+        let buffer = HTTPBuffer(limit: limit)
+        var reply = try await self.stream(call, into: buffer)
+        reply.body = buffer.body
         return reply
     }
 }
 
-/// The limits of a ``URLSessionTransport``.
+/// The limits and the connections of a transport.
 public struct HTTPTransportOptions: Sendable, Hashable {
     /// How long a server may be silent, for requests without a time-out of their own.
     public var timeout: Duration = .seconds(20)
 
     /// How long a request may take in all, redirections included; `nil` for any time.
     ///
-    /// It does not apply to ``URLSessionTransport/stream(_:into:)``.
+    /// It does not apply to ``HTTPTransport/stream(_:into:)``, whose requests have the limit of their own ``HTTPCall/deadline``, if any.
     public var deadline: Duration? = .seconds(40)
 
     /// The largest body that is accepted, in bytes, counted after decoding.
     public var maximumBodySize = 64 << 20
+
+    /// The largest head of an answer that is accepted, in bytes.
+    ///
+    /// Applies where the transport is libcurl.
+    public var maximumHeadSize = 256 << 10
 
     /// The largest number of redirections of one request.
     public var maximumRedirects = 10
@@ -68,6 +92,16 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     /// Header fields that are not sent on when a redirection leads to another scheme, host or port.
     public var credentialHeaders: Set<String> = ["Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization"]
 
+    /// Whether the proxies of the environment or the system are used.
+    ///
+    /// On Linux they are those of `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`.
+    public var usesProxies = true
+
+    /// A file of certificates (PEM) that are trusted in place of the system's; `nil` for the system's.
+    ///
+    /// Requires libcurl: any other transport throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
+    public var certificateAuthorities: URL?
+
     /// The defaults.
     public init() {}
 }
@@ -76,21 +110,21 @@ public struct HTTPTransportOptions: Sendable, Hashable {
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportOptions { get }
 
-    /// Performs one exchange and hands the answer to `sink` while it arrives.
+    /// Measures the limits.
+    var time: TimeSource { get }
+
+    /// The number of callers that wait for an answer.
+    var pendingCount: Int { get }
+
+    /// Performs one exchange, without redirections, and hands the answer to `sink` while it arrives.
     ///
     /// - Parameters:
     ///   - call: The request.
+    ///   - exchange: The exchange, which runs what the transport starts for it.
     ///   - sink: Takes the head, then the body piece by piece.
-    ///   - sizeLimit: The largest announced body that is accepted, in bytes; `nil` for any size.
-    ///   - timeLimit: How long the exchange may take; `nil` for any time.
     /// - Returns: The head of the answer, once the body is complete.
     /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
-    func perform(
-        _ call: ValidatedCall,
-        into sink: any HTTPSink,
-        sizeLimit: Int?,
-        timeLimit: Duration?
-    ) async throws -> HTTPReply
+    func perform(_ call: ValidatedCall, _ exchange: HTTPExchange, into sink: any HTTPSink) async throws -> HTTPReply
 }
 
 extension ValidatedTransport {
@@ -98,9 +132,60 @@ extension ValidatedTransport {
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         let limit = self.options.maximumBodySize
         let buffer = HTTPBuffer(limit: limit)
-        var reply = try await self.perform(call, into: buffer, sizeLimit: limit, timeLimit: self.options.deadline)
+        let deadline = call.call.deadline ?? self.options.deadline
+        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline)
         reply.body = buffer.body
         return reply
+    }
+
+    /// Sends a request and returns the complete answer, whatever its status.
+    ///
+    /// - Parameter call: The request.
+    /// - Returns: The answer.
+    /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
+    public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
+
+    /// Sends a request and passes the answer, whatever its status, to `sink` while it arrives.
+    ///
+    /// The size is not limited, and the time only by the call's own ``HTTPCall/deadline``, as long as the server is not silent.
+    ///
+    /// - Parameters:
+    ///   - call: The request.
+    ///   - sink: Takes the head, then the body piece by piece.
+    /// - Returns: The head of the answer, once the body is complete.
+    /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError` if the task is cancelled, as
+    ///   soon as the sink returns.
+    public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        try await self.follow(try ValidatedCall(call), into: sink, sizeLimit: nil, deadline: call.deadline)
+    }
+
+    /// Performs the exchanges of a call: one, and one more for each redirection.
+    @concurrent
+    private func follow(
+        _ call: ValidatedCall,
+        into sink: any HTTPSink,
+        sizeLimit: Int?,
+        deadline: Duration?
+    ) async throws -> HTTPReply {
+        var call = call
+        var redirects = HTTPRedirects(call.call, self.options)
+        let silence = call.call.timeout ?? self.options.timeout
+        let limits = HTTPExchange.Limits(silence: silence, deadline: deadline, body: sizeLimit, from: self.time.now)
+        while true {
+            let redirecting = RedirectingSink(redirects, sink)
+            let exchange = HTTPExchange(call, limits, self.time)
+            let outcome: Result<HTTPReply, any Error>
+            do {
+                outcome = .success(try await self.perform(call, exchange, into: redirecting))
+            } catch {
+                outcome = .failure(error)
+            }
+            guard let next = redirecting.next else { return try outcome.get() }
+            // How the body of a redirection ends does not matter, but for the limits of the call.
+            try exchange.check()
+            redirects = redirecting.redirects
+            call = try ValidatedCall(next)
+        }
     }
 }
 

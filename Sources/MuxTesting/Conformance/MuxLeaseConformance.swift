@@ -1,4 +1,3 @@
-public import Foundation
 public import MuxKit
 
 /// Checks the rules of `MuxLease` on a lease of your own.
@@ -19,7 +18,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
     ///   - advance: Moves the lease's time forward, by up to some minutes.
     ///   - makeLease: Makes a lease that was never taken, and returns it as two processes see it.
-    /// - Throws: ``Failure`` for the first broken rule (a call that throws breaks it); an error from `makeLease`;
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeLease`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -30,7 +29,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
             let (alice, bob) = try await makeLease()
             let parties = Parties(alice: alice, bob: bob, advance: advance)
             if let detail = try await self.flaw(within: limit, { try await rule(parties) }) {
-                throw Failure(rule: name, detail: detail)
+                throw ConformanceFailure(rule: name, detail: detail)
             }
         }
     }
@@ -247,25 +246,5 @@ extension MuxLeaseConformance {
                 "it ends with another error than CancellationError: \(result)"
             )
         }
-    }
-}
-
-extension MuxLeaseConformance {
-    /// A broken rule of `MuxLease`.
-    public struct Failure: Error, LocalizedError, Sendable, Hashable {
-        /// The rule, as a sentence.
-        public var rule: String
-
-        /// The violation.
-        public var detail: String
-
-        /// A failure with these texts.
-        public init(rule: String, detail: String) {
-            self.rule = rule
-            self.detail = detail
-        }
-
-        /// The rule and the violation.
-        public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
 }

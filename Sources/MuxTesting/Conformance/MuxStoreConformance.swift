@@ -1,4 +1,4 @@
-public import Foundation
+import Foundation
 public import MuxKit
 
 /// Checks the rules of `MuxStore` on a store of your own.
@@ -14,7 +14,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
     /// - Parameters:
     ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
     ///   - makeStore: Makes an empty store in its first session, independent of the earlier ones.
-    /// - Throws: ``Failure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(20),
@@ -23,7 +23,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
         for (name, rule) in self.rules {
             let store = try await makeStore()
             if let detail = try await self.flaw(within: limit, { try await rule(store) }) {
-                throw Failure(rule: name, detail: detail)
+                throw ConformanceFailure(rule: name, detail: detail)
             }
         }
     }
@@ -361,25 +361,5 @@ extension MuxStoreConformance {
         for number in 0..<50 {
             try await self.expect(store, holds: self.entry("d", "\(number)", number))
         }
-    }
-}
-
-extension MuxStoreConformance {
-    /// A broken rule of `MuxStore`.
-    public struct Failure: Error, LocalizedError, Sendable, Hashable {
-        /// The rule, as a sentence.
-        public var rule: String
-
-        /// The violation.
-        public var detail: String
-
-        /// A failure with these texts.
-        public init(rule: String, detail: String) {
-            self.rule = rule
-            self.detail = detail
-        }
-
-        /// The rule and the violation.
-        public var errorDescription: String? { "\(self.rule): \(self.detail)" }
     }
 }

@@ -1,7 +1,26 @@
+public import Foundation
 import MuxKit
 
 /// The mechanism of the conformance suites: each rule is a check that ends in time without an error.
 protocol RuleSuite {}
+
+/// A broken rule, found by a conformance suite.
+public struct ConformanceFailure: Error, LocalizedError, Sendable, Hashable {
+    /// The rule, as a sentence.
+    public var rule: String
+
+    /// The violation.
+    public var detail: String
+
+    /// A failure with these texts.
+    public init(rule: String, detail: String) {
+        self.rule = rule
+        self.detail = detail
+    }
+
+    /// The rule and the violation.
+    public var errorDescription: String? { "\(self.rule): \(self.detail)" }
+}
 
 /// The error of a check whose rule is broken.
 struct RuleBroken: Error {

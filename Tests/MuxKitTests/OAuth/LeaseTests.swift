@@ -74,7 +74,7 @@ struct LeaseTests {
     func `L05 the conformance suite sees a broken lease`(fault: Int) async throws {
         let clock = VirtualClock()
         let scratch = Scratch()
-        await #expect(throws: MuxLeaseConformance.Failure.self) {
+        await #expect(throws: ConformanceFailure.self) {
             try await MuxLeaseConformance.run(
                 advancing: { clock.advance(by: $0) },
                 of: {

@@ -16,7 +16,7 @@ struct CachedRequestTests {
             .multiplexer(cacheKey: "Number", policy: policy, repository: self.world.repository, GetNumber())
     }
 
-    private func say(_ cacheControl: String?, _ others: [String: String] = [:]) {
+    private func say(_ cacheControl: String?, _ others: HTTPHeaders = [:]) {
         self.server.state.withLock { $0.headers = others }
         if let cacheControl { self.server.state.withLock { $0.headers["Cache-Control"] = cacheControl } }
     }
@@ -180,7 +180,7 @@ struct CachedRequestTests {
             let condition = call.headers["If-Modified-Since"]
             conditions.withLock { $0.append(condition) }
             let changed = changes.withLock { condition == nil && $0.count > 1 ? $0.removeFirst() : $0[0] }
-            let headers = ["Cache-Control": "max-age=10", "Last-Modified": changed]
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=10", "Last-Modified": changed]
             if condition != nil { return HTTPReply(status: 304, headers: headers) }
             return HTTPReply(
                 status: 200,
@@ -210,7 +210,9 @@ struct CachedRequestTests {
         let asked = Locked<[String?]>([])
         let transport = ClosureTransport { call in
             asked.withLock { $0.append(call.headers["If-Modified-Since"]) }
-            let headers = ["Last-Modified": "Sun, 06 Nov 1994 08:00:00 GMT", "Cache-Control": "no-cache"]
+            let headers: HTTPHeaders = [
+                "Last-Modified": "Sun, 06 Nov 1994 08:00:00 GMT", "Cache-Control": "no-cache",
+            ]
             if call.headers["If-Modified-Since"] != nil { return HTTPReply(status: 304, headers: headers) }
             return HTTPReply(status: 200, headers: headers, body: Data("{\"version\":7}".utf8))
         }

@@ -49,7 +49,7 @@ struct CachingWorld: Sendable {
 final class NumberServer: Sendable {
     struct State: Sendable {
         var versions: [String: Int] = [:]
-        var headers: [String: String] = ["Cache-Control": "max-age=10"]
+        var headers: HTTPHeaders = ["Cache-Control": "max-age=10"]
         /// Answered instead, as long as it is there.
         var instead: HTTPReply?
         var answersConditions = true

@@ -12,7 +12,7 @@ struct RetryAfterTests {
     private let server = NumberServer()
 
     private func busy(_ status: Int, _ retryAfter: String?) {
-        let headers = retryAfter.map { ["Retry-After": $0] } ?? [:]
+        let headers: HTTPHeaders = retryAfter.map { ["Retry-After": $0] } ?? [:]
         self.server.state.withLock { $0.instead = HTTPReply(status: status, headers: headers) }
     }
 
@@ -45,7 +45,9 @@ struct RetryAfterTests {
 
     @Test func `N04 a time of day counts from the server's clock`() async throws {
         let client = self.world.client(self.server.transport)
-        let headers = ["Date": "Sun, 06 Nov 1994 07:00:00 GMT", "Retry-After": "Sun, 06 Nov 1994 07:00:07 GMT"]
+        let headers: HTTPHeaders = [
+            "Date": "Sun, 06 Nov 1994 07:00:00 GMT", "Retry-After": "Sun, 06 Nov 1994 07:00:07 GMT",
+        ]
         self.server.state.withLock { $0.instead = HTTPReply(status: 503, headers: headers) }
         _ = try? await client.execute(GetNumber())
 

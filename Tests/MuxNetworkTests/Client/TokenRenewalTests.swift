@@ -34,7 +34,7 @@ struct TokenRenewalTests {
             ClosureTransport { call in
                 let trouble = self.trouble.withLock { $0.isEmpty ? nil : $0.removeFirst() }
                 if let trouble { return trouble }
-                let body = String(decoding: call.body ?? Data(), as: UTF8.self)
+                let body = String(decoding: call.body?.data ?? Data(), as: UTF8.self)
                 let field = body.split(separator: "&").first { $0.hasPrefix("refresh_token=") }
                 do {
                     let tokens = try await self.oauth.refresh(String(field?.dropFirst("refresh_token=".count) ?? ""))

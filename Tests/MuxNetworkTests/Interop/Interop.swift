@@ -6,6 +6,11 @@ enum Interop {
     static let oauth = Self.url("MUX_INTEROP_OAUTH")
     static let nginx = Self.url("MUX_INTEROP_NGINX")
     static let otherNginx = Self.url("MUX_INTEROP_NGINX_OTHER")
+    static let proxy = Self.url("MUX_INTEROP_PROXY")
+    static let tls = Self.url("MUX_INTEROP_TLS")
+    static let tlsOfAnotherName = Self.url("MUX_INTEROP_TLS_WRONG")
+    static let expiredTLS = Self.url("MUX_INTEROP_TLS_EXPIRED")
+    static let authority = ProcessInfo.processInfo.environment["MUX_INTEROP_AUTHORITY"].map { URL(filePath: $0) }
     static let nginxFolder = ProcessInfo.processInfo.environment["MUX_INTEROP_NGINX_FOLDER"]
 
     private static func url(_ name: String) -> URL? {

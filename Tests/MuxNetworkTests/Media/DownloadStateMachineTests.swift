@@ -197,7 +197,7 @@ struct DownloadStateMachineTests {
         ] as [([String: String], String?)]
     )
     func `AM-04 only a strong validator counts`(fields: [String: String], validator: String?) {
-        let head = DownloadHead(HTTPReply(status: 200, headers: fields))
+        let head = DownloadHead(HTTPReply(status: 200, headers: HTTPHeaders(fields)))
         #expect(head.validator == validator)
         #expect(head.hasWeakTag == (fields["ETag"] != nil && fields["Content-Encoding"] != "gzip" && validator == nil))
     }

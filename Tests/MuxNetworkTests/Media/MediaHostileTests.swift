@@ -225,17 +225,45 @@ struct MediaHostileTests {
         try await world.run { (world) async throws in
             var limits = AsyncMedia.Limits()
             limits.silence = .seconds(7)
-            let media = world.media(limits: limits)
+            let transport = FailureRecorder(base: SystemTransport(clock: world.clock))
+            let media = world.media(transport: transport, limits: limits)
             let request = Task { try await media.request(url: world.url) }
             await gate.waitForCall()
             for try await progress in media.progress(of: world.url) where progress.received == 100_000 { break }
             await world.clock.waitForSleepers()
 
-            // The timer counts from the last sign of life, which came at the same moment of virtual time.
-            world.clock.advance(by: .seconds(7))
+            // The silence counts from when the exchange waits for more, and it may still be at the last piece, which the watcher has
+            // seen: its timer sleeps once more then. That of the next exchange sleeps after the failure of this one.
+            repeat {
+                world.clock.advance(by: .seconds(7))
+                await world.clock.waitForSleepers()
+            } while transport.failures.isEmpty
 
             #expect(try Data(contentsOf: await request.value) == world.file.content, "it went on after the time-out")
             #expect(world.file.starts == [0, 100_000])
+            #expect(transport.failures == [HTTPError.transport(.timedOut(after: .seconds(7)))])
+        }
+    }
+}
+
+/// Keeps the errors that another transport throws.
+private final class FailureRecorder: HTTPTransport {
+    private let base: SystemTransport
+    private let seen = Locked<[HTTPError?]>([])
+
+    init(base: SystemTransport) { self.base = base }
+
+    /// The errors so far; `nil` for one that is no ``HTTPError``.
+    var failures: [HTTPError?] { self.seen.withLock { $0 } }
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.base.send(call) }
+
+    func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        do {
+            return try await self.base.stream(call, into: sink)
+        } catch {
+            self.seen.withLock { $0.append(error as? HTTPError) }
+            throw error
         }
     }
 }

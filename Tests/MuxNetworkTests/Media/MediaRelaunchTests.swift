@@ -23,7 +23,7 @@ struct MediaRelaunchTests {
 
     /// What a process does that is to be killed while it fetches.
     private static func fetch(_ url: String, _ folder: String, _ fileSystem: any FileSystem) async throws -> URL {
-        let transport = URLSessionTransport()
+        let transport = SystemTransport()
         let media = AsyncMedia(
             directory: URL(filePath: folder, directoryHint: .isDirectory),
             limits: .init(),

@@ -85,8 +85,8 @@ struct MediaRequestTests {
             let request = Task { try await media.request(url: world.url) }
             await transport.gate.waitForCall(1)
             let first = try #require(transport.sink.withLock { $0 })
-            try first.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
-            try first.receive(Data(count: 6))
+            try await first.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+            try await first.receive(Data(count: 6))
             let (seen, steps) = (Locked<[Int64]>([]), Tally())
             let watching = Task {
                 for try await progress in media.progress(of: world.url) {
@@ -100,13 +100,13 @@ struct MediaRequestTests {
             transport.gate.fail(1, with: HTTPError.timedOut(after: .seconds(1)))
             await transport.gate.waitForCall(2)
             let second = try #require(transport.sink.withLock { $0 })
-            try second.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"2\""]))
+            try await second.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"2\""]))
             for _ in 0..<2 {
-                try second.receive(Data(count: 2))
+                try await second.receive(Data(count: 2))
                 var late = media.progress(of: world.url).makeAsyncIterator()
                 #expect(try await late.next()?.received ?? 9 < 6)
             }
-            try second.receive(Data(count: 6))
+            try await second.receive(Data(count: 6))
             transport.gate.fail(2, with: HTTPError.timedOut(after: .seconds(1)))
 
             _ = try await request.value

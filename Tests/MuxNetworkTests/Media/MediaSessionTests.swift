@@ -14,7 +14,7 @@ struct MediaSessionTests {
         AsyncMedia(
             directory: world.folder,
             dependency: runner,
-            transport: URLSessionTransport(clock: world.clock),
+            transport: SystemTransport(clock: world.clock),
             durability: .relaxed,
             repository: world.repository
         ) { call, token in
@@ -78,7 +78,7 @@ struct MediaSessionTests {
             let media = AsyncMedia(
                 directory: world.folder,
                 dependency: DependentRunner<String>("secret") { _ in .updateFailed },
-                transport: URLSessionTransport(clock: world.clock),
+                transport: SystemTransport(clock: world.clock),
                 durability: .relaxed,
                 repository: world.repository
             ) { call, token in
@@ -145,15 +145,15 @@ struct MediaSessionTests {
             await transport.gate.waitForCall()
             let sink = try #require(transport.sink.withLock { $0 })
             let head = HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""])
-            try sink.receive(head: head)
-            try sink.receive(Data(count: 4))
+            try await sink.receive(head: head)
+            try await sink.receive(Data(count: 4))
 
             let isCleared = Task { await world.repository.clearAll().isComplete }
             await #expect(throws: MuxError.sessionEnded) { try await request.value }
-            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
-            #expect(throws: (any Error).self) { try sink.receive(head: head) }
+            await #expect(throws: (any Error).self) { try await sink.receive(Data(count: 4)) }
+            await #expect(throws: (any Error).self) { try await sink.receive(head: head) }
             #expect(await isCleared.value)
-            #expect(throws: (any Error).self) { try sink.receive(head: head) }
+            await #expect(throws: (any Error).self) { try await sink.receive(head: head) }
             transport.gate.open()
 
             #expect(world.names == [])
@@ -168,14 +168,14 @@ struct MediaSessionTests {
             let request = Task { try await media.request(url: world.url) }
             await transport.gate.waitForCall()
             let sink = try #require(transport.sink.withLock { $0 })
-            try sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
-            try sink.receive(Data(count: 4))
+            try await sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+            try await sink.receive(Data(count: 4))
 
             request.cancel()
             await #expect(throws: CancellationError.self) { try await request.value }
             await world.events.wait(for: .fetchFailed)
 
-            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
+            await #expect(throws: (any Error).self) { try await sink.receive(Data(count: 4)) }
             #expect(world.partialSize == 4)
         }
     }
@@ -188,11 +188,11 @@ struct MediaSessionTests {
             let request = Task { try await media.request(url: world.url) }
             await transport.gate.waitForCall()
             let sink = try #require(transport.sink.withLock { $0 })
-            try sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
+            try await sink.receive(head: HTTPReply(status: 200, headers: ["Content-Length": "10", "ETag": "\"1\""]))
 
             try await media.remove(url: world.url)
 
-            #expect(throws: (any Error).self) { try sink.receive(Data(count: 4)) }
+            await #expect(throws: (any Error).self) { try await sink.receive(Data(count: 4)) }
             request.cancel()
             _ = await request.result
         }
@@ -215,7 +215,7 @@ struct MediaSessionTests {
                     goesOn.wait()
                 }
             }
-            let transport = URLSessionTransport(clock: world.clock)
+            let transport = SystemTransport(clock: world.clock)
             let media = AsyncMedia(
                 directory: world.folder,
                 limits: .init(),

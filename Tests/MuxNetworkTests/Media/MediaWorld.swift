@@ -54,7 +54,7 @@ final class MediaWorld: Sendable {
         limits: AsyncMedia.Limits = .init(),
         fileSystem: any FileSystem = POSIXFileSystem()
     ) -> AsyncMedia {
-        let transport = transport ?? URLSessionTransport(clock: self.clock)
+        let transport = transport ?? SystemTransport(clock: self.clock)
         return AsyncMedia(
             directory: self.folder,
             limits: limits,

@@ -222,7 +222,12 @@ struct HTTPMapperTests {
             (.authentication(offline), true), (.authentication(HTTPError.transport(.unreachable(offline))), true),
             (.authentication(RunnerError.signedOut), false), (.transport(.notHTTP), false),
             (.preparation(.invalidURL), false), (.transport(.unreachable(CancellationError())), false),
-            (.transport(.truncated(expected: 2, received: 1)), false),
+            (.transport(.truncated(expected: 2, received: 1)), true),
+            (.transport(.truncated(expected: nil, received: 1)), true), (.transport(.notResolved(offline)), true),
+            (.transport(.notConnected(offline)), true), (.transport(.closedWithoutAnswer(offline)), true),
+            (.transport(.deadlineExceeded(after: .seconds(1))), true),
+            (.transport(.insecureConnection(offline)), false), (.transport(.damagedContent(coding: "gzip")), false),
+            (.transport(.headTooLarge(limit: 1)), false),
         ]
         for (error, isConnectivity) in connectivity {
             #expect(error.isConnectivityFailure == isConnectivity, "\(error)")
@@ -240,18 +245,26 @@ struct HTTPMapperTests {
         }
         let secret = Data("SECRET".utf8)
         let url = try #require(URL(string: "http://host/a?token=SECRET"))
-        let call = HTTPCall(url: url, headers: ["Authorization": "SECRET"], body: secret)
+        let call = HTTPCall(url: url, headers: ["Authorization": "SECRET"], body: .data(secret))
         let response = HTTPResponse(request: call, status: 400, headers: [.setCookie: "SECRET"], body: secret, url: url)
         let failure = HTTPError.StatusFailure(response, serverError: "SECRET", decodingError: Talkative())
         let file = HTTPMultipart.File(name: "SECRET", fileName: "SECRET", data: secret)
         let values: [any Sendable] = [
             HTTPError.status(failure), failure, HTTPError.transport(.unreachable(Talkative())),
-            HTTPError.TransportFailure.unreachable(Talkative()),
+            HTTPError.TransportFailure.unreachable(Talkative()), HTTPError.transport(.notResolved(Talkative())),
+            HTTPError.transport(.notConnected(Talkative())), HTTPError.transport(.insecureConnection(Talkative())),
+            HTTPError.transport(.closedWithoutAnswer(Talkative())), HTTPCall.Body.data(secret),
             HTTPError.DecodingFailure(response, underlying: Talkative()),
             HTTPError.decoding(HTTPError.DecodingFailure(response, underlying: Talkative())),
             HTTPError.preparation(.encoding(Talkative())), HTTPError.PreparationFailure.encoding(Talkative()),
             HTTPError.authentication(Talkative()), response, call,
-            HTTPReply(status: 200, headers: ["Set-Cookie": "SECRET"], body: secret, url: url),
+            HTTPReply(
+                status: 200,
+                headers: ["Set-Cookie": "SECRET"],
+                body: secret,
+                trailers: ["T": "SECRET"],
+                url: url
+            ),
             HTTPMultipart(fields: ["a": "SECRET"], files: [file]), file, HTTPQuery(parsing: "a=SECRET"),
             HTTPHost("u:SECRET@h"), HTTPCredentials.bearer("SECRET"),
         ]

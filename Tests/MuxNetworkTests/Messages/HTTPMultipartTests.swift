@@ -57,7 +57,7 @@ struct HTTPMultipartTests {
 
         let type = try #require(call.headers["Content-Type"].flatMap { HTTPMediaType(rawValue: $0) })
         let boundary = try #require(type.parameters["boundary"])
-        let body = String(decoding: try #require(call.body), as: UTF8.self)
+        let body = String(decoding: try #require(call.body?.data), as: UTF8.self)
         #expect(body.hasPrefix("--\(boundary)\r\n"))
         #expect(body.hasSuffix("\r\n--\(boundary)--\r\n"))
         #expect(body.components(separatedBy: "--\(boundary)").count == 9)

@@ -30,7 +30,7 @@ struct OAuthEndpointRunnerTests {
 
         var transport: ClosureTransport {
             ClosureTransport { call in
-                let body = String(decoding: call.body ?? Data(), as: UTF8.self)
+                let body = String(decoding: call.body?.data ?? Data(), as: UTF8.self)
                 return self.state.withLock { state in
                     if let trouble = state.trouble { return trouble }
                     guard body.contains("refresh_token=\(state.refresh)&") else {

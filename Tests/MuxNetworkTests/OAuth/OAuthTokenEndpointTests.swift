@@ -21,14 +21,14 @@ struct OAuthTokenEndpointTests {
         OAuthTokenEndpoint(url: try #require(URL(string: url)), client: client, transport: transport) { Self.now }
     }
 
-    private static func reply(_ status: Int = 200, _ body: String = example, _ headers: [String: String] = [:])
+    private static func reply(_ status: Int = 200, _ body: String = example, _ headers: HTTPHeaders = [:])
         -> HTTPReply
     {
         HTTPReply(status: status, headers: headers, body: Data(body.utf8))
     }
 
     private func fields(_ call: HTTPCall?) -> [String: String] {
-        let body = String(decoding: call?.body ?? Data(), as: UTF8.self)
+        let body = String(decoding: call?.body?.data ?? Data(), as: UTF8.self)
         let pairs = body.split(separator: "&").map { $0.split(separator: "=", omittingEmptySubsequences: false) }
         return Dictionary(pairs.map { (PercentEncoding.decode($0[0]), PercentEncoding.decode($0[1])) }) {
             "\($0)|\($1)"

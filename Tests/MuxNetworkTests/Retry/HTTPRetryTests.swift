@@ -24,7 +24,7 @@ struct HTTPRetryTests {
 
     /// Sends a request and throws what the client would throw of an answer that is no success.
     @Sendable private static func text(_ call: HTTPCall) async throws -> String {
-        let response = HTTPResponse(request: call, reply: try await URLSessionTransport().send(call))
+        let response = HTTPResponse(request: call, reply: try await SystemTransport().send(call))
         guard response.status.code == 200 else { throw HTTPError.status(HTTPError.StatusFailure(response)) }
         return String(decoding: response.body, as: UTF8.self)
     }
@@ -131,6 +131,11 @@ struct HTTPRetryTests {
         let table: [(HTTPError, Bool)] = [
             (.transport(.timedOut(after: .seconds(1))), true), (.transport(.unreachable(down)), true),
             (.transport(.truncated(expected: 2, received: 1)), true), (.transport(.notHTTP), false),
+            (.transport(.truncated(expected: nil, received: 1)), true), (.transport(.notResolved(down)), true),
+            (.transport(.notConnected(down)), true), (.transport(.closedWithoutAnswer(down)), true),
+            (.transport(.deadlineExceeded(after: .seconds(1))), true),
+            (.transport(.insecureConnection(down)), false), (.transport(.damagedContent(coding: "gzip")), false),
+            (.transport(.headTooLarge(limit: 1)), false),
             (.transport(.bodyTooLarge(limit: 1)), false), (.transport(.redirectRefused(.insecure)), false),
             (.transport(.unreachable(NSError(domain: "NSURLErrorDomain", code: -1200))), false),
             (.authentication(down), true), (.authentication(BadDependency()), false),

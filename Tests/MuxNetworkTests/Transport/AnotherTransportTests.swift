@@ -203,17 +203,17 @@ private final class CuttingTransport: HTTPTransport {
     func send(_ call: HTTPCall) async throws -> HTTPReply { throw self.failure }
 
     func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        let range = call.headers["Range"]?.split { "=-".contains($0) }
+        let range = call.headers[.range]?.split { "=-".contains($0) }
         let start = range.flatMap { $0.count > 1 ? Int($0[1]) : nil } ?? 0
         self.asked.withLock { $0.append(start) }
         let size = self.content.count
-        var headers = ["ETag": "\"a\"", "Content-Length": "\(size - start)"]
+        var headers: HTTPHeaders = [.eTag: "\"a\"", .contentLength: "\(size - start)"]
         if start > 0 { headers["Content-Range"] = "bytes \(start)-\(size - 1)/\(size)" }
         let head = HTTPReply(status: start == 0 ? 200 : 206, headers: headers, url: call.url)
         let end = min(start + self.piece, size)
         do {
-            try sink.receive(head: head)
-            try sink.receive(self.content[start..<end])
+            try await sink.receive(head: head)
+            try await sink.receive(self.content[start..<end])
         } catch {
             throw self.wrapsErrors ? Wrapper(cause: error) : error
         }

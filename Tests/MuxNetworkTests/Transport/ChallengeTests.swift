@@ -39,7 +39,7 @@ struct ChallengeTests {
 
         let reply = try await URLSessionTransport().send(HTTPCall(url: url))
 
-        #expect(reply.status == 401 && reply.header("WWW-Authenticate") == challenge)
+        #expect(reply.status == 401 && reply.headers["WWW-Authenticate"] == challenge)
         await server.stop()
     }
 

@@ -5,70 +5,175 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct HTTPRulesTests {
-    private func redirects(from text: String) throws -> HTTPRedirects {
-        HTTPRedirects(origin: try #require(URL(string: text).flatMap { HTTPOrigin($0) }), limit: 10)
+    private func call(
+        _ text: String,
+        _ headers: HTTPHeaders = [:],
+        method: String = "GET",
+        body: HTTPCall.Body? = nil
+    ) throws -> HTTPCall {
+        HTTPCall(method: method, url: try #require(URL(string: text)), headers: headers, body: body)
+    }
+
+    private func redirection(_ status: Int = 302, to location: String) -> HTTPReply {
+        HTTPReply(status: status, headers: [.location: location])
     }
 
     @Test(arguments: [
-        ("https://a/x", "https://A:443/y", HTTPRedirects.Step.follow), ("http://a/", "http://a:80/", .follow),
-        ("http://a/", "https://a/", .followWithoutCredentials), ("https://a/", "http://a/", .refuse(.insecure)),
-        ("https://a/", "https://b/", .followWithoutCredentials),
-        ("https://a/", "https://a.b/", .followWithoutCredentials),
-        ("http://a/", "http://a:81/", .followWithoutCredentials), ("http://a/", "ftp://a/", .refuse(.unknownScheme)),
-        ("http://a/", "file:///a", .refuse(.unknownScheme)),
+        ("https://a/x", "https://A:443/y", true), ("http://a/", "http://a:80/", true), ("http://a/x", "/y", true),
+        ("http://a/", "https://a/", false), ("https://a/", "https://b/", false), ("https://a/", "https://a.b/", false),
+        ("http://a/", "http://a:81/", false), ("http://a/", "//b/", false),
     ])
-    func `Q-07 a redirection is judged by scheme, host and port`(
+    func `Q-07 a redirection to another scheme, host or port leaves credentials behind`(
         from: String,
         to: String,
-        step: HTTPRedirects.Step
+        keeps: Bool
     ) throws {
-        var redirects = try self.redirects(from: from)
+        var call = try self.call(from, [.authorization: "t", "X-Own": "t", "X-Harmless": "h"])
+        call.credentialHeaders = ["x-own"]
+        var redirects = HTTPRedirects(call)
 
-        #expect(redirects.redirected(to: try #require(URL(string: to)), carriesBody: false) == step)
+        let next = try #require(try redirects.next(after: self.redirection(to: to)))
+
+        #expect(next.headers[.authorization] == (keeps ? "t" : nil))
+        #expect(next.headers["X-Own"] == (keeps ? "t" : nil))
+        #expect(next.headers["X-Harmless"] == "h")
+    }
+
+    @Test(arguments: [
+        ("https://a/", "http://a/", HTTPError.RedirectRefusal.insecure), ("http://a/", "ftp://a/", .unknownScheme),
+        ("http://a/", "file:///a", .unknownScheme), ("http://a/", "javascript:x", .unknownScheme),
+    ])
+    func `Q-07 a redirection to less security or to another scheme is refused`(
+        from: String,
+        to: String,
+        reason: HTTPError.RedirectRefusal
+    ) throws {
+        var redirects = HTTPRedirects(try self.call(from))
+
+        #expect(throws: HTTPError.redirectRefused(reason)) { try redirects.next(after: self.redirection(to: to)) }
     }
 
     @Test func `Q-07 credentials once left behind do not come back`() throws {
-        var redirects = try self.redirects(from: "https://a/")
-        let home = try #require(URL(string: "https://a/"))
-        let away = try #require(URL(string: "https://b/"))
+        var redirects = HTTPRedirects(try self.call("https://a/", [.authorization: "t"]))
 
-        #expect(redirects.redirected(to: home, carriesBody: true) == .follow)
-        #expect(redirects.redirected(to: away, carriesBody: false) == .followWithoutCredentials)
-        #expect(redirects.redirected(to: home, carriesBody: false) == .followWithoutCredentials)
-        #expect(redirects.redirected(to: away, carriesBody: true) == .refuse(.carriesBody))
+        #expect(try redirects.next(after: self.redirection(to: "https://a/2"))?.headers[.authorization] == "t")
+        #expect(try redirects.next(after: self.redirection(to: "https://b/"))?.headers[.authorization] == nil)
+        #expect(try redirects.next(after: self.redirection(to: "https://a/"))?.headers[.authorization] == nil)
     }
 
     @Test func `Q-07 what became secure on the way does not become insecure again`() throws {
-        var redirects = try self.redirects(from: "http://a/")
+        var redirects = HTTPRedirects(try self.call("http://a/"))
 
-        #expect(redirects.redirected(to: try #require(URL(string: "https://a/")), carriesBody: false) != .follow)
-        #expect(
-            redirects.redirected(to: try #require(URL(string: "http://a/")), carriesBody: false) == .refuse(.insecure)
-        )
-    }
-
-    private func exchange(_ method: String = "GET") throws -> HTTPExchange {
-        let url = try #require(URL(string: "http://a/"))
-        return HTTPExchange(try ValidatedCall(HTTPCall(method: method, url: url)), .init(), sizeLimit: 100)
+        #expect(try redirects.next(after: self.redirection(to: "https://a/")) != nil)
+        #expect(throws: HTTPError.redirectRefused(.insecure)) {
+            try redirects.next(after: self.redirection(to: "http://a/"))
+        }
     }
 
     @Test(arguments: [
-        ("GET", 200, [:], true), ("HEAD", 200, [:], false), ("GET", 304, [:], false),
-        ("GET", 200, ["Content-Encoding": "gzip"], false), ("GET", 200, ["Content-Encoding": "identity"], true),
+        (301, "POST", "GET"), (302, "POST", "GET"), (303, "POST", "GET"), (303, "PUT", "GET"), (303, "DELETE", "GET"),
+        (301, "PUT", "PUT"), (302, "DELETE", "DELETE"), (303, "HEAD", "HEAD"), (301, "HEAD", "HEAD"),
+        (307, "POST", "POST"),
+        (308, "POST", "POST"), (308, "PATCH", "PATCH"),
+    ])
+    func `TR-03 a redirection changes the method only as RFC 9110 says, and the body with it`(
+        status: Int,
+        method: String,
+        then next: String
+    ) throws {
+        let body = HTTPCall.Body.data(Data("x".utf8))
+        var redirects = HTTPRedirects(
+            try self.call("http://a/", [.contentType: "text/plain"], method: method, body: body)
+        )
+
+        let call = try #require(try redirects.next(after: self.redirection(status, to: "/b")))
+
+        #expect(call.method == next)
+        #expect(call.body == (next == method ? body : nil))
+        #expect(call.headers[.contentType] == (next == method ? "text/plain" : nil))
+        #expect(call.url.absoluteString == "http://a/b")
+    }
+
+    @Test func `TR-03 a body is not carried to another server`() throws {
+        let call = try self.call("http://a/", method: "POST", body: .data(Data("x".utf8)))
+        var redirects = HTTPRedirects(call)
+
+        #expect(throws: HTTPError.redirectRefused(.carriesBody)) {
+            try redirects.next(after: self.redirection(307, to: "http://b/"))
+        }
+    }
+
+    @Test(arguments: [
+        HTTPReply(status: 300, headers: [.location: "/b"]), HTTPReply(status: 304, headers: [.location: "/b"]),
+        HTTPReply(status: 305, headers: [.location: "/b"]), HTTPReply(status: 302),
+        HTTPReply(status: 301, headers: [.location: ""]),
+        HTTPReply(status: 308, headers: [.location: "http://"]), HTTPReply(status: 200, headers: [.location: "/b"]),
+    ])
+    func `TR-04 an answer that leads nowhere is the answer`(reply: HTTPReply) throws {
+        var redirects = HTTPRedirects(try self.call("http://a/"))
+
+        #expect(try redirects.next(after: reply) == nil)
+    }
+
+    @Test func `TR-03 a location without a fragment has that of the request`() throws {
+        var redirects = HTTPRedirects(try self.call("http://a/#part"))
+
+        #expect(try redirects.next(after: self.redirection(to: "/b"))?.url.absoluteString == "http://a/b#part")
+        #expect(try redirects.next(after: self.redirection(to: "/c#own"))?.url.absoluteString == "http://a/c#own")
+    }
+
+    private func head(_ status: Int, _ headers: HTTPHeaders) -> HTTPReply {
+        HTTPReply(status: status, headers: headers)
+    }
+
+    @Test(arguments: [
+        (HTTPMethod.get, 200, nil, true), (.head, 200, nil, false), (.get, 304, nil, false), (.get, 204, nil, false),
+        (.get, 200, "gzip", false), (.get, 200, "identity", true),
     ])
     func `Q-07 a body shorter than announced is truncated unless the length means something else`(
-        method: String,
+        method: HTTPMethod,
         status: Int,
-        headers: [String: String],
+        coding: String?,
         isTruncated: Bool
     ) throws {
-        var exchange = try self.exchange(method)
-        let headers = headers.merging(["Content-Length": "9"]) { $1 }
+        var machine = HTTPExchangeStateMachine(method, sizeLimit: 100)
+        var headers: HTTPHeaders = [.contentLength: "9"]
+        headers[.contentEncoding] = coding
 
-        #expect(exchange.received(HTTPReply(status: status, headers: headers)) == nil)
-        let result = exchange.ended(nil)
+        #expect(machine.received(self.head(status, headers)) == nil)
 
-        #expect((try? result.get()) == nil ? isTruncated : !isTruncated)
+        #expect((try? machine.ended(nil).get()) == nil ? isTruncated : !isTruncated)
+    }
+
+    @Test(arguments: [
+        ["5", "6"], ["5, 6"], ["x"], ["-1"], ["+5"], ["5 5"], [""], ["99999999999999999999"], ["5", "x"],
+    ])
+    func `TR-04 lengths that are none or that differ are an error`(values: [String]) {
+        var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
+        var headers = HTTPHeaders()
+        for value in values { headers.append(value, for: .contentLength) }
+
+        #expect(machine.received(self.head(200, headers)) == .notHTTP)
+    }
+
+    @Test func `TR-04 one length more than once is that length`() throws {
+        var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
+        var headers: HTTPHeaders = [.contentLength: "5, 5"]
+        headers.append("5", for: .contentLength)
+
+        #expect(machine.received(self.head(200, headers)) == nil)
+        machine.received(count: 5)
+        #expect(try machine.ended(nil).get().status == 200)
+    }
+
+    @Test func `TR-05 a connection that ends is told apart by what has arrived`() {
+        struct Lost: Error {}
+        var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
+
+        #expect(throws: HTTPError.transport(.closedWithoutAnswer(Lost()))) { try machine.ended(.closed(Lost())).get() }
+        _ = machine.received(self.head(200, [:]))
+        machine.received(count: 7)
+        #expect(throws: HTTPError.truncated(expected: nil, received: 7)) { try machine.ended(.closed(Lost())).get() }
     }
 
     @Test func `G18 a token's fields are validated, and replace those of a validated call`() throws {
@@ -77,21 +182,11 @@ struct HTTPRulesTests {
 
         let authorized = try call.authorized(by: [.authorization: "token"]).authorized(by: [.authorization: "new"])
 
-        #expect(authorized.call.headers == ["Authorization": "new", "X": "1"])
+        #expect(authorized.call.headers == ["X": "1", "Authorization": "new"])
         #expect(authorized.call.credentialHeaders == ["Authorization"])
         #expect(throws: HTTPError.preparation(.invalidHeader(name: "X"))) {
             try call.authorized(by: ["X": "a\r\nY: b"])
         }
         #expect(throws: HTTPError.preparation(.invalidHeader(name: "X Y"))) { try call.authorized(by: ["X Y": "1"]) }
-    }
-
-    @Test func `Q-07 a cancellation after a challenge is the refusal itself and otherwise a cancellation`() throws {
-        var exchange = try self.exchange()
-        #expect(throws: CancellationError.self) { try exchange.ended(.cancelled).get() }
-
-        exchange.challenged(HTTPReply(status: 401))
-
-        #expect(try exchange.ended(.cancelled).get().status == 401)
-        #expect(throws: HTTPError.notHTTP) { try self.exchange().ended(nil).get() }
     }
 }

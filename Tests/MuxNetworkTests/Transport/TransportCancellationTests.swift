@@ -7,35 +7,38 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
 struct TransportCancellationTests {
-    let transport = URLSessionTransport()
     let gate = Gate<Void>()
 
-    @Test func `K13 a cancelled call leaves at once and its connection is closed`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 a cancelled call leaves at once and its connection is closed`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let gate = self.gate
         let server = LoopbackServer { _ in
             try? await gate.pass()
             return .text("late")
         }
         let url = try server.start()
-        let call = Task { try await self.transport.send(HTTPCall(url: url)) }
+        let call = Task { try await transport.send(HTTPCall(url: url)) }
         await gate.waitForCall()
 
         call.cancel()
 
         await #expect(throws: CancellationError.self) { try await call.value }
-        #expect(self.transport.pendingCount == 0)
+        #expect(transport.pendingCount == 0)
         await server.waitForClosedConnection()
         #expect(gate.heldCount == 0)
         await server.stop()
     }
 
-    @Test func `K13 a call cancelled in the middle of the body leaves at once`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 a call cancelled in the middle of the body leaves at once`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let gate = self.gate
         let server = LoopbackServer { _ in
             .held(body: Data(count: 1_000_000), after: 500_000) { try? await gate.pass() }
         }
         let url = try server.start()
-        let call = Task { try await self.transport.send(HTTPCall(url: url)) }
+        let call = Task { try await transport.send(HTTPCall(url: url)) }
         await gate.waitForCall()
 
         call.cancel()
@@ -45,13 +48,15 @@ struct TransportCancellationTests {
         await server.stop()
     }
 
-    @Test func `K13 a call in a cancelled task sends nothing`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 a call in a cancelled task sends nothing`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let gate = self.gate
         let server = LoopbackServer { _ in .text("") }
         let url = try server.start()
         let call = Task {
             try await gate.pass(ignoringCancellation: true)
-            return try await self.transport.send(HTTPCall(url: url))
+            return try await transport.send(HTTPCall(url: url))
         }
         await gate.waitForCall()
 
@@ -63,7 +68,8 @@ struct TransportCancellationTests {
         #expect(server.connectionCount == 0)
     }
 
-    @Test func `K13 a call cancelled while it is being started leaves at once`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 a call cancelled while it is being started leaves at once`(kind: TransportKind) async throws {
         let gate = self.gate
         let server = LoopbackServer { _ in
             try? await gate.pass()
@@ -71,7 +77,7 @@ struct TransportCancellationTests {
         }
         let url = try server.start()
         let clock = CancellingClock()
-        let transport = URLSessionTransport(clock: clock)
+        let transport = kind.make(clock: clock)
         clock.arm()
 
         let call = Task { try await transport.send(HTTPCall(url: url)) }
@@ -86,7 +92,10 @@ struct TransportCancellationTests {
         case start, arrival, redirection, body, end, never, short
     }
 
-    @Test func `K13 two thousand calls with random cancellation neither crash nor hang nor leak`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 two thousand calls with random cancellation neither crash nor hang nor leak`(kind: TransportKind)
+        async throws
+    {
         let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
         let server = LoopbackServer { request in
             let call = calls.withLock { $0[request.path] }
@@ -104,7 +113,7 @@ struct TransportCancellationTests {
             }
         }
         let url = try server.start()
-        let transport = self.transport
+        let transport = kind.make()
         let counts = await withTaskGroup(of: [Int].self) { group in
             for worker in 0..<20 {
                 group.addTask {
@@ -193,7 +202,10 @@ struct TransportCancellationTests {
         }
     }
 
-    @Test func `K13 a password that is asked for beside a busy download does not stop the session`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `K13 a password that is asked for beside a busy download does not stop the session`(kind: TransportKind)
+        async throws
+    {
         let server = LoopbackServer { request in
             guard request.path == "/large" else {
                 return LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""])
@@ -201,7 +213,7 @@ struct TransportCancellationTests {
             return LoopbackServer.Response(body: Data(count: 16 << 20))
         }
         let url = try server.start()
-        let transport = self.transport
+        let transport = kind.make()
         let isOver = Locked(false)
         let download = Task {
             defer { isOver.withLock { $0 = true } }

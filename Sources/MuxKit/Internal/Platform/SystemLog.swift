@@ -4,15 +4,15 @@ import os
 /// The unified log.
 ///
 /// Written from https://developer.apple.com/documentation/os/logger; not compiled where this package is developed.
-struct SystemLog: Sendable {
+package struct SystemLog: Sendable {
     private let logger: Logger
 
-    init(subsystem: String, category: String) {
+    package init(subsystem: String, category: String) {
         self.logger = Logger(subsystem: subsystem, category: category)
     }
 
     /// Writes a line without redaction: it must contain nothing private.
-    func write(_ line: String, isTrouble: Bool) {
+    package func write(_ line: String, isTrouble: Bool) {
         if isTrouble {
             self.logger.error("\(line, privacy: .public)")
         } else {
@@ -24,15 +24,15 @@ struct SystemLog: Sendable {
 import Foundation
 
 /// Standard error.
-struct SystemLog: Sendable {
+package struct SystemLog: Sendable {
     private let prefix: String
 
-    init(subsystem: String, category: String) {
+    package init(subsystem: String, category: String) {
         self.prefix = "\(subsystem) \(category): "
     }
 
     /// Writes a line; `isTrouble` has no effect here.
-    func write(_ line: String, isTrouble: Bool) {
+    package func write(_ line: String, isTrouble: Bool) {
         try? FileHandle.standardError.write(contentsOf: Data("\(self.prefix)\(line)\n".utf8))
     }
 }

@@ -6,173 +6,63 @@ import MuxKit
 import FoundationNetworking
 #endif
 
-/// Runs tasks of one `URLSession` as asynchronous calls, on Linux and on Apple's platforms by the same path.
+/// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple's platforms by the same path.
 ///
-/// Cancelling `data(for:)` crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So this object resumes the
-/// caller at once, and cancels the session's task on another thread, after the delegate calls that are under way. Later reports of
-/// the task find no entry and are dropped.
+/// Cancelling `data(for:)` crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So the exchange resumes the
+/// caller at once, and this object cancels the session's task on another thread, after the delegate calls that are under way. Later
+/// reports of the task find no entry and are dropped.
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
-    typealias Continuation = CheckedContinuation<HTTPReply, any Error>
+    /// By task identifier, until the exchange has ended.
+    private let running = Locked<[Int: URLSessionProducer]>([:])
+    private let pending = Locked(0)
 
-    private struct Running: Sendable {
-        var exchange: HTTPExchange
-        let sink: any HTTPSink
-        /// The session's delegate queue.
-        let queue: OperationQueue
-        /// How long the call may take.
-        let limit: Duration?
-        /// How long the server may be silent.
-        var timeout: Duration
-        /// When the call times out.
-        var deadline: Moment
-        var lastSign: Moment
-        var task: URLSessionTask
-        var continuation: Continuation
-        var timer: Task<Void, Never>?
-    }
-
-    private enum Verdict: Sendable {
-        /// The caller is resumed already.
-        case isGone
-        case goesOn(any HTTPSink)
-        case fails(HTTPError)
-    }
-
-    private let time: TimeSource
-    /// By task identifier, until the caller is resumed.
-    private let running = Locked<[Int: Running]>([:])
-
-    /// A queue with its own thread: cancelling waits for the session.
-    private let cancellations = DispatchQueue(label: "mux.http.cancellations")
-
-    init(time: TimeSource) { self.time = time }
+    /// A queue with its own thread for what waits for the session, which may wait for its delegate, which may wait for a caller: on a
+    /// thread of the pool, where the caller runs, that would be a deadlock.
+    private let control = DispatchQueue(label: "mux.http.control")
 
     /// The number of callers that wait for an answer.
-    var pendingCount: Int { self.running.withLock { $0.count } }
+    var pendingCount: Int { self.pending.withLock { $0 } }
 
-    /// Runs a request in `session`, whose delegate is this object, and passes the answer to `sink`.
+    /// Starts a task as the producer of an exchange.
     ///
     /// - Parameters:
-    ///   - request: The request.
-    ///   - timeout: How long the server may be silent.
-    ///   - limit: How long the call may take; `nil` for any time.
-    ///   - exchange: The state of the exchange.
-    ///   - sink: Takes the answer, on the session's queue.
-    ///   - session: Runs the request.
-    /// - Returns: The head of the answer, once it is complete.
-    /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
-    func run(
-        _ request: URLRequest,
-        timeout: Duration,
-        limit: Duration?,
-        exchange: HTTPExchange,
-        into sink: any HTTPSink,
-        in session: URLSession
-    ) async throws -> HTTPReply {
-        let ticket = Locked<Int?>(nil)
-        return try await withTaskCancellationHandler {
-            try Task.checkCancellation()
-            return try await withCheckedThrowingContinuation { continuation in
-                let now = self.time.now
-                let task = session.dataTask(with: request)
-                let id = task.taskIdentifier
-                self.running.withLock { running in
-                    running[id] = Running(
-                        exchange: exchange,
-                        sink: sink,
-                        queue: session.delegateQueue,
-                        limit: limit,
-                        timeout: timeout,
-                        deadline: limit.map { now.advanced(by: $0) } ?? .distantFuture,
-                        lastSign: now,
-                        task: task,
-                        continuation: continuation
-                    )
-                }
-                task.resume()
-                self.startTimer(for: id)
-                // From here on `onCancel` finds the ticket; a cancellation before it did not.
-                ticket.withLock { $0 = id }
-                if Task.isCancelled { self.abandon(id, CancellationError()) }
+    ///   - exchange: The exchange.
+    ///   - session: The session of the task.
+    ///   - make: Makes the task.
+    /// - Returns: The producer.
+    func start(
+        _ exchange: HTTPExchange,
+        in session: URLSession,
+        _ make: @escaping @Sendable () -> URLSessionTask
+    ) -> any HTTPProducer {
+        let producer = URLSessionProducer(self, exchange, session.delegateQueue)
+        self.pending.withLock { $0 += 1 }
+        self.control.async {
+            guard !exchange.hasEnded else { return }
+            let task = make()
+            self.running.withLock { $0[task.taskIdentifier] = producer }
+            producer.state.withLock { $0.task = task }
+            task.resume()
+        }
+        return producer
+    }
+
+    fileprivate func stop(_ producer: URLSessionProducer) {
+        self.pending.withLock { $0 -= 1 }
+        producer.room.signal()
+        self.control.async {
+            // On this queue the task has been made, if it ever will be.
+            guard let task = producer.state.withLock({ $0.task }), self.remove(task.taskIdentifier) != nil else {
+                return
             }
-        } onCancel: {
-            if let id = ticket.withLock({ $0 }) { self.abandon(id, CancellationError()) }
+            // After the delegate calls that are queued.
+            producer.queue.addOperation(BlockOperation { self.control.async { task.cancel() } })
         }
     }
 
-    private func startTimer(for id: Int) {
-        let timer = TaskLauncher()(name: "mux.http.deadline") { [weak self, time] in
-            while let pause = self?.timeLeft(for: id) {
-                guard (try? await time.sleep(for: pause)) != nil else { return }
-            }
-        }
-        let isNeeded = self.running.withLock { running -> Bool in
-            running[id]?.timer = timer
-            return running[id] != nil
-        }
-        if !isNeeded { timer.cancel() }
-    }
+    private func entry(_ id: Int) -> URLSessionProducer? { self.running.withLock { $0[id] } }
 
-    /// The time until the call times out if nothing arrives; `nil`, after the caller was resumed, if that has passed.
-    private func timeLeft(for id: Int) -> Duration? {
-        guard let running = self.running.withLock({ $0[id] }) else { return nil }
-        let now = self.time.now
-        let silence = running.lastSign.advanced(by: running.timeout)
-        let left = min(silence, running.deadline).duration(since: now)
-        guard left <= .zero else { return left }
-        let limit = running.deadline <= now ? running.limit : nil
-        self.abandon(id, HTTPError.timedOut(after: limit ?? running.timeout))
-        return nil
-    }
-
-    /// Resumes the caller with an error and cancels the session's task.
-    private func abandon(_ id: Int, _ error: any Error) {
-        guard let running = self.finish(id, .failure(error)) else { return }
-        // After the delegate calls that are queued; not on the delegate's queue, which the session may wait for, and not on the
-        // cancelling thread.
-        let cancellations = self.cancellations
-        running.queue.addOperation(BlockOperation { cancellations.async { running.task.cancel() } })
-    }
-
-    @discardableResult
-    private func finish(_ id: Int, _ result: Result<HTTPReply, any Error>) -> Running? {
-        guard let running = self.running.withLock({ $0.removeValue(forKey: id) }) else { return nil }
-        running.timer?.cancel()
-        running.continuation.resume(with: result)
-        return running
-    }
-
-    /// Passes an event to the exchange, then to the sink; ends the call if either fails.
-    ///
-    /// The sink is called outside the lock. The session has one serial queue, so the sink is called in order.
-    ///
-    /// - Returns: Whether the exchange goes on.
-    private func report(
-        _ id: Int,
-        _ event: (inout HTTPExchange) -> HTTPError? = { _ in nil },
-        deliver: (any HTTPSink) throws -> Void = { _ in }
-    ) -> Bool {
-        let now = self.time.now
-        let verdict = self.running.withLock { running -> Verdict in
-            guard let index = running.index(forKey: id) else { return .isGone }
-            running.values[index].lastSign = now
-            return event(&running.values[index].exchange).map { .fails($0) } ?? .goesOn(running.values[index].sink)
-        }
-        switch verdict {
-        case .isGone: return false
-        case .goesOn(let sink):
-            do {
-                try deliver(sink)
-                return true
-            } catch {
-                self.abandon(id, error)
-                return false
-            }
-        case .fails(let error):
-            self.abandon(id, error)
-            return false
-        }
-    }
+    private func remove(_ id: Int) -> URLSessionProducer? { self.running.withLock { $0.removeValue(forKey: id) } }
 
     // MARK: - URLSessionDataDelegate
 
@@ -182,23 +72,27 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         didReceive response: URLResponse,
         completionHandler: @escaping (URLSession.ResponseDisposition) -> Void
     ) {
-        let reply = HTTPReply(response)
-        let goesOn = self.report(dataTask.taskIdentifier) { exchange in
-            guard let reply else { return .notHTTP }
-            return exchange.received(reply)
-        } deliver: { sink in
-            if let reply { try sink.receive(head: reply) }
+        guard let exchange = self.entry(dataTask.taskIdentifier)?.exchange else { return completionHandler(.cancel) }
+        guard let head = HTTPReply(response) else {
+            exchange.ended(.other(.notHTTP))
+            return completionHandler(.cancel)
         }
+        let goesOn = exchange.received(head: head)
+        exchange.flush()
         completionHandler(goesOn ? .allow : .cancel)
     }
 
     func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
-        _ = self.report(dataTask.taskIdentifier) { exchange in
-            exchange.received(count: data.count)
-            return nil
-        } deliver: { sink in
-            try sink.receive(data)
-        }
+        guard let producer = self.entry(dataTask.taskIdentifier) else { return }
+        let verdict = producer.exchange.received(data, canKeep: false)
+        producer.exchange.flush()
+        guard verdict == .paused else { return }
+        #if canImport(FoundationNetworking)
+        // Suspending a task does not keep this session from reading; blocking its queue does (``BoundedOperationQueue``).
+        producer.room.wait()
+        #else
+        producer.pause()
+        #endif
     }
 
     func urlSession(
@@ -208,7 +102,16 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         totalBytesSent: Int64,
         totalBytesExpectedToSend: Int64
     ) {
-        _ = self.report(task.taskIdentifier)
+        self.entry(task.taskIdentifier)?.exchange.showedLife()
+    }
+
+    func urlSession(
+        _ session: URLSession,
+        task: URLSessionTask,
+        needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void
+    ) {
+        // The session does not send a body twice by itself.
+        completionHandler(nil)
     }
 
     func urlSession(
@@ -218,28 +121,12 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         newRequest request: URLRequest,
         completionHandler: @escaping (URLRequest?) -> Void
     ) {
-        var request = request
-        let goesOn = self.report(task.taskIdentifier) { exchange in
-            // For a scheme that it does not know, Linux takes the path alone and would ask this server for it.
-            let location = response.value(forHTTPHeaderField: "Location").flatMap { URL(string: $0) }
-            guard let url = request.url, location?.scheme == nil || location.flatMap({ HTTPOrigin($0) }) != nil else {
-                return .redirectRefused(.unknownScheme)
-            }
-            let carriesBody = request.httpBody != nil || request.httpBodyStream != nil
-            switch exchange.redirected(to: url, carriesBody: carriesBody) {
-            case .follow: return nil
-            case .refuse(let reason): return .redirectRefused(reason)
-            case .followWithoutCredentials:
-                // Linux sends them to any server; Apple's platforms drop only `Authorization`.
-                for name in exchange.credentialHeaders { request.setValue(nil, forHTTPHeaderField: name) }
-                return nil
-            }
-        }
         #if canImport(FoundationNetworking)
         // Completing the redirection of a task that is being cancelled may crash (Swift 6.3.1).
-        guard goesOn else { return }
+        guard self.entry(task.taskIdentifier) != nil else { return }
         #endif
-        completionHandler(goesOn ? request : nil)
+        // The redirection is an answer like any other: ``HTTPRedirects`` follows it.
+        completionHandler(nil)
     }
 
     func urlSession(
@@ -260,34 +147,95 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         case .rejectProtectionSpace: completionHandler(.rejectProtectionSpace, nil)
         case .cancelAuthenticationChallenge:
             let refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
-            _ = self.report(task.taskIdentifier) { exchange in
-                exchange.challenged(refusal)
-                return nil
+            self.entry(task.taskIdentifier)?.state.withLock { state in
+                state.isChallenged = true
+                state.refusal = refusal
             }
             // On Linux this blocks on the session, which may wait for the delegate's queue.
-            self.cancellations.async { completionHandler(.cancelAuthenticationChallenge, nil) }
+            self.control.async { completionHandler(.cancelAuthenticationChallenge, nil) }
         }
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
-        let id = task.taskIdentifier
-        guard let running = self.running.withLock({ $0[id] }) else { return }
-        let failure = error.map { error -> HTTPExchange.Failure in
-            switch (error as? URLError)?.code {
-            case .cancelled: .cancelled
-            case .timedOut: .timedOut(running.timeout)
-            default: .other(error)
-            }
+        guard let producer = self.remove(task.taskIdentifier) else { return }
+        let exchange = producer.exchange
+        let (isChallenged, refusal) = producer.state.withLock { ($0.isChallenged, $0.refusal) }
+        if isChallenged, !exchange.isHeadReceived, let refusal {
+            // The refusal arrived with a challenge alone, and its body is lost.
+            if exchange.received(head: refusal.withoutFraming) { exchange.ended(nil) }
+        } else {
+            let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
+            exchange.ended(ownEnd ? nil : error.map { HTTPExchangeStateMachine.Failure($0) })
         }
-        var result = running.exchange.ended(failure)
-        if !running.exchange.isHeadReceived, case .success(let reply) = result {
-            // The refusal arrived with a challenge alone.
-            result = Result {
-                try running.sink.receive(head: reply)
-                return reply
-            }
+        exchange.flush()
+    }
+}
+
+/// A task of a session, as the producer of an exchange.
+private final class URLSessionProducer: HTTPProducer {
+    struct State: Sendable {
+        var task: URLSessionTask?
+        /// 1 while the task is suspended; -1 if it is to be suspended and resumed, in this order.
+        var pauses = 0
+        /// A challenge was rejected, so a cancellation that follows is the session's own: the refusal is the answer.
+        var isChallenged = false
+        /// The head of the answer that asked for credentials, in case it is not delivered by itself.
+        var refusal: HTTPReply?
+    }
+
+    let exchange: HTTPExchange
+    /// The session's delegate queue.
+    let queue: OperationQueue
+    /// Signalled when there is room in the exchange's buffer, or the exchange has ended.
+    let room = DispatchSemaphore(value: 0)
+    let state = Locked(State())
+    private let bridge: URLSessionBridge
+
+    init(_ bridge: URLSessionBridge, _ exchange: HTTPExchange, _ queue: OperationQueue) {
+        self.bridge = bridge
+        self.exchange = exchange
+        self.queue = queue
+    }
+
+    func resume() {
+        #if canImport(FoundationNetworking)
+        self.room.signal()
+        #else
+        self.state.withLock { state in
+            state.pauses -= 1
+            if state.pauses == 0 { state.task?.resume() }
         }
-        self.finish(id, result)
+        #endif
+    }
+
+    /// Under the lock, as ``resume()``: the caller may be faster than the delegate's thread.
+    func pause() {
+        self.state.withLock { state in
+            state.pauses += 1
+            if state.pauses == 1 { state.task?.suspend() }
+        }
+    }
+
+    func stop() { self.bridge.stop(self) }
+}
+
+extension HTTPExchangeStateMachine.Failure {
+    /// What an error of the URL loading system says of the exchange.
+    fileprivate init(_ error: any Error) {
+        switch (error as? URLError)?.code {
+        case .cannotFindHost?, .dnsLookupFailed?: self = .other(.transport(.notResolved(error)))
+        case .cannotConnectToHost?, .notConnectedToInternet?, .internationalRoamingOff?, .callIsActive?,
+            .dataNotAllowed?:
+            self = .other(.transport(.notConnected(error)))
+        case .secureConnectionFailed?, .serverCertificateHasBadDate?, .serverCertificateUntrusted?,
+            .serverCertificateHasUnknownRoot?, .serverCertificateNotYetValid?, .clientCertificateRejected?,
+            .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:
+            self = .other(.transport(.insecureConnection(error)))
+        case .networkConnectionLost?: self = .closed(error)
+        // A day after the exchange's own limit.
+        case .timedOut?: self = .other(.timedOut(after: .seconds(86_400)))
+        default: self = .other(.unreachable(error))
+        }
     }
 }
 
@@ -298,9 +246,16 @@ extension HTTPReply {
         let headers = response.allHeaderFields.map { ("\($0.key)", "\($0.value)") }
         self.init(
             status: response.statusCode,
-            headers: Dictionary(headers) { "\($0), \($1)" },
+            headers: HTTPHeaders(Dictionary(headers) { "\($0), \($1)" }),
             url: response.url
         )
+    }
+
+    /// The head without the announcement of a body that does not come.
+    fileprivate var withoutFraming: HTTPReply {
+        var reply = self
+        reply.headers[.contentLength] = nil
+        return reply
     }
 }
 

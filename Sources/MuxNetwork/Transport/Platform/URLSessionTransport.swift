@@ -1,6 +1,6 @@
 import Dispatch
 package import Foundation
-import MuxKit
+package import MuxKit
 
 #if canImport(FoundationNetworking)
 import FoundationNetworking
@@ -10,12 +10,17 @@ import FoundationNetworking
 ///
 /// Nothing is stored between requests: no cookies, no credentials, no answers. A challenge for a password is rejected, so a 401
 /// is an answer like any other. Redirections are followed within limits, and without credentials once they lead to another
-/// scheme, host or port.
+/// scheme, host or port. A streamed body is written to a temporary file first, on Linux to memory.
+///
+/// **On Linux** prefer ``SystemTransport``, which is libcurl there: this class cannot read trailers, repeated fields, header bytes outside
+/// ASCII, unknown content codings or a redirection without `Location`; it does not reach IPv6 literals; and a server can end the process
+/// by an answer with trailers or by half of a head (Swift 6.3.1, swift-corelibs-foundation#5285).
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     package let options: HTTPTransportOptions
-    private let bridge: URLSessionBridge
+    package let time: TimeSource
+    private let bridge = URLSessionBridge()
     private let session: URLSession
 
     /// Makes a transport with a session of its own.
@@ -25,7 +30,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     ///   - clock: Measures its time-outs.
     public init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         self.options = options
-        self.bridge = URLSessionBridge(time: TimeSource(clock))
+        self.time = TimeSource(clock)
         // With a cache, cancelling crashes on Linux: the lookup races the registry of tasks.
         let configuration = URLSessionConfiguration.ephemeral
         configuration.urlCache = nil
@@ -35,6 +40,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         configuration.httpCookieAcceptPolicy = .never
         configuration.urlCredentialStorage = nil
         configuration.httpMaximumConnectionsPerHost = max(1, options.connectionsPerHost)
+        if !options.usesProxies { configuration.connectionProxyDictionary = [:] }
         #if canImport(FoundationNetworking)
         let queue: OperationQueue? = BoundedOperationQueue()
         #else
@@ -44,53 +50,46 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     }
 
     deinit {
-        // The session retains the bridge until it is invalidated. Calls retain this object, so no task is made later.
+        // The session retains the bridge until it is invalidated. What makes tasks retains this object, so none is made later.
         self.session.finishTasksAndInvalidate()
-    }
-
-    /// Sends a request and returns the complete answer, whatever its status.
-    ///
-    /// - Parameter call: The request.
-    /// - Returns: The answer.
-    /// - Throws: ``HTTPError`` if there is no complete answer; `CancellationError`, at once, if the task is cancelled.
-    public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.send(try ValidatedCall(call)) }
-
-    /// Sends a request and passes the answer, whatever its status, to `sink` while it arrives.
-    ///
-    /// Neither size nor time is limited, as long as the server is not silent.
-    ///
-    /// - Parameters:
-    ///   - call: The request.
-    ///   - sink: Takes the head, then the body piece by piece, on a thread of the session.
-    /// - Returns: The head of the answer, once the body is complete.
-    /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError`, at once, if the
-    ///   task is cancelled, while the sink may still be taking one last piece.
-    public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        try await self.perform(try ValidatedCall(call), into: sink, sizeLimit: nil, timeLimit: nil)
     }
 
     package func perform(
         _ call: ValidatedCall,
-        into sink: any HTTPSink,
-        sizeLimit: Int?,
-        timeLimit: Duration?
+        _ exchange: HTTPExchange,
+        into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        let timeout = call.call.timeout ?? self.options.timeout
-        // The bridge measures the time-out. The session's own, which a slow delegate makes it miss, comes a day later.
-        let day = 86_400.0
-        var request = URLRequest(url: call.call.url, timeoutInterval: min(max(0, timeout.secondsValue) + day, 1e9))
+        guard self.options.certificateAuthorities == nil else {
+            throw HTTPError.preparation(.unsupportedOption(name: "certificateAuthorities"))
+        }
+        // The exchange measures the time-out. The session's own, which a slow delegate makes it miss, comes a day later.
+        let timeout = min(max(0, (call.call.timeout ?? self.options.timeout).secondsValue) + 86_400, 1e9)
+        var request = URLRequest(url: call.call.url, timeoutInterval: timeout)
         request.httpMethod = call.call.method
-        request.httpBody = call.call.body
-        for (name, value) in call.call.headers { request.setValue(value, forHTTPHeaderField: name) }
-        defer { withExtendedLifetime(self) {} }
-        return try await self.bridge.run(
-            request,
-            timeout: timeout,
-            limit: timeLimit,
-            exchange: HTTPExchange(call, self.options, sizeLimit: sizeLimit),
-            into: sink,
-            in: self.session
-        )
+        for (name, value) in call.call.headers.combined { request.setValue(value, forHTTPHeaderField: name) }
+        let make = try await self.task(request, call.call.body)
+        defer { withExtendedLifetime((self, make)) {} }
+        return try await exchange.run(into: sink) { self.bridge.start($0, in: self.session, make) }
+    }
+
+    /// What makes the task of a request: later, when an invalidated session would make none, so it retains this object.
+    private func task(
+        _ request: URLRequest,
+        _ body: HTTPCall.Body?
+    ) async throws -> @Sendable () -> URLSessionTask {
+        var request = request
+        if case .stream(let stream)? = body {
+            #if canImport(FoundationNetworking)
+            // A task that sends a file may end the process when it is over before the file is (Swift 6.3.1).
+            request.httpBody = try await stream.collected()
+            #else
+            let file = try await TemporaryFile(stream)
+            return { [self, request] in self.session.uploadTask(with: request, fromFile: file.url) }
+            #endif
+        } else {
+            request.httpBody = body?.data
+        }
+        return { [self, request] in self.session.dataTask(with: request) }
     }
 
     /// The session's limit of connections to one host.
@@ -99,6 +98,66 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     /// The number of calls that wait for an answer.
     package var pendingCount: Int { self.bridge.pendingCount }
 }
+
+/// The stream of a body has another length than it announced.
+private struct WrongLength: Error {}
+
+#if canImport(FoundationNetworking)
+extension HTTPCall.BodyStream {
+    /// All pieces.
+    fileprivate func collected() async throws -> Data {
+        var body = Data()
+        do {
+            for try await piece in self { body.append(piece) }
+            guard body.count == self.length ?? body.count else { throw WrongLength() }
+        } catch {
+            throw error is CancellationError ? error : HTTPError.preparation(.encoding(error))
+        }
+        return body
+    }
+}
+#else
+/// A streamed body as a file, from which a session sends it with its length.
+private final class TemporaryFile: Sendable {
+    let url: URL
+    private let folder: URL
+
+    /// Writes the pieces of a stream to a new file, which nobody but this user can read.
+    init(_ stream: HTTPCall.BodyStream) async throws {
+        let folder = FileManager.default.temporaryDirectory.appending(component: "mux-\(UUID().uuidString)")
+        let url = folder.appending(component: "body")
+        self.folder = folder
+        self.url = url
+        do {
+            let handle = try await BlockingWork.run {
+                Result {
+                    let owner: [FileAttributeKey: Any] = [.posixPermissions: 0o700]
+                    try FileManager.default.createDirectory(
+                        at: folder,
+                        withIntermediateDirectories: false,
+                        attributes: owner
+                    )
+                    try Data().write(to: url)
+                    return try FileHandle(forWritingTo: url)
+                }
+            }.get()
+            var count = 0
+            for try await piece in stream {
+                count += piece.count
+                try await BlockingWork.run { Result { try handle.write(contentsOf: piece) } }.get()
+            }
+            try handle.close()
+            guard count == stream.length ?? count else { throw WrongLength() }
+        } catch {
+            try? FileManager.default.removeItem(at: folder)
+            throw error is CancellationError ? error : HTTPError.preparation(.encoding(error))
+        }
+    }
+
+    deinit { try? FileManager.default.removeItem(at: self.folder) }
+}
+
+#endif
 
 /// The delegate queue of a `URLSession` on Linux, with backpressure.
 ///

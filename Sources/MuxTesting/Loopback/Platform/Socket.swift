@@ -24,22 +24,52 @@ package enum Socket {
         case timedOut
     }
 
+    /// The addresses of this machine.
+    package enum Loopback: Sendable {
+        /// 127.0.0.1.
+        case ipv4
+        /// ::1.
+        case ipv6
+    }
+
     /// Listens on a port of 127.0.0.1 only.
     package static func listen(port: UInt16) throws(LoopbackServer.Failure) -> Int32 {
-        let (descriptor, _) = try Self.bind(port: port)
+        try Self.listen(on: .ipv4, port: port, buffers: nil).descriptor
+    }
+
+    /// Listens on a port of this machine only.
+    ///
+    /// - Parameters:
+    ///   - address: The address.
+    ///   - port: The port; 0 for a free one.
+    ///   - buffers: The size of each buffer of its connections, in bytes; `nil` for the system's.
+    /// - Returns: The listener, and its port.
+    /// - Throws: ``LoopbackServer/Failure``.
+    package static func listen(
+        on address: Loopback,
+        port: UInt16,
+        buffers: Int32?
+    ) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
+        let (descriptor, port) = try Self.bind(address, port: port)
+        if var size = buffers {
+            // Before a connection is made: it inherits them.
+            for option in [SO_SNDBUF, SO_RCVBUF] {
+                setsockopt(descriptor, SOL_SOCKET, option, &size, socklen_t(MemoryLayout<Int32>.size))
+            }
+        }
         guard systemListen(descriptor) else {
             let code = errno
             Self.close(descriptor)
             throw .cannotListen(code: code)
         }
-        return descriptor
+        return (descriptor, port)
     }
 
     /// Chooses a free port of 127.0.0.1, which the system gives to no other process while the descriptor is open.
     ///
     /// Only Linux lets a second socket listen on a bound port; elsewhere there is no descriptor, and the port may be taken later.
     package static func reservePort() throws(LoopbackServer.Failure) -> (descriptor: Int32?, port: UInt16) {
-        let (descriptor, port) = try Self.bind(port: 0)
+        let (descriptor, port) = try Self.bind(.ipv4, port: 0)
         #if os(Linux)
         return (descriptor, port)
         #else
@@ -48,29 +78,48 @@ package enum Socket {
         #endif
     }
 
-    private static func bind(port: UInt16) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
-        let descriptor = socket(AF_INET, Self.stream, 0)
+    private static func bind(
+        _ address: Loopback,
+        port: UInt16
+    ) throws(LoopbackServer.Failure) -> (descriptor: Int32, port: UInt16) {
+        let descriptor = socket(address == .ipv4 ? AF_INET : AF_INET6, Self.stream, 0)
         guard descriptor >= 0 else { throw .cannotListen(code: errno) }
         Self.configure(descriptor)
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
 
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = port.bigEndian
-        address.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let bound = withUnsafeMutablePointer(to: &address) { address in
-            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                systemBind(descriptor, address, length) && getsockname(descriptor, address, &length) == 0
-            }
+        let bound: UInt16?
+        switch address {
+        case .ipv4:
+            var place = sockaddr_in()
+            place.sin_family = sa_family_t(AF_INET)
+            place.sin_port = port.bigEndian
+            place.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
+            bound = Self.bind(descriptor, &place) { $0.sin_port }
+        case .ipv6:
+            var place = sockaddr_in6()
+            place.sin6_family = sa_family_t(AF_INET6)
+            place.sin6_port = port.bigEndian
+            withUnsafeMutableBytes(of: &place.sin6_addr) { $0[15] = 1 }
+            bound = Self.bind(descriptor, &place) { $0.sin6_port }
         }
-        guard bound else {
+        guard let bound else {
             let code = errno
             Self.close(descriptor)
             throw .cannotListen(code: code)
         }
-        return (descriptor, UInt16(bigEndian: address.sin_port))
+        return (descriptor, bound)
+    }
+
+    /// Binds a descriptor, and reads which port that is; `nil` if the system refuses.
+    private static func bind<Place>(_ descriptor: Int32, _ place: inout Place, _ port: (Place) -> UInt16) -> UInt16? {
+        var length = socklen_t(MemoryLayout<Place>.size)
+        let isBound = withUnsafeMutablePointer(to: &place) { place in
+            place.withMemoryRebound(to: sockaddr.self, capacity: 1) { place in
+                systemBind(descriptor, place, length) && getsockname(descriptor, place, &length) == 0
+            }
+        }
+        return isBound ? UInt16(bigEndian: port(place)) : nil
     }
 
     /// Connects to a port of 127.0.0.1; `nil` if the connection is refused.
@@ -166,6 +215,27 @@ package enum Socket {
             }
             return true
         }
+    }
+
+    /// Writes as many of `bytes` as there is room for, after waiting for room.
+    ///
+    /// - Returns: The number of bytes, which is 0 if there was no room within the limit; `nil` if the connection is closed.
+    package static func writeSome(_ bytes: ArraySlice<UInt8>, to descriptor: Int32, milliseconds: Int32) -> Int? {
+        var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        var ready = poll(&entry, 1, milliseconds)
+        while ready < 0, errno == EINTR { ready = poll(&entry, 1, milliseconds) }
+        guard ready != 0 else { return 0 }
+        let count = bytes.withUnsafeBytes { buffer in
+            send(descriptor, buffer.baseAddress, buffer.count, Self.noSignal | Int32(MSG_DONTWAIT))
+        }
+        if count < 0, errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR { return 0 }
+        return count < 0 ? nil : count
+    }
+
+    /// Waits for input, or for the end of the connection; `false` if neither comes within the limit.
+    package static func hasInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
+        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&entry, 1, milliseconds) > 0
     }
 
     /// A pipe: a byte written to `wake` ends a wait that includes `wait`.

@@ -6,8 +6,7 @@ import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(5)), .takesTurns)
-struct URLSessionTransportTests {
-    let transport = URLSessionTransport()
+struct TransportTests {
 
     /// Runs `body` against a server that answers with `handler`, and stops the server afterwards.
     private func serving(
@@ -22,7 +21,9 @@ struct URLSessionTransportTests {
         try result.get()
     }
 
-    @Test func `Q-07 a plain GET brings back status, headers and body`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a plain GET brings back status, headers and body`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { request in
             LoopbackServer.Response(
                 status: 203,
@@ -30,34 +31,37 @@ struct URLSessionTransportTests {
                 body: Data("\(request.method) \(request.target) \(request.header("x-ask") ?? "")".utf8)
             )
         } _: { server, url in
-            let reply = try await self.transport.send(
+            let reply = try await transport.send(
                 HTTPCall(url: url.appending(path: "a"), headers: ["X-Ask": "please"])
             )
 
             #expect(reply.status == 203)
-            #expect(reply.header("x-case-TEST") == "yes")
+            #expect(reply.headers["x-case-TEST"] == "yes")
             #expect(String(decoding: reply.body, as: UTF8.self) == "GET /a please")
-            #expect(self.transport.pendingCount == 0)
+            #expect(transport.pendingCount == 0)
         }
     }
 
-    @Test func `Q-07 a POST arrives with its body`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a POST arrives with its body`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let body = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0) })
         try await self.serving { request in
             LoopbackServer.Response(body: Data("\(request.method) ".utf8) + request.body)
         } _: { _, url in
-            let reply = try await self.transport.send(HTTPCall(method: "POST", url: url, body: body))
+            let reply = try await transport.send(HTTPCall(method: "POST", url: url, body: .data(body)))
 
             #expect(reply.body == Data("POST ".utf8) + body)
         }
     }
 
-    @Test(arguments: [#"Basic realm="x""#, "Bearer", #"Digest realm="x", nonce="y""#, "Basic"])
-    func `Q-07 a 401 is a reply with a body whatever it asks for`(challenge: String) async throws {
+    @Test(arguments: [#"Basic realm="x""#, "Bearer", #"Digest realm="x", nonce="y""#, "Basic"], TransportKind.allCases)
+    func `Q-07 a 401 is a reply with a body whatever it asks for`(challenge: String, kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(status: 401, headers: ["WWW-Authenticate": challenge], body: Data("no".utf8))
         } _: { server, url in
-            let reply = try await self.transport.send(HTTPCall(url: url))
+            let reply = try await transport.send(HTTPCall(url: url))
 
             #expect(reply.status == 401)
             #expect(reply.body == Data("no".utf8))
@@ -65,8 +69,9 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test(arguments: [302, 307])
-    func `Q-07 a redirect to another port leaves credentials behind`(status: Int) async throws {
+    @Test(arguments: [302, 307], TransportKind.allCases)
+    func `Q-07 a redirect to another port leaves credentials behind`(status: Int, kind: TransportKind) async throws {
+        let transport = kind.make()
         let names = ["Authorization", "X-Api-Key", "Cookie", "Proxy-Authorization", "X-Own-Token", "X-Harmless"]
         let seen = Locked<[[String]]>([])
         let record: @Sendable (LoopbackServer.Request) -> Void = { request in
@@ -83,10 +88,10 @@ struct URLSessionTransportTests {
             } _: { _, url in
                 var call = HTTPCall(
                     url: url.appending(path: "start"),
-                    headers: Dictionary(uniqueKeysWithValues: names.map { ($0, "secret") })
+                    headers: HTTPHeaders(Dictionary(uniqueKeysWithValues: names.map { ($0, "secret") }))
                 )
                 call.credentialHeaders = ["x-own-token"]
-                let reply = try await self.transport.send(call)
+                let reply = try await transport.send(call)
 
                 #expect(reply.status == 200)
                 #expect(reply.body == Data("arrived".utf8))
@@ -95,7 +100,8 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test func `Q-09 patience beyond all measure is no trap`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-09 patience beyond all measure is no trap`(kind: TransportKind) async throws {
         try await self.serving { _ in
             .text("here")
         } _: { _, url in
@@ -103,19 +109,21 @@ struct URLSessionTransportTests {
                 var options = HTTPTransportOptions()
                 options.timeout = patience
                 options.deadline = patience
-                let reply = try? await URLSessionTransport(options).send(HTTPCall(url: url))
+                let reply = try? await kind.make(options).send(HTTPCall(url: url))
                 // Without any patience the answer may come in time nevertheless.
                 #expect(reply?.status == 200 || patience <= .zero)
             }
         }
     }
 
-    @Test func `Q-07 a redirect within the server keeps credentials`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a redirect within the server keeps credentials`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { request in
             guard request.path == "/start" else { return .text(request.bearerToken ?? "none") }
             return LoopbackServer.Response(status: 302, headers: ["Location": "/end"])
         } _: { _, url in
-            let reply = try await self.transport.send(
+            let reply = try await transport.send(
                 HTTPCall(url: url.appending(path: "start"), headers: ["Authorization": "Bearer t"])
             )
 
@@ -124,69 +132,82 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test func `Q-07 redirects that never end are refused at the limit`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 redirects that never end are refused at the limit`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(status: 302, headers: ["Location": "/again"])
         } _: { server, url in
             await #expect(throws: HTTPError.redirectRefused(.tooMany(limit: 10))) {
-                try await self.transport.send(HTTPCall(url: url))
+                try await transport.send(HTTPCall(url: url))
             }
             #expect(server.requestCount == 11)
         }
     }
 
-    @Test func `Q-07 a redirect to a file is refused`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a redirect to a file is refused`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(status: 302, headers: ["Location": "file:///etc/hostname"])
         } _: { _, url in
             await #expect(throws: HTTPError.redirectRefused(.unknownScheme)) {
-                try await self.transport.send(HTTPCall(url: url))
+                try await transport.send(HTTPCall(url: url))
             }
         }
     }
 
-    @Test func `Q-07 a truncated body is an error`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a truncated body is an error`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(body: Data("0123456789".utf8), claimedLength: 1000)
         } _: { _, url in
             await #expect(throws: HTTPError.truncated(expected: 1000, received: 10)) {
-                try await self.transport.send(HTTPCall(url: url))
+                try await transport.send(HTTPCall(url: url))
             }
         }
     }
 
-    @Test(arguments: ["garbage\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", "\0\0\0", ""])
-    func `Q-07 a garbage reply is a typed error`(garbage: String) async throws {
+    @Test(arguments: ["garbage\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", "\0\0\0", ""], TransportKind.allCases)
+    func `Q-07 a garbage reply is a typed error`(garbage: String, kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(steps: [.send(Data(garbage.utf8)), .close])
         } _: { _, url in
-            let error = await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+            let error = await #expect(throws: HTTPError.self) { try await transport.send(HTTPCall(url: url)) }
             #expect(error?.isBadDependency == false)
         }
     }
 
-    @Test func `Q-07 a connection that is reset is a typed error`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a connection that is reset is a typed error`(kind: TransportKind) async throws {
+        let transport = kind.make()
         try await self.serving { _ in
             LoopbackServer.Response(steps: [.reset])
         } _: { _, url in
-            await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+            await #expect(throws: HTTPError.self) { try await transport.send(HTTPCall(url: url)) }
         }
     }
 
-    @Test func `Q-07 a refused port is a typed error`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a refused port is a typed error`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let server = LoopbackServer { _ in .text("") }
         let url = try server.start()
         await server.stop()
 
-        await #expect(throws: HTTPError.self) { try await self.transport.send(HTTPCall(url: url)) }
+        await #expect(throws: HTTPError.self) { try await transport.send(HTTPCall(url: url)) }
         #expect(server.requestCount == 0)
     }
 
-    @Test(arguments: [true, false])
-    func `Q-07 a body beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
+    @Test(arguments: [true, false], TransportKind.allCases)
+    func `Q-07 a body beyond the limit is an error whether announced or not`(isAnnounced: Bool, kind: TransportKind)
+        async throws
+    {
         var options = HTTPTransportOptions()
         options.maximumBodySize = 1000
-        let transport = URLSessionTransport(options)
+        let transport = kind.make(options)
         try await self.serving { _ in
             guard !isAnnounced else { return LoopbackServer.Response(body: Data(count: 1001)) }
             return LoopbackServer.Response(steps: [
@@ -200,9 +221,10 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test func `Q-07 the deadline is measured with the given clock`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 the deadline is measured with the given clock`(kind: TransportKind) async throws {
         let clock = VirtualClock()
-        let transport = URLSessionTransport(clock: clock)
+        let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
         try await self.serving { _ in
             .held(body: Data(count: 100), after: 50) { try? await gate.pass() }
@@ -213,13 +235,14 @@ struct URLSessionTransportTests {
 
             clock.advance(by: .seconds(40))
 
-            await #expect(throws: HTTPError.timedOut(after: .seconds(40))) { try await call.value }
+            await #expect(throws: HTTPError.transport(.deadlineExceeded(after: .seconds(40)))) { try await call.value }
         }
     }
 
-    @Test func `Q-07 a server that is slow and never silent for long is no time-out`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a server that is slow and never silent for long is no time-out`(kind: TransportKind) async throws {
         let clock = VirtualClock()
-        let transport = URLSessionTransport(clock: clock)
+        let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
         let sink = CountingSink()
         try await self.serving { _ in
@@ -242,9 +265,10 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test func `Q-07 a silent server is a time-out`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a silent server is a time-out`(kind: TransportKind) async throws {
         let clock = VirtualClock()
-        let transport = URLSessionTransport(clock: clock)
+        let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
         try await self.serving { _ in
             try? await gate.pass()
@@ -260,7 +284,9 @@ struct URLSessionTransportTests {
         }
     }
 
-    @Test func `Q-07 a body that comes in single bytes is whole`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a body that comes in single bytes is whole`(kind: TransportKind) async throws {
+        let transport = kind.make()
         let body = Data("The quick brown fox".utf8)
         try await self.serving { _ in
             let rest = Locked(Array(body))
@@ -269,14 +295,16 @@ struct URLSessionTransportTests {
                 .sendPieces { rest.withLock { $0.isEmpty ? nil : Data([$0.removeFirst()]) } },
             ])
         } _: { _, url in
-            let reply = try await self.transport.send(HTTPCall(url: url))
+            let reply = try await transport.send(HTTPCall(url: url))
             #expect(reply.body == body)
         }
     }
 
-    @Test func `Q-07 a server that trickles for ever is ended by the deadline of the whole`() async throws {
+    @Test(arguments: TransportKind.allCases)
+    func `Q-07 a server that trickles for ever is ended by the deadline of the whole`(kind: TransportKind) async throws
+    {
         let clock = VirtualClock()
-        let transport = URLSessionTransport(clock: clock)
+        let transport = kind.make(clock: clock)
         let gate = Gate<Void>()
         let trickle = (0..<1_000).flatMap { _ -> [LoopbackServer.Response.Step] in
             [.wait { try? await gate.pass() }, .send(Data("x".utf8))]
@@ -295,7 +323,7 @@ struct URLSessionTransportTests {
                 clock.advance(by: .seconds(10))
             }
 
-            await #expect(throws: HTTPError.timedOut(after: .seconds(40))) { try await call.value }
+            await #expect(throws: HTTPError.transport(.deadlineExceeded(after: .seconds(40)))) { try await call.value }
             #expect(transport.pendingCount == 0)
         }
     }

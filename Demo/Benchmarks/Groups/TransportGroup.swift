@@ -1,0 +1,74 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTesting
+
+/// Small requests to a server in this process, whose own work is in each figure.
+enum TransportGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let server = LoopbackServer { _ in .text("{\"id\":1}") }
+        let url = try server.start()
+        let rows = [
+            try await self.gets(group, 1, url, effort),
+            try await self.gets(group, 64, url, effort),
+        ]
+        await server.stop()
+        return rows + [try await self.waiting(group)]
+    }
+
+    /// The time of one GET where as many are under way at any time, compared with `URLSession`.
+    private static func gets(_ group: String, _ width: Int, _ url: URL, _ effort: Effort) async throws -> Row {
+        let count = 640
+        let system = SystemTransport()
+        let session = URLSessionTransport()
+        var contest = Contest(rounds: effort.rounds(7))
+        for transport in [system, session] as [any HTTPTransport] {
+            contest.add(times: count) { count in
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    for _ in 0..<width {
+                        group.addTask {
+                            for _ in 0..<count / width { consume(try await transport.send(HTTPCall(url: url))) }
+                        }
+                    }
+                    try await group.waitForAll()
+                }
+            }
+        }
+        return Row(
+            group,
+            "a small GET, \(width) at a time",
+            try await contest.play(),
+            figure: 0,
+            instead: ("URLSession", 1),
+            goals: [.timesBetter(2)]
+        )
+    }
+
+    /// The processor time that passes while 10,000 calls wait for a second.
+    private static func waiting(_ group: String) async throws -> Row {
+        let gate = Gate<Void>()
+        let server = LoopbackServer { _ in
+            try? await gate.pass()
+            return .text("")
+        }
+        let url = try server.start()
+        let transport = SystemTransport()
+        let calls = (0..<10_000).map { _ in
+            Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(600))) }
+        }
+        await gate.waitForCall(HTTPTransportOptions().connectionsPerHost)
+        let start = ProcessorTime.nanoseconds
+        try await Task.sleep(for: .seconds(1))
+        let end = ProcessorTime.nanoseconds
+        for call in calls { call.cancel() }
+        for call in calls { _ = await call.result }
+        await server.stop()
+        return Row(
+            group,
+            "processor time of a second in which 10,000 calls wait",
+            unit: .nanoseconds,
+            figure: end - start,
+            goals: [.atMost(50e6)]
+        )
+    }
+}

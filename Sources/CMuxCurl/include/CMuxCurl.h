@@ -1,0 +1,95 @@
+// The C interface of libcurl that Swift cannot call by itself: the library is opened at run time, and its variadic functions are given
+// types. Where there is no libcurl, `mux_curl_open` returns NULL. Everything is empty on other systems, which use URLSession.
+#ifndef CMUXCURL_H
+#define CMUXCURL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__linux__)
+
+typedef struct mux_curl mux_curl;
+
+// The numbers of curl.h, which do not change: they are libcurl's binary interface.
+enum {
+    MUX_CURLOPT_WRITEDATA = 10001, MUX_CURLOPT_URL = 10002, MUX_CURLOPT_READDATA = 10009,
+    MUX_CURLOPT_WRITEFUNCTION = 20011, MUX_CURLOPT_READFUNCTION = 20012,
+    MUX_CURLOPT_HTTPHEADER = 10023, MUX_CURLOPT_HEADERDATA = 10029, MUX_CURLOPT_CUSTOMREQUEST = 10036, MUX_CURLOPT_NOBODY = 44,
+    MUX_CURLOPT_UPLOAD = 46, MUX_CURLOPT_CAINFO = 10065, MUX_CURLOPT_FRESH_CONNECT = 74, MUX_CURLOPT_HEADERFUNCTION = 20079,
+    MUX_CURLOPT_HTTP_VERSION = 84, MUX_CURLOPT_CAPATH = 10097, MUX_CURLOPT_BUFFERSIZE = 98, MUX_CURLOPT_NOSIGNAL = 99,
+    MUX_CURLOPT_INFILESIZE_LARGE = 30115, MUX_CURLOPT_CONNECTTIMEOUT_MS = 156,
+    MUX_CURLOPT_HTTP_CONTENT_DECODING = 158, MUX_CURLOPT_SEEKFUNCTION = 20167, MUX_CURLOPT_SEEKDATA = 10168,
+    MUX_CURLOPT_NOPROXY = 10177, MUX_CURLOPT_PROTOCOLS = 181, MUX_CURLOPT_PATH_AS_IS = 234,
+    MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS = 265, MUX_CURLOPT_HTTP09_ALLOWED = 285, MUX_CURLOPT_QUICK_EXIT = 322,
+    MUX_CURLMOPT_PIPELINING = 3, MUX_CURLMOPT_MAX_HOST_CONNECTIONS = 7,
+    MUX_CURL_HTTP_VERSION_2TLS = 4, MUX_CURLPROTO_HTTP_AND_HTTPS = 3, MUX_CURLPAUSE_CONT = 0,
+    MUX_CURL_WRITEFUNC_PAUSE = 0x10000001, MUX_CURL_READFUNC_PAUSE = 0x10000001, MUX_CURL_READFUNC_ABORT = 0x10000000,
+    MUX_CURL_SEEKFUNC_OK = 0, MUX_CURL_SEEKFUNC_FAIL = 1
+};
+
+// Opens the library of this name and finds its functions; NULL if it, or one of them, is not there. It is never closed.
+mux_curl *mux_curl_open(const char *name);
+
+void *mux_easy_init(const mux_curl *curl);
+void mux_easy_cleanup(const mux_curl *curl, void *easy);
+int mux_easy_set_long(const mux_curl *curl, void *easy, int option, long value);
+int mux_easy_set_offset(const mux_curl *curl, void *easy, int option, int64_t value);
+int mux_easy_set_pointer(const mux_curl *curl, void *easy, int option, const void *value);
+int mux_easy_set_text(const mux_curl *curl, void *easy, int option, const char *value);
+int mux_easy_set_transfer(
+    const mux_curl *curl, void *easy, int option, size_t (*function)(char *bytes, size_t size, size_t count, void *context));
+int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *context, int64_t offset, int origin));
+// The function is called before each sending of the request, also of one that libcurl repeats; 1 from it ends the transfer.
+int mux_easy_set_before_sending(
+    const mux_curl *curl, void *easy, int (*function)(void *context, char *, char *, int, int), void *context);
+// Keeps the sockets of a transfer from child processes.
+int mux_easy_close_on_exec(const mux_curl *curl, void *easy);
+// The status of a proxy's answer to CONNECT; 0 if there was none.
+long mux_easy_connect_status(const mux_curl *curl, void *easy);
+int mux_easy_pause(const mux_curl *curl, void *easy, int mask);
+const char *mux_easy_message(const mux_curl *curl, int result);
+
+void *mux_list_append(const mux_curl *curl, void *list, const char *text);
+void mux_list_free(const mux_curl *curl, void *list);
+
+void *mux_multi_init(const mux_curl *curl);
+void mux_multi_cleanup(const mux_curl *curl, void *multi);
+int mux_multi_set_long(const mux_curl *curl, void *multi, int option, long value);
+int mux_multi_add(const mux_curl *curl, void *multi, void *easy);
+int mux_multi_remove(const mux_curl *curl, void *multi, void *easy);
+int mux_multi_perform(const mux_curl *curl, void *multi);
+// Where waiting fails, it returns a little later.
+void mux_multi_poll(const mux_curl *curl, void *multi, int milliseconds);
+int mux_multi_wakeup(const mux_curl *curl, void *multi);
+// The next transfer that has ended, with its result; NULL if there is none.
+void *mux_multi_ended(const mux_curl *curl, void *multi, int *result);
+
+// Keeps a broken connection from ending the process, for writes of the calling thread.
+void mux_block_sigpipe(void);
+
+// MARK: - Content codings, by the system's libraries
+
+typedef struct mux_decoder mux_decoder;
+
+enum { MUX_CODING_GZIP = 1, MUX_CODING_DEFLATE = 2, MUX_CODING_BROTLI = 3, MUX_CODING_ZSTD = 4 };
+
+// Whether the library that decodes this coding can be opened.
+int mux_decoder_exists(int coding);
+// A decoder; NULL if the library is not there or there is no memory.
+mux_decoder *mux_decoder_make(int coding);
+void mux_decoder_free(mux_decoder *decoder);
+// Decodes some of the input into the output, and moves both on. 0: go on, 1: the content is complete, -1: it is damaged.
+int mux_decoder_run(
+    mux_decoder *decoder, const uint8_t **input, size_t *input_count, uint8_t *output, size_t capacity, size_t *output_count);
+
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,117 @@
+package import Foundation
+
+/// Reads the lines of an answer's head and of its trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl delivers them.
+package struct HTTPHeadParser: Sendable {
+    /// What a line leads to.
+    package enum Step: Sendable, Equatable {
+        case goOn
+        /// The head is complete.
+        case head(HTTPReply)
+        /// The line is no HTTP, or changes the protocol.
+        case invalid
+        case tooLarge
+    }
+
+    private enum State: Sendable {
+        case statusLine
+        case fields(status: Int)
+        /// The head is complete; further fields are trailers.
+        case body
+    }
+
+    private let limit: Int
+    private let url: URL
+    private var state = State.statusLine
+    private var size = 0
+    private var fields = HTTPHeaders()
+
+    /// Whether any line has arrived.
+    package var hasBegun: Bool { self.size > 0 }
+
+    /// The fields after the body.
+    package private(set) var trailers = HTTPHeaders()
+
+    /// - Parameters:
+    ///   - url: The URL that answers.
+    ///   - limit: The largest head, with interim ones and trailers, in bytes.
+    package init(url: URL, limit: Int) {
+        self.url = url
+        self.limit = limit
+    }
+
+    /// Reads one line, with or without its end.
+    package mutating func read(_ bytes: some Collection<UInt8>) -> Step {
+        self.size += bytes.count
+        guard self.size <= self.limit else { return .tooLarge }
+        let line = Self.withoutEnd(bytes)
+        switch self.state {
+        case .statusLine:
+            guard let status = Self.status(line) else { return .invalid }
+            self.state = .fields(status: status)
+            return .goOn
+        case .fields(let status) where line.isEmpty: return self.complete(status)
+        case .fields:
+            Self.append(line, to: &self.fields)
+            return .goOn
+        case .body:
+            guard !line.starts(with: "HTTP/".utf8) else { return .invalid }
+            // libcurl before 8 delivers all trailers of a transfer that was paused in one piece.
+            for line in line.split(separator: 10) where line != [13] {
+                Self.append(Self.withoutEnd(line), to: &self.trailers)
+            }
+            return .goOn
+        }
+    }
+
+    private mutating func complete(_ status: Int) -> Step {
+        let fields = self.fields
+        self.fields = [:]
+        switch status {
+        case 101: return .invalid
+        case 100...199:
+            self.state = .statusLine
+            return .goOn
+        default:
+            self.state = .body
+            return .head(HTTPReply(status: status, headers: fields, url: self.url))
+        }
+    }
+
+    private static func status(_ line: [UInt8]) -> Int? {
+        let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: false)
+        guard parts.count >= 2, parts[0].starts(with: "HTTP/".utf8), parts[1].count == 3,
+            let status = Int(String(decoding: parts[1], as: UTF8.self)), (100...999).contains(status)
+        else { return nil }
+        return status
+    }
+
+    /// A line that begins with a blank continues the one before (RFC 9112, section 5.2); one that is no field is left out.
+    private static func append(_ line: [UInt8], to headers: inout HTTPHeaders) {
+        if let first = line.first, first == 32 || first == 9 {
+            guard !line.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
+            headers.continueLast(with: self.text(line[...]))
+            return
+        }
+        guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
+            let name = HTTPHeaders.Name(rawValue: String(decoding: line[..<colon], as: UTF8.self))
+        else { return }
+        let value = line[(colon + 1)...]
+        guard !value.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
+        headers.append(self.text(value), for: name)
+    }
+
+    /// Bytes outside ASCII are UTF-8 if all are, otherwise ISO 8859-1 (RFC 9110, section 5.5).
+    private static func text(_ bytes: ArraySlice<UInt8>) -> String {
+        let text =
+            String(validating: bytes, as: UTF8.self)
+            ?? String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
+        return HTTPGrammar.trimmed(text)
+    }
+
+    private static func withoutEnd(_ bytes: some Collection<UInt8>) -> [UInt8] {
+        var line = Array(bytes)
+        if line.last == 10 { line.removeLast() }
+        if line.last == 13 { line.removeLast() }
+        return line
+    }
+}

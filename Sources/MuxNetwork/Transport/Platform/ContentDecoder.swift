@@ -1,0 +1,196 @@
+#if os(Linux)
+import CMuxCurl
+import Foundation
+import MuxKit
+
+/// A content coding that can be undone here (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
+enum DecodableCoding: CInt, Sendable, CaseIterable {
+    case gzip = 1
+    case deflate
+    case brotli
+    case zstandard
+
+    init?(named name: String) {
+        switch name.lowercased() {
+        case "gzip", "x-gzip": self = .gzip
+        case "deflate": self = .deflate
+        case "br": self = .brotli
+        case "zstd": self = .zstandard
+        default: return nil
+        }
+        guard mux_decoder_exists(self.rawValue) != 0 else { return nil }
+    }
+
+    var name: String {
+        switch self {
+        case .gzip: "gzip"
+        case .deflate: "deflate"
+        case .brotli: "br"
+        case .zstandard: "zstd"
+        }
+    }
+
+    /// The value of `Accept-Encoding`; empty if there are no libraries.
+    static let accepted = Self.allCases.filter { mux_decoder_exists($0.rawValue) != 0 }.map(\.name).joined(
+        separator: ", "
+    )
+}
+
+/// Undoes one content coding, with the system's library for it.
+///
+/// libcurl could do it as well, but would take a content that ends early for a complete one.
+private final class ContentDecoder {
+    let coding: DecodableCoding
+    /// Encoded bytes that are not read yet.
+    var input = Data()
+    /// The content is complete; only another member may follow.
+    private(set) var isComplete = false
+    /// The output was full, so there may be more without further input.
+    private var isFull = false
+    private var decoder: OpaquePointer
+
+    private static let largestPiece = 64 << 10
+
+    init?(_ coding: DecodableCoding) {
+        guard let decoder = mux_decoder_make(coding.rawValue) else { return nil }
+        self.coding = coding
+        self.decoder = decoder
+    }
+
+    deinit { mux_decoder_free(self.decoder) }
+
+    /// Decodes some of the input.
+    ///
+    /// - Returns: The next bytes, at most 64 KB; `nil` if more input is needed.
+    func next() throws(HTTPError) -> Data? {
+        while !self.input.isEmpty || self.isFull {
+            if self.isComplete { try self.beginAnotherMember() }
+            var output = Data(count: min(Self.largestPiece, max(1024, 4 * self.input.count)))
+            let size = output.count
+            var written = 0
+            var consumed = 0
+            let result = self.input.withUnsafeBytes { source in
+                output.withUnsafeMutableBytes { target -> CInt in
+                    guard let to = target.baseAddress?.assumingMemoryBound(to: UInt8.self) else { return 0 }
+                    var from = source.baseAddress?.assumingMemoryBound(to: UInt8.self)
+                    var count = source.count
+                    defer { consumed = source.count - count }
+                    return mux_decoder_run(self.decoder, &from, &count, to, size, &written)
+                }
+            }
+            self.input = self.input.dropFirst(consumed)
+            self.isComplete = result == 1
+            self.isFull = written == size && !self.isComplete
+            guard result >= 0, self.isComplete || consumed > 0 || written > 0 else {
+                guard result >= 0, self.input.isEmpty else {
+                    throw .transport(.damagedContent(coding: self.coding.name))
+                }
+                return nil
+            }
+            if written > 0 { return output.prefix(written) }
+        }
+        return nil
+    }
+
+    /// A content of gzip or Zstandard may have several members (RFC 1952, section 2.2; RFC 8878, section 3).
+    private func beginAnotherMember() throws(HTTPError) {
+        switch self.coding {
+        case .zstandard: return
+        case .gzip where self.input.first == 0x1f:
+            guard let next = mux_decoder_make(self.coding.rawValue) else {
+                throw .transport(.damagedContent(coding: self.coding.name))
+            }
+            mux_decoder_free(self.decoder)
+            self.decoder = next
+        default: self.input = Data()
+        }
+    }
+}
+
+/// Undoes the content codings of an answer, on the task of its caller.
+///
+/// An answer with a coding that is not known, or with part of a content (206), arrives as it is.
+final class DecodingSink: HTTPSink {
+    private struct State {
+        /// In the order in which they undo the codings.
+        var decoders: [ContentDecoder] = []
+        var hasContent = false
+        var decoded = 0
+    }
+
+    /// More codings than any server applies would cost memory for each.
+    private static let mostCodings = 2
+
+    private let base: any HTTPSink
+    private let method: HTTPMethod
+    private let check: @Sendable () throws -> Void
+    private let state = Locked(State())
+
+    /// - Parameters:
+    ///   - base: Takes the decoded content.
+    ///   - method: The request's method.
+    ///   - check: Throws if the caller leaves: a small content can decode to a very large one.
+    init(_ base: any HTTPSink, _ method: HTTPMethod, check: @escaping @Sendable () throws -> Void) {
+        self.base = base
+        self.method = method
+        self.check = check
+    }
+
+    func receive(head: HTTPReply) async throws {
+        let names = head.headers.values(of: .contentEncoding).flatMap { $0.split(separator: ",") }
+            .map { HTTPGrammar.trimmed($0) }.filter { !$0.isEmpty && $0.lowercased() != "identity" }
+        let codings = names.compactMap { DecodableCoding(named: $0) }
+        if codings.count == names.count, codings.count <= Self.mostCodings, head.status != 206, self.method != .head {
+            self.state.withLock { state in
+                let decoders = codings.reversed().compactMap { ContentDecoder($0) }
+                if decoders.count == codings.count { state.decoders = decoders }
+            }
+        }
+        try await self.base.receive(head: head)
+    }
+
+    func receive(_ bytes: Data) async throws {
+        let isPlain = self.state.withLock { state -> Bool in
+            state.hasContent = true
+            state.decoders.first?.input.append(bytes)
+            return state.decoders.isEmpty
+        }
+        guard !isPlain else { return try await self.base.receive(bytes) }
+        while let piece = try self.next() {
+            try await self.base.receive(piece)
+            try self.check()
+        }
+    }
+
+    /// The content has ended.
+    ///
+    /// - Throws: ``HTTPError/TransportFailure/truncated(expected:received:)`` if it is not complete.
+    func finish() throws(HTTPError) {
+        let (isComplete, decoded) = self.state.withLock { state in
+            (!state.hasContent || state.decoders.allSatisfy(\.isComplete), state.decoded)
+        }
+        guard isComplete else { throw .truncated(expected: nil, received: decoded) }
+    }
+
+    private func next() throws -> Data? {
+        try self.state.withLock { state -> Result<Data?, any Error> in
+            Result {
+                let piece = try self.next(state.decoders[...])
+                state.decoded += piece?.count ?? 0
+                return piece
+            }
+        }.get()
+    }
+
+    /// The next decoded bytes of the last of some decoders; `nil` if the first one needs more input.
+    private func next(_ decoders: ArraySlice<ContentDecoder>) throws -> Data? {
+        guard let last = decoders.last else { return nil }
+        while true {
+            try self.check()
+            if let piece = try last.next() { return piece }
+            guard let input = try self.next(decoders.dropLast()) else { return nil }
+            last.input = input
+        }
+    }
+}
+#endif

@@ -1,0 +1,366 @@
+#if os(Linux)
+import CMuxCurl
+import Foundation
+import MuxKit
+
+/// The transport's thread: the only one that uses libcurl's handles.
+///
+/// It sleeps in `curl_multi_poll` until a connection is ready, a time of libcurl's own has come, or a message arrives.
+final class CurlLoop {
+    private let library: CurlLibrary
+    private let mailbox: CurlMailbox
+    private var transfers: [Int: CurlTransfer] = [:]
+    private var ids: [UnsafeMutableRawPointer: Int] = [:]
+    private let agenda = CurlAgenda()
+
+    init(_ library: CurlLibrary, _ mailbox: CurlMailbox) {
+        self.library = library
+        self.mailbox = mailbox
+    }
+
+    func run() {
+        mux_block_sigpipe()
+        let multi = self.mailbox.multi
+        while true {
+            let (messages, isClosed) = self.mailbox.take()
+            for message in messages { self.handle(message) }
+            if isClosed, self.transfers.isEmpty { break }
+            multi.perform()
+            while let (easy, result) = multi.nextEnded() { self.ended(easy, result) }
+            for transfer in self.agenda.flush() { self.resume(transfer) }
+            multi.poll()
+        }
+        self.mailbox.free()
+    }
+
+    private func handle(_ message: CurlMailbox.Message) {
+        switch message {
+        case .start(let order):
+            guard !order.exchange.hasEnded else { return }
+            guard let easy = mux_easy_init(self.library.table) else {
+                return order.exchange.ended(.outOfMemory(self.library))
+            }
+            let transfer = CurlTransfer(order, easy, self.library, self.agenda)
+            self.transfers[order.id] = transfer
+            self.ids[easy] = order.id
+            guard transfer.prepare(), self.mailbox.multi.add(easy) else {
+                order.exchange.ended(.outOfMemory(self.library))
+                return self.handle(.stop(order.id))
+            }
+        case .resume(let id):
+            if let transfer = self.transfers[id] { self.resume(transfer) }
+        case .stop(let id):
+            if let transfer = self.transfers.removeValue(forKey: id) { self.remove(transfer) }
+        }
+    }
+
+    private func resume(_ transfer: CurlTransfer) {
+        let result = mux_easy_pause(self.library.table, transfer.easy, CInt(MUX_CURLPAUSE_CONT))
+        // Success, or a transfer that has not begun or has ended.
+        guard result != 0, result != 43 else { return }
+        transfer.ended(result)
+        self.handle(.stop(transfer.order.id))
+    }
+
+    private func ended(_ easy: UnsafeMutableRawPointer, _ result: CInt) {
+        guard let id = self.ids[easy], let transfer = self.transfers.removeValue(forKey: id) else { return }
+        transfer.ended(result)
+        self.remove(transfer)
+    }
+
+    private func remove(_ transfer: CurlTransfer) {
+        self.ids[transfer.easy] = nil
+        self.mailbox.multi.remove(transfer.easy)
+        mux_easy_cleanup(self.library.table, transfer.easy)
+        transfer.free()
+    }
+}
+
+/// What is to be done when libcurl returns: it must not be done in a callback.
+final class CurlAgenda {
+    private var exchanges: [HTTPExchange] = []
+    private var paused: [CurlTransfer] = []
+
+    /// The caller is to be resumed, once for all that has arrived.
+    func flush(_ exchange: HTTPExchange) {
+        if self.exchanges.last !== exchange { self.exchanges.append(exchange) }
+    }
+
+    /// The transfer is to be resumed.
+    func resume(_ transfer: CurlTransfer) { self.paused.append(transfer) }
+
+    /// Resumes callers.
+    ///
+    /// - Returns: The transfers to resume.
+    func flush() -> [CurlTransfer] {
+        for exchange in self.exchanges { exchange.flush() }
+        self.exchanges.removeAll(keepingCapacity: true)
+        defer { self.paused = [] }
+        return self.paused
+    }
+}
+
+/// One transfer of libcurl.
+final class CurlTransfer {
+    let order: CurlOrder
+    let easy: UnsafeMutableRawPointer
+    private let library: CurlLibrary
+    private let agenda: CurlAgenda
+    private var fields: UnsafeMutableRawPointer?
+    private var head: HTTPHeadParser
+    /// Why it was ended from inside one of libcurl's callbacks.
+    private var failure: HTTPExchangeStateMachine.Failure?
+    /// Whether all options could be set.
+    private var isPrepared = true
+    private var sendings = 0
+
+    init(_ order: CurlOrder, _ easy: UnsafeMutableRawPointer, _ library: CurlLibrary, _ agenda: CurlAgenda) {
+        self.order = order
+        self.easy = easy
+        self.library = library
+        self.agenda = agenda
+        self.head = HTTPHeadParser(url: order.call.call.url, limit: order.options.maximumHeadSize)
+    }
+
+    /// Sets the handle's options.
+    ///
+    /// - Returns: Whether all could be set.
+    func prepare() -> Bool {
+        self.setOptions()
+        self.setMethod()
+        self.setCallbacks()
+        return self.setFields() && self.isPrepared
+    }
+
+    /// Releases what the handle, which was freed, used.
+    func free() {
+        if let fields { mux_list_free(self.library.table, fields) }
+        self.fields = nil
+    }
+
+    /// libcurl has ended the transfer.
+    func ended(_ result: CInt) {
+        let exchange = self.order.exchange
+        if let failure {
+            exchange.ended(failure)
+        } else if result == 0 {
+            let isComplete = exchange.isHeadReceived
+            exchange.ended(isComplete ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
+        } else {
+            let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
+            exchange.ended(
+                .init(
+                    result,
+                    self.library,
+                    connectStatus: mux_easy_connect_status(self.library.table, self.easy),
+                    headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
+                )
+            )
+        }
+    }
+
+    // MARK: - Options
+
+    /// Sets an option without which a transfer is right, too.
+    private func offer(_ option: CInt, _ value: Int) {
+        _ = mux_easy_set_long(self.library.table, self.easy, option, CLong(value))
+    }
+
+    private func set(_ option: CInt, _ value: Int) {
+        self.require(mux_easy_set_long(self.library.table, self.easy, option, CLong(value)))
+    }
+
+    private func set(_ option: CInt, _ text: String) {
+        self.require(mux_easy_set_text(self.library.table, self.easy, option, text))
+    }
+
+    private func require(_ result: CInt) { if result != 0 { self.isPrepared = false } }
+
+    private func setOptions() {
+        let call = self.order.call.call
+        var components = URLComponents(url: call.url, resolvingAgainstBaseURL: true)
+        // libcurl would send a name and a password of the URL as credentials.
+        components?.user = nil
+        components?.password = nil
+        components?.fragment = nil
+        guard let url = components?.url?.absoluteString else {
+            self.isPrepared = false
+            return
+        }
+        self.set(CInt(MUX_CURLOPT_URL), url)
+        self.set(CInt(MUX_CURLOPT_PROTOCOLS), Int(MUX_CURLPROTO_HTTP_AND_HTTPS))
+        self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
+        self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
+        // Removing a handle does not wait for a name that is being resolved (libcurl 7.87).
+        self.offer(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
+        self.offer(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
+        self.offer(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
+        _ = mux_easy_close_on_exec(self.library.table, self.easy)
+        self.set(CInt(MUX_CURLOPT_HTTP_CONTENT_DECODING), 0)
+        self.set(CInt(MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS), 1)
+        self.set(CInt(MUX_CURLOPT_BUFFERSIZE), 64 << 10)
+        // The exchange measures the server's silence from when there is a connection. libcurl gives each address of a host a part of
+        // the time for that.
+        let silence = call.timeout ?? self.order.options.timeout
+        self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
+        if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
+        if let authorities = self.order.options.certificateAuthorities {
+            self.set(CInt(MUX_CURLOPT_CAINFO), authorities.path(percentEncoded: false))
+            _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
+        }
+    }
+
+    private func setMethod() {
+        let method = self.order.call.method
+        if let upload = self.order.upload {
+            self.set(CInt(MUX_CURLOPT_UPLOAD), 1)
+            let length = Int64(upload.length ?? -1)
+            _ = mux_easy_set_offset(self.library.table, self.easy, CInt(MUX_CURLOPT_INFILESIZE_LARGE), length)
+        } else if method == .head {
+            self.set(CInt(MUX_CURLOPT_NOBODY), 1)
+        } else if [.post, .put, .patch].contains(method) {
+            // RFC 9110, section 8.6: their length is sent even if it is zero.
+            self.set(CInt(MUX_CURLOPT_UPLOAD), 1)
+            _ = mux_easy_set_offset(self.library.table, self.easy, CInt(MUX_CURLOPT_INFILESIZE_LARGE), 0)
+        }
+        if method != .get || self.order.upload != nil { self.set(CInt(MUX_CURLOPT_CUSTOMREQUEST), method.rawValue) }
+    }
+
+    private func setFields() -> Bool {
+        let headers = self.order.call.call.headers
+        var lines = headers.fields.map { field in
+            // What libcurl takes for a field without a value, rather than for one to leave out.
+            let value = HTTPGrammar.trimmed(field.value)
+            return value.isEmpty ? "\(field.name.rawValue);" : "\(field.name.rawValue): \(value)"
+        }
+        if headers[.acceptEncoding] == nil, !DecodableCoding.accepted.isEmpty {
+            lines.append("Accept-Encoding: \(DecodableCoding.accepted)")
+        }
+        // What libcurl adds by itself.
+        lines += [HTTPHeaders.Name.accept, .expect].filter { headers[$0] == nil }.map { "\($0.rawValue):" }
+        for line in lines {
+            guard let list = mux_list_append(self.library.table, self.fields, line) else { return false }
+            self.fields = list
+        }
+        return mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_HTTPHEADER), self.fields) == 0
+    }
+
+    // MARK: - Callbacks
+
+    private typealias Callback =
+        @convention(c) (UnsafeMutablePointer<CChar>?, Int, Int, UnsafeMutableRawPointer?) -> Int
+
+    private func setCallbacks() {
+        let table = self.library.table
+        let own = Unmanaged.passUnretained(self).toOpaque()
+        let header: Callback = { bytes, size, count, context in
+            CurlTransfer.from(context)?.received(line: UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+        }
+        let write: Callback = { bytes, size, count, context in
+            CurlTransfer.from(context)?.received(UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+        }
+        let read: Callback = { bytes, size, count, context in
+            guard let bytes else { return Int(MUX_CURL_READFUNC_ABORT) }
+            let room = UnsafeMutableRawBufferPointer(start: bytes, count: size * count)
+            return CurlTransfer.from(context)?.send(into: room) ?? Int(MUX_CURL_READFUNC_ABORT)
+        }
+        let seek: @convention(c) (UnsafeMutableRawPointer?, Int64, CInt) -> CInt = { context, offset, origin in
+            let canRewind = offset == 0 && origin == 0 && CurlTransfer.from(context)?.order.upload?.rewind() ?? true
+            return CInt(canRewind ? MUX_CURL_SEEKFUNC_OK : MUX_CURL_SEEKFUNC_FAIL)
+        }
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_HEADERFUNCTION), header)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_HEADERDATA), own)
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_WRITEFUNCTION), write)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_WRITEDATA), own)
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_READFUNCTION), read)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_READDATA), own)
+        let before:
+            @convention(c) (
+                UnsafeMutableRawPointer?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, CInt, CInt
+            ) -> CInt =
+                { context, _, _, _, _ in CurlTransfer.from(context)?.mayBeSent() ?? true ? 0 : 1 }
+        if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
+            self.order.exchange.isServersTurn(false)
+        } else if !self.order.call.method.isIdempotent {
+            // Before 7.80 only a new connection keeps libcurl from sending twice.
+            self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
+        }
+        _ = mux_easy_set_seek(table, self.easy, seek)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_SEEKDATA), own)
+    }
+
+    private static func from(_ context: UnsafeMutableRawPointer?) -> CurlTransfer? {
+        context.map { Unmanaged<CurlTransfer>.fromOpaque($0).takeUnretainedValue() }
+    }
+
+    /// A line of the head or of the trailers has arrived.
+    ///
+    /// - Returns: The number of bytes taken; another than given ends the transfer.
+    private func received(line: UnsafeRawBufferPointer) -> Int {
+        switch self.head.read(line) {
+        case .goOn:
+            self.order.exchange.showedLife()
+            return line.count
+        case .head(let reply):
+            self.agenda.flush(self.order.exchange)
+            // libcurl completes an answer that came before the request was sent only if the sending is not paused.
+            if self.order.upload != nil { self.agenda.resume(self) }
+            return self.order.exchange.received(head: reply) ? line.count : self.failed(nil)
+        case .invalid: return self.failed(.other(.notHTTP))
+        case .tooLarge:
+            return self.failed(.other(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize))))
+        }
+    }
+
+    private func failed(_ error: HTTPExchangeStateMachine.Failure?) -> Int {
+        self.failure = error
+        return -1
+    }
+
+    /// The request is about to be sent, on a connection.
+    ///
+    /// libcurl sends a request again when a kept connection ends without an answer. The server may have done what it asked, so only
+    /// one that is idempotent is sent twice (RFC 9110, section 9.2.2).
+    ///
+    /// - Returns: Whether it may be sent.
+    private func mayBeSent() -> Bool {
+        self.sendings += 1
+        guard self.sendings > 1, !self.order.call.method.isIdempotent else {
+            self.order.exchange.isServersTurn(true)
+            return true
+        }
+        self.failure = .closed(CurlError(52, self.library))
+        return false
+    }
+
+    /// A piece of the body has arrived.
+    private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
+        self.agenda.flush(self.order.exchange)
+        switch self.order.exchange.received(Data(bytes)) {
+        case .taken: return bytes.count
+        case .paused: return Int(MUX_CURL_WRITEFUNC_PAUSE)
+        case .ended: return self.failed(nil)
+        }
+    }
+
+    /// The next bytes of the request's body.
+    private func send(into room: UnsafeMutableRawBufferPointer) -> Int {
+        guard let upload = self.order.upload else { return 0 }
+        switch upload.read(limit: room.count) {
+        case .bytes(let bytes):
+            self.order.exchange.isServersTurn(true)
+            return bytes.withUnsafeBytes { source in
+                room.copyMemory(from: source)
+                return source.count
+            }
+        case .later:
+            self.order.exchange.isServersTurn(false)
+            return Int(MUX_CURL_READFUNC_PAUSE)
+        case .end:
+            self.order.exchange.isServersTurn(true)
+            return 0
+        case .failed: return Int(MUX_CURL_READFUNC_ABORT)
+        }
+    }
+}
+#endif

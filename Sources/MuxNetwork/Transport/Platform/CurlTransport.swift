@@ -1,0 +1,174 @@
+#if os(Linux)
+import CMuxCurl
+import Foundation
+package import MuxKit
+
+/// Sends requests with libcurl, on a thread of its own.
+///
+/// All calls of one transport share its connections and its thread, which begins with the first call and ends with the transport.
+package final class CurlTransport: ValidatedTransport {
+    package let options: HTTPTransportOptions
+    package let time: TimeSource
+    private let library: CurlLibrary
+    private let mailbox: CurlMailbox
+
+    /// Makes a transport; `nil` if libcurl cannot be opened.
+    package convenience init?(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock())
+    {
+        self.init(options, clock: clock, library: .system)
+    }
+
+    init?(_ options: HTTPTransportOptions, clock: any Clock<Duration>, library: CurlLibrary?) {
+        guard let library, let multi = CurlMulti(library, connectionsPerHost: options.connectionsPerHost) else {
+            return nil
+        }
+        self.options = options
+        self.time = TimeSource(clock)
+        self.library = library
+        self.mailbox = CurlMailbox(multi)
+    }
+
+    deinit { self.mailbox.close() }
+
+    package func perform(
+        _ call: ValidatedCall,
+        _ exchange: HTTPExchange,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        defer { withExtendedLifetime(self) {} }
+        let sink = DecodingSink(sink, call.method) { try exchange.check() }
+        let reply = try await exchange.run(into: sink) { self.start(call, $0) }
+        try sink.finish()
+        return reply
+    }
+
+    private func start(_ call: ValidatedCall, _ exchange: HTTPExchange) -> any HTTPProducer {
+        let upload = call.call.body.map { CurlUpload($0, isRepeatable: call.method.isIdempotent) }
+        let (id, isFirst) = self.mailbox.newID()
+        let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
+        if isFirst {
+            let loop: @Sendable () -> Void = { [library, mailbox] in CurlLoop(library, mailbox).run() }
+            let thread = Thread(block: loop)
+            thread.name = "mux.http"
+            thread.start()
+        }
+        let mailbox = self.mailbox
+        mailbox.post(.start(order))
+        let feeder = upload?.feed(
+            failed: { exchange.abandon(HTTPError.preparation(.encoding($0))) },
+            more: { mailbox.post(.resume(id)) }
+        )
+        return Producer(order: order, mailbox: mailbox, feeder: feeder)
+    }
+
+    private struct Producer: HTTPProducer {
+        let order: CurlOrder
+        let mailbox: CurlMailbox
+        let feeder: Task<Void, Never>?
+
+        func resume() { self.mailbox.post(.resume(self.order.id)) }
+
+        func stop() {
+            self.feeder?.cancel()
+            self.mailbox.left()
+            guard !self.order.exchange.hasProducerEnded else { return }
+            self.mailbox.post(.stop(self.order.id))
+        }
+    }
+
+    /// The number of callers that wait for an answer.
+    package var pendingCount: Int { self.mailbox.pendingCount }
+}
+
+/// One exchange as the transport's thread gets it.
+final class CurlOrder: Sendable {
+    let id: Int
+    let call: ValidatedCall
+    let options: HTTPTransportOptions
+    let exchange: HTTPExchange
+    let upload: CurlUpload?
+
+    init(id: Int, call: ValidatedCall, options: HTTPTransportOptions, exchange: HTTPExchange, upload: CurlUpload?) {
+        self.id = id
+        self.call = call
+        self.options = options
+        self.exchange = exchange
+        self.upload = upload
+    }
+}
+
+/// What other threads tell the transport's thread.
+final class CurlMailbox: Sendable {
+    enum Message: Sendable {
+        case start(CurlOrder)
+        /// There is room for the answer, or more of the body to send.
+        case resume(Int)
+        case stop(Int)
+    }
+
+    private struct State: Sendable {
+        var messages: [Message] = []
+        var lastID = 0
+        var isClosed = false
+        /// The multi handle is freed, so it must not be woken.
+        var isFreed = false
+        var pendingCount = 0
+    }
+
+    let multi: CurlMulti
+    private let state = Locked(State())
+
+    init(_ multi: CurlMulti) { self.multi = multi }
+
+    var pendingCount: Int { self.state.withLock { $0.pendingCount } }
+
+    /// An identifier, and whether it is the first, for which the thread is started.
+    func newID() -> (id: Int, isFirst: Bool) {
+        self.state.withLock { state in
+            state.lastID += 1
+            return (state.lastID, state.lastID == 1)
+        }
+    }
+
+    func post(_ message: Message) {
+        self.state.withLock { state in
+            guard !state.isFreed else { return }
+            state.messages.append(message)
+            if case .start = message { state.pendingCount += 1 }
+            // One call wakes the thread for all messages that it has not taken yet.
+            if state.messages.count == 1 { self.multi.wake() }
+        }
+    }
+
+    /// The transport is gone: no message follows.
+    func close() {
+        let frees = self.state.withLock { state -> Bool in
+            state.isClosed = true
+            guard state.lastID > 0 else {
+                state.isFreed = true
+                return true
+            }
+            if !state.isFreed { self.multi.wake() }
+            return false
+        }
+        if frees { self.multi.free() }
+    }
+
+    /// For the thread.
+    func take() -> (messages: [Message], isClosed: Bool) {
+        self.state.withLock { state in
+            defer { state.messages = [] }
+            return (state.messages, state.isClosed)
+        }
+    }
+
+    /// The caller of a call has left.
+    func left() { self.state.withLock { $0.pendingCount -= 1 } }
+
+    /// For the thread, at its end.
+    func free() {
+        self.state.withLock { $0.isFreed = true }
+        self.multi.free()
+    }
+}
+#endif

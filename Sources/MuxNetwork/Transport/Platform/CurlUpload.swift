@@ -1,0 +1,145 @@
+#if os(Linux)
+import Foundation
+import MuxKit
+
+/// The body of a request while libcurl sends it.
+///
+/// Bytes in memory are read in place. Of a stream there is one piece at a time: the task that makes the pieces waits until libcurl has
+/// taken the one before.
+final class CurlUpload: Sendable {
+    /// What libcurl gets.
+    enum Reading: Sendable {
+        case bytes(Data)
+        /// The next piece is not made yet.
+        case later
+        case end
+        case failed
+    }
+
+    /// The stream has another length than it announced.
+    struct WrongLength: Error {}
+
+    private struct State: Sendable {
+        var rest: Data
+        var isLast: Bool
+        var hasFailed = false
+        var isCancelled = false
+        /// Bytes that libcurl has taken.
+        var sent = 0
+        /// libcurl found nothing to read and is to be told of the next piece.
+        var isAwaited = false
+        var feeder: CheckedContinuation<Void, Never>?
+    }
+
+    private let body: HTTPCall.Body
+    private let isRepeatable: Bool
+    private let state: Locked<State>
+
+    init(_ body: HTTPCall.Body, isRepeatable: Bool) {
+        self.body = body
+        self.isRepeatable = isRepeatable
+        self.state = Locked(State(rest: body.data ?? Data(), isLast: body.data != nil))
+    }
+
+    /// The length in bytes, if it is known.
+    var length: Int? { self.body.length }
+
+    /// Takes at most `limit` bytes.
+    func read(limit: Int) -> Reading {
+        let (reading, feeder) = self.state.withLock { state -> (Reading, CheckedContinuation<Void, Never>?) in
+            guard !state.hasFailed else { return (.failed, nil) }
+            guard !state.rest.isEmpty else {
+                state.isAwaited = !state.isLast
+                return (state.isLast ? .end : .later, nil)
+            }
+            let bytes = state.rest.prefix(limit)
+            state.rest = state.rest.dropFirst(limit)
+            state.sent += bytes.count
+            guard state.rest.isEmpty else { return (.bytes(bytes), nil) }
+            defer { state.feeder = nil }
+            return (.bytes(bytes), state.feeder)
+        }
+        feeder?.resume()
+        return reading
+    }
+
+    /// Goes back to the beginning, for libcurl to send the body on another connection.
+    ///
+    /// A request that is not idempotent is not sent twice, for the server may have done what the first one asked.
+    ///
+    /// - Returns: Whether the body is read from its beginning now.
+    func rewind() -> Bool {
+        self.state.withLock { state in
+            guard state.sent > 0 else { return true }
+            guard self.isRepeatable, let data = self.body.data else { return false }
+            state.rest = data
+            state.sent = 0
+            return true
+        }
+    }
+
+    /// Starts the task that makes the pieces of a stream; `nil` if the body is in memory.
+    ///
+    /// - Parameters:
+    ///   - failed: Takes the stream's error.
+    ///   - more: Called when libcurl waits for the next piece, or for the end.
+    /// - Returns: The task.
+    func feed(
+        failed: @escaping @Sendable (any Error) -> Void,
+        more: @escaping @Sendable () -> Void
+    ) -> Task<Void, Never>? {
+        guard case .stream(let stream) = self.body else { return nil }
+        return TaskLauncher()(name: "mux.http.body") {
+            do {
+                var count = 0
+                for try await piece in stream where !piece.isEmpty {
+                    count += piece.count
+                    guard count <= stream.length ?? .max else { throw WrongLength() }
+                    await self.offer(piece, more)
+                    try Task.checkCancellation()
+                }
+                guard count == stream.length ?? count else { throw WrongLength() }
+                if self.end(hasFailed: false) { more() }
+            } catch {
+                failed(error)
+                _ = self.end(hasFailed: true)
+                more()
+            }
+        }
+    }
+
+    /// Waits until libcurl has taken the piece, or the task is cancelled.
+    private func offer(_ piece: Data, _ more: () -> Void) async {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { feeder in
+                let (isCancelled, isAwaited) = self.state.withLock { state -> (Bool, Bool) in
+                    guard !state.isCancelled else { return (true, false) }
+                    state.rest = piece
+                    state.feeder = feeder
+                    defer { state.isAwaited = false }
+                    return (false, state.isAwaited)
+                }
+                if isCancelled { feeder.resume() }
+                if isAwaited { more() }
+            }
+        } onCancel: {
+            let feeder = self.state.withLock { state -> CheckedContinuation<Void, Never>? in
+                state.isCancelled = true
+                defer { state.feeder = nil }
+                return state.feeder
+            }
+            feeder?.resume()
+        }
+    }
+
+    /// - Returns: Whether libcurl waits for it.
+    private func end(hasFailed: Bool) -> Bool {
+        self.state.withLock { state in
+            state.isLast = true
+            state.hasFailed = hasFailed
+            defer { state.isAwaited = false }
+            return state.isAwaited
+        }
+    }
+}
+#endif

@@ -1,0 +1,157 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+/// Rules of what a caller does while a call runs: cancellation, errors of the sink, and its pace.
+extension HTTPTransportConformance {
+    static func cancelledBefore(_ transport: any HTTPTransport) async throws {
+        try await self.serving(self.answering { _ in self.text() }) { server, url in
+            for way in Way.allCases {
+                let call: @Sendable @concurrent () async throws -> HTTPReply = {
+                    withUnsafeCurrentTask { $0?.cancel() }
+                    return try await self.reply(way, transport, HTTPCall(url: url))
+                }
+                try await self.expectCancellation(of: call, "cancelled before \(way)") {}
+            }
+            _ = try await transport.send(HTTPCall(url: try self.url(url, "/last")))
+            let lines = server.requests.map(\.line)
+            try self.expect(lines == ["GET /last"], "the server got \(lines)")
+        }
+    }
+
+    static func cancelledWaiting(_ transport: any HTTPTransport) async throws {
+        for way in Way.allCases {
+            for head in ["", "HTTP/1.1 200 OK\r\nConte"] {
+                let isWritten = Gate<Void>()
+                let script: RawServer.Script = { connection in
+                    try connection.readRequest()
+                    try connection.write(head)
+                    isWritten.open(1)
+                    connection.waitForEnd()
+                }
+                try await self.serving(script) { server, url in
+                    let call: @Sendable @concurrent () async throws -> HTTPReply = {
+                        try await self.reply(way, transport, HTTPCall(url: url))
+                    }
+                    let text = "cancelled after \(head.utf8.count) bytes of a head, with \(way)"
+                    try await self.expectCancellation(of: call, text) { try? await isWritten.pass() }
+                    await server.waitForClosedConnection()
+                }
+            }
+        }
+    }
+
+    /// A script that writes half of a body, tells, and waits for the client to end the connection.
+    private static func half(_ isWritten: Gate<Void>) -> RawServer.Script {
+        { connection in
+            try connection.readRequest()
+            try connection.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+            isWritten.open(1)
+            connection.waitForEnd()
+        }
+    }
+
+    static func cancelledInBody(_ transport: any HTTPTransport) async throws {
+        let isWritten = Gate<Void>()
+        try await self.serving(self.half(isWritten)) { server, url in
+            let call: @Sendable @concurrent () async throws -> HTTPReply = {
+                try await transport.send(HTTPCall(url: url))
+            }
+            try await self.expectCancellation(of: call, "cancelled in the body of send") { try? await isWritten.pass() }
+            await server.waitForClosedConnection()
+        }
+        // While the call waits for more, and while the sink works.
+        for isAtWork in [false, true] {
+            let hasPiece = Gate<Void>()
+            let work = Gate<Void>()
+            try await self.serving(self.half(Gate())) { server, url in
+                let sink = WatchedSink(onPiece: {
+                    hasPiece.open(1)
+                    if isAtWork { try? await work.pass() }
+                })
+                let call: @Sendable @concurrent () async throws -> HTTPReply = {
+                    try await transport.stream(HTTPCall(url: url), into: sink)
+                }
+                let text = "cancelled \(isAtWork ? "while the sink works" : "after a piece")"
+                try await self.expectCancellation(of: call, text) { try? await hasPiece.pass() }
+                await server.waitForClosedConnection()
+            }
+        }
+    }
+
+    private struct Refused: Error {}
+
+    static func sinkErrors(_ transport: any HTTPTransport) async throws {
+        for isAtHead in [true, false] {
+            try await self.serving(self.half(Gate())) { server, url in
+                let sink = WatchedSink(
+                    onHead: { if isAtHead { throw Refused() } },
+                    onPiece: { throw Refused() }
+                )
+                let circumstances = "after an error of the sink at \(isAtHead ? "the head" : "a piece")"
+                do {
+                    let reply = try await transport.stream(HTTPCall(url: url), into: sink)
+                    throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
+                } catch is Refused {
+                } catch let broken as RuleBroken {
+                    throw broken
+                } catch {
+                    throw RuleBroken(detail: "\(circumstances), the call threw \(error)")
+                }
+                await server.waitForClosedConnection()
+            }
+        }
+        // An error at the very end, with all of the answer there.
+        try await self.serving(self.ending(after: self.text(200, "", "whole"))) { _, url in
+            let sink = WatchedSink(onPiece: { throw Refused() })
+            do {
+                let reply = try await transport.stream(HTTPCall(url: url), into: sink)
+                throw RuleBroken(detail: "after an error of the sink at the end, the call succeeded with \(reply)")
+            } catch is Refused {}
+        }
+    }
+
+    static func slowSinks(_ transport: any HTTPTransport) async throws {
+        let size = 64 << 20
+        let held = Gate<Int>()
+        let script: RawServer.Script = { connection in
+            try connection.readRequest()
+            try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
+            let piece = [UInt8](repeating: 7, count: 64 << 10)
+            var written = 0
+            while written < size {
+                let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
+                // There is no room: the client does not read.
+                if count == 0 { held.open(1, returning: written) }
+                written += count
+            }
+            held.open(1, returning: written)
+            connection.waitForEnd()
+        }
+        try await self.serving(script) { _, url in
+            let sink = CountingSink()
+            async let reply = transport.stream(HTTPCall(url: url), into: sink)
+            let written = try await held.pass()
+            try self.expect(written < 8 << 20, "the server could send \(written) bytes while the sink waited")
+            sink.gate.openForGood(returning: ())
+            let status = try await reply.status
+            try self.expect(status == 200, "the status is \(status)")
+            try self.expect(sink.count == size, "the sink got \(sink.count) bytes instead of \(size)")
+        }
+    }
+
+    /// Counts bytes, and waits at a gate with each piece.
+    private final class CountingSink: HTTPSink {
+        let gate = Gate<Void>()
+        private let received = Locked(0)
+
+        var count: Int { self.received.withLock { $0 } }
+
+        func receive(head: HTTPReply) {}
+
+        func receive(_ bytes: Data) async throws {
+            try await self.gate.pass()
+            self.received.withLock { $0 += bytes.count }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+/// How the rules use a transport and its servers.
+extension HTTPTransportConformance {
+    /// The two methods of a transport.
+    enum Way: String, CaseIterable, Sendable {
+        case send
+        case stream
+    }
+
+    /// Runs `body` beside a server, and stops the server afterwards.
+    static func serving<Output>(
+        on address: Socket.Loopback = .ipv4,
+        _ script: @escaping RawServer.Script,
+        _ body: (RawServer, URL) async throws -> Output
+    ) async throws -> Output {
+        let server = RawServer(on: address, script)
+        let url = try server.start()
+        do {
+            let output = try await body(server, url)
+            await server.stop()
+            return output
+        } catch {
+            await server.stop()
+            throw error
+        }
+    }
+
+    /// A script that answers each request of a connection with a complete text.
+    static func answering(_ answer: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
+        { connection in
+            while true { try connection.write(answer(try connection.readRequest())) }
+        }
+    }
+
+    /// A script that reads a request, writes this, and ends the connection.
+    static func ending(after bytes: String, byReset: Bool = false) -> RawServer.Script {
+        { connection in
+            try connection.readRequest()
+            try connection.write(bytes)
+            if byReset { connection.reset() }
+        }
+    }
+
+    /// A complete answer; further fields end with CRLF each.
+    static func text(_ status: Int = 200, _ fields: String = "", _ body: String = "") -> String {
+        "HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
+    }
+
+    /// A URL of a server.
+    static func url(_ base: URL, _ target: String) throws -> URL {
+        guard let url = URL(string: base.absoluteString + target) else {
+            throw RuleBroken(detail: "there is no \(target)")
+        }
+        return url
+    }
+
+    /// Sends a call, and returns the answer with its body.
+    static func reply(_ way: Way, _ transport: any HTTPTransport, _ call: HTTPCall) async throws -> HTTPReply {
+        switch way {
+        case .send: return try await transport.send(call)
+        case .stream:
+            let sink = WatchedSink()
+            var reply = try await transport.stream(call, into: sink)
+            if let disorder = sink.disorder { throw RuleBroken(detail: disorder) }
+            guard let head = sink.head else { throw RuleBroken(detail: "the sink got no head") }
+            try self.expect(
+                head.status == reply.status && head.headers == reply.headers && head.url == reply.url,
+                "the sink got another head than the caller"
+            )
+            try self.expect(reply.body.isEmpty, "the head that stream returned has a body of \(reply.body.count) bytes")
+            reply.body = sink.body
+            return reply
+        }
+    }
+
+    /// The failure of a call that has to fail for a reason of the transport's.
+    static func failure(
+        _ circumstances: String,
+        _ operation: () async throws -> HTTPReply
+    ) async throws -> HTTPError.TransportFailure {
+        let reply: HTTPReply
+        do {
+            reply = try await operation()
+        } catch HTTPError.transport(let failure) {
+            return failure
+        } catch let failure as HTTPError.TransportFailure {
+            return failure
+        } catch let broken as RuleBroken {
+            throw broken
+        } catch {
+            throw RuleBroken(detail: "\(circumstances), it threw \(error), which is no transport failure")
+        }
+        throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
+    }
+
+    /// The names of the failures that rules expect.
+    enum Kind: String, Sendable {
+        case notResolved, notConnected, closedWithoutAnswer, timedOut, deadlineExceeded, notHTTP, truncated,
+            bodyTooLarge
+        case redirectRefused
+
+        fileprivate init?(_ failure: HTTPError.TransportFailure) {
+            switch failure {
+            case .notResolved: self = .notResolved
+            case .notConnected: self = .notConnected
+            case .closedWithoutAnswer: self = .closedWithoutAnswer
+            case .timedOut: self = .timedOut
+            case .deadlineExceeded: self = .deadlineExceeded
+            case .notHTTP: self = .notHTTP
+            case .truncated: self = .truncated
+            case .bodyTooLarge: self = .bodyTooLarge
+            case .redirectRefused: self = .redirectRefused
+            default: return nil
+            }
+        }
+    }
+
+    /// Expects a call to fail in this way.
+    @discardableResult
+    static func expect(
+        _ kind: Kind,
+        _ circumstances: String,
+        _ operation: () async throws -> HTTPReply
+    ) async throws -> HTTPError.TransportFailure {
+        let failure = try await self.failure(circumstances, operation)
+        try self.expect(
+            Kind(failure) == kind,
+            "\(circumstances), it was \(Kind(failure)?.rawValue ?? "another failure") instead of \(kind.rawValue): \(failure)"
+        )
+        return failure
+    }
+
+    /// Expects a call to fail in this way with both methods, each with a server of its own.
+    static func expect(
+        _ kind: Kind,
+        _ circumstances: String,
+        _ transport: any HTTPTransport,
+        _ script: @escaping RawServer.Script
+    ) async throws {
+        for way in Way.allCases {
+            try await self.serving(script) { _, url in
+                _ = try await self.expect(kind, "\(circumstances), with \(way)") {
+                    try await self.reply(way, transport, HTTPCall(url: url))
+                }
+            }
+        }
+    }
+
+    /// Expects an answer with this body.
+    static func expect(_ reply: HTTPReply, _ status: Int, _ body: String, _ circumstances: String) throws {
+        try self.expect(reply.status == status, "\(circumstances), the status is \(reply.status) instead of \(status)")
+        let text = String(decoding: reply.body.prefix(80), as: UTF8.self)
+        try self.expect(
+            reply.body == Data(body.utf8),
+            "\(circumstances), the body is \(text.debugDescription) instead of \(body.prefix(80).debugDescription)"
+        )
+    }
+
+    /// Cancels a call when something has happened, and expects `CancellationError`.
+    static func expectCancellation(
+        of call: @escaping @Sendable @concurrent () async throws -> HTTPReply,
+        _ circumstances: String,
+        after event: () async -> Void
+    ) async throws {
+        let outcome = await withTaskGroup(of: Result<HTTPReply, any Error>.self) { group in
+            group.addTask {
+                do { return .success(try await call()) } catch { return .failure(error) }
+            }
+            await event()
+            group.cancelAll()
+            return await group.next()
+        }
+        switch outcome {
+        case .failure(is CancellationError)?, nil: return
+        case .failure(let error)?: throw RuleBroken(detail: "\(circumstances), it threw \(error)")
+        case .success(let reply)?: throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
+        }
+    }
+}
+
+/// A sink that collects an answer, notes calls in a wrong order, and does in between what a rule asks for.
+final class WatchedSink: HTTPSink {
+    private struct State: Sendable {
+        var head: HTTPReply?
+        var body = Data()
+        var disorder: String?
+    }
+
+    private let state = Locked(State())
+    private let onHead: @Sendable @concurrent () async throws -> Void
+    private let onPiece: @Sendable @concurrent () async throws -> Void
+
+    /// - Parameters:
+    ///   - onHead: Called with the head.
+    ///   - onPiece: Called with each piece of the body.
+    init(
+        onHead: @escaping @Sendable @concurrent () async throws -> Void = {},
+        onPiece: @escaping @Sendable @concurrent () async throws -> Void = {}
+    ) {
+        self.onHead = onHead
+        self.onPiece = onPiece
+    }
+
+    var head: HTTPReply? { self.state.withLock { $0.head } }
+    var body: Data { self.state.withLock { $0.body } }
+
+    /// What was wrong with the order of calls, as a sentence.
+    var disorder: String? { self.state.withLock { $0.disorder } }
+
+    func receive(head: HTTPReply) async throws {
+        self.state.withLock { state in
+            if state.head != nil { state.disorder = "the sink got two heads" }
+            if !head.body.isEmpty { state.disorder = "the head that the sink got has a body" }
+            state.head = head
+        }
+        try await self.onHead()
+    }
+
+    func receive(_ bytes: Data) async throws {
+        self.state.withLock { state in
+            if state.head == nil { state.disorder = "the sink got a piece before the head" }
+            state.body.append(bytes)
+        }
+        try await self.onPiece()
+    }
+}
+
+/// The pieces of a streamed body, each made by a closure when it is asked for.
+struct BodyPieces: AsyncSequence, Sendable {
+    /// Returns the piece of that number, from 0; `nil` at the end.
+    let piece: @Sendable @concurrent (Int) async throws -> Data?
+
+    /// Pieces that are there already.
+    init(_ pieces: [Data]) {
+        self.piece = { $0 < pieces.count ? pieces[$0] : nil }
+    }
+
+    init(_ piece: @escaping @Sendable @concurrent (Int) async throws -> Data?) { self.piece = piece }
+
+    func makeAsyncIterator() -> Iterator { Iterator(piece: self.piece) }
+
+    struct Iterator: AsyncIteratorProtocol {
+        let piece: @Sendable @concurrent (Int) async throws -> Data?
+        private var number = 0
+
+        init(piece: @escaping @Sendable @concurrent (Int) async throws -> Data?) { self.piece = piece }
+
+        mutating func next() async throws -> Data? {
+            defer { self.number += 1 }
+            return try await self.piece(self.number)
+        }
+    }
+}
+
+extension HTTPCall.Body {
+    /// A streamed body of pieces that are there already.
+    static func pieces(_ pieces: [Data], length: Int?) -> Self { .stream(.init(length: length) { BodyPieces(pieces) }) }
+}

@@ -1,0 +1,309 @@
+public import MuxNetwork
+
+/// Checks the rules of `HTTPTransport` on a transport of your own.
+///
+/// ```swift
+/// @Test func `my transport is a transport`() async throws {
+///     try await HTTPTransportConformance.run { options in MyTransport(options) }
+/// }
+/// ```
+///
+/// Each rule has servers of its own on 127.0.0.1, which send bytes as they are and end connections by FIN and by RST, and one on `::1` if the
+/// machine has that address. One rule asks for the address of a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+public enum HTTPTransportConformance: RuleSuite, Sendable {
+    /// Checks each rule on a transport of its own, through both `send` and `stream`.
+    ///
+    /// - Parameters:
+    ///   - limit: The real time that each rule may take; exceeding it breaks the rule.
+    ///   - excluded: Rules that the transport is documented not to keep; they are not checked.
+    ///   - makeTransport: Makes a transport that keeps these options; called once for each rule.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it, unless the rule expects that);
+    ///   an error from `makeTransport`; `CancellationError` if the task is cancelled.
+    public static func run(
+        within limit: Duration = .seconds(20),
+        excluding excluded: Set<Rule> = [],
+        of makeTransport: @Sendable @concurrent (HTTPTransportOptions) async throws -> any HTTPTransport
+    ) async throws {
+        for rule in Rule.allCases where !excluded.contains(rule) {
+            let transport = try await makeTransport(self.options(for: rule))
+            let check = self.check(of: rule)
+            if let detail = try await self.flaw(within: limit, { try await check(transport) }) {
+                throw ConformanceFailure(rule: rule.rawValue, detail: detail)
+            }
+        }
+    }
+
+    /// The options with which the transport of a rule is made.
+    private static func options(for rule: Rule) -> HTTPTransportOptions {
+        var options = HTTPTransportOptions()
+        options.usesProxies = false
+        // A transport that waits for what does not come says so before the suite does.
+        options.timeout = .seconds(12)
+        switch rule {
+        case .silence: options.timeout = Limits.short
+        case .slowAnswers: options.deadline = Limits.short
+        case .bodyLimit: options.maximumBodySize = Limits.body
+        case .redirectionLimit: options.maximumRedirects = Limits.redirections
+        default: break
+        }
+        return options
+    }
+
+    /// The limits that rules exceed.
+    enum Limits {
+        static let short = Duration.milliseconds(250)
+        static let body = 300
+        static let redirections = 3
+    }
+
+    typealias Check = @Sendable @concurrent (any HTTPTransport) async throws -> Void
+
+    private static func check(of rule: Rule) -> Check {
+        switch rule {
+        case .methods: self.methods
+        case .requestFields: self.requestFields
+        case .emptyFields: self.emptyFields
+        case .emptyBodies: self.emptyBodies
+        case .largeBodies: self.largeBodies
+        case .streamedBodies: self.streamedBodies
+        case .bodiesInPieces: self.bodiesInPieces
+        case .slowServers: self.slowServers
+        case .brokenBodies: self.brokenBodies
+        case .earlyAnswers: self.earlyAnswers
+        case .simultaneousBodies: self.simultaneousBodies
+        case .framingFields: self.framingFields
+        case .keptConnections: self.keptConnections
+        case .manyCalls: self.manyCalls
+        case .addresses: self.addresses
+        case .answersInPieces: self.answersInPieces
+        case .repeatedFields: self.repeatedFields
+        case .fieldBytes: self.fieldBytes
+        case .trailers: self.trailers
+        case .unknownCodings: self.unknownCodings
+        case .knownCodings: self.knownCodings
+        case .cutContent: self.cutContent
+        case .damagedContent: self.damagedContent
+        case .interimAnswers: self.interimAnswers
+        case .answersWithoutBody: self.answersWithoutBody
+        case .unannouncedBodies: self.unannouncedBodies
+        case .contradictingLengths: self.contradictingLengths
+        case .bodyLimit: self.bodyLimit
+        case .redirectedPosts: self.redirectedPosts
+        case .redirectedMethods: self.redirectedMethods
+        case .resentBodies: self.resentBodies
+        case .resentStreams: self.resentStreams
+        case .redirectionBodies: self.redirectionBodies
+        case .unusableLocations: self.unusableLocations
+        case .otherRedirections: self.otherRedirections
+        case .relativeLocations: self.relativeLocations
+        case .credentials: self.credentials
+        case .bodiesForOthers: self.bodiesForOthers
+        case .foreignSchemes: self.foreignSchemes
+        case .redirectionLimit: self.redirectionLimit
+        case .refusedConnections: self.refusedConnections
+        case .unknownNames: self.unknownNames
+        case .otherProtocols: self.otherProtocols
+        case .malformedHeads: self.malformedHeads
+        case .missingAnswers: self.missingAnswers
+        case .halfHeads: self.halfHeads
+        case .halfBodies: self.halfBodies
+        case .halfChunks: self.halfChunks
+        case .resetBodies: self.resetBodies
+        case .silence: self.silence
+        case .slowAnswers: self.slowAnswers
+        case .callLimits: self.callLimits
+        case .cancelledBefore: self.cancelledBefore
+        case .cancelledWaiting: self.cancelledWaiting
+        case .cancelledInBody: self.cancelledInBody
+        case .sinkErrors: self.sinkErrors
+        case .slowSinks: self.slowSinks
+        }
+    }
+}
+
+extension HTTPTransportConformance {
+    /// A rule of `HTTPTransport`, in the order in which they are checked; the raw value says it in a sentence.
+    @nonexhaustive
+    public enum Rule: String, CaseIterable, Sendable, Hashable {
+        // MARK: Requests
+
+        /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` and `DELETE`, and a target with encoded and reserved characters.
+        case methods = "Methods and targets are sent as they are"
+
+        /// Names, values and their order; a name may occur more than once.
+        case requestFields = "Header fields are sent in order, those of one name each by itself"
+
+        /// A field whose value is the empty text, or a blank.
+        case emptyFields = "A field without a value is sent"
+
+        /// `POST`, `PUT` and `PATCH` with no body, or with one of no bytes: RFC 9110, section 8.6.
+        case emptyBodies = "The length of a missing body is sent where the method leads to expect a body"
+
+        /// 300 KB in either direction.
+        case largeBodies = "Large bodies arrive whole"
+
+        /// With a known length, without, and without any pieces.
+        case streamedBodies = "A streamed body arrives whole"
+
+        /// The server has the first piece before the second one is made.
+        case bodiesInPieces = "The pieces of a body are sent while it is made"
+
+        /// Of 32 MB for a server that does not read, fewer than 8 MB are made.
+        case slowServers = "A server that does not read holds up the pieces of a body"
+
+        /// A stream that is shorter or longer than announced, or throws.
+        case brokenBodies = "A body whose stream fails, or has another length than announced, fails the call"
+
+        /// 413 after the head of a request with 8 MB.
+        case earlyAnswers = "An answer that comes before the end of a body is the answer"
+
+        /// 8 MB, which the server sends back while they arrive.
+        case simultaneousBodies = "A body and its answer pass at the same time"
+
+        /// Those of `HTTPHeaders.Name.framing`.
+        case framingFields = "A field that frames the message is refused before anything is sent"
+
+        /// The server ends a kept connection between two requests, or at the second one, by FIN and by RST.
+        case keptConnections = "A POST on a kept connection that ends arrives once or fails, and never arrives twice"
+
+        /// 200 at the same time.
+        case manyCalls = "Of many calls at once each gets its own answer"
+
+        /// `http://[::1]/`, if the machine has that address.
+        case addresses = "A server at an address of IPv6 is reached"
+
+        // MARK: Answers
+
+        /// The server sends the body after the sink got the head, and the rest after it got the first piece.
+        case answersInPieces = "An answer reaches the sink while it arrives"
+
+        /// Two lines of `Set-Cookie`, whose dates have commas: RFC 6265, section 3.
+        case repeatedFields = "Lines of Set-Cookie are not merged"
+
+        /// UTF-8, or else ISO 8859-1: RFC 9110, section 5.5.
+        case fieldBytes = "Bytes outside ASCII in a field arrive as text"
+
+        /// RFC 9112, section 7.1.2.
+        case trailers = "The fields after a chunked body are its trailers"
+
+        /// The content is not decoded, and its field stays.
+        case unknownCodings = "A content with an unknown coding arrives as it is, with its field"
+
+        /// For a transport that asks for gzip.
+        case knownCodings = "A content of gzip arrives decoded"
+
+        /// Gzip that ends early, with the right `Content-Length` and with the last chunk.
+        case cutContent = "A content of gzip that ends early is truncated although all announced bytes arrived"
+
+        /// Gzip with another checksum than its content's.
+        case damagedContent = "A content of gzip with a wrong checksum is an error"
+
+        /// 100 and 103: RFC 9110, section 15.2.
+        case interimAnswers = "Interim answers and their fields are left out"
+
+        /// Answers to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
+        case answersWithoutBody = "An answer without a body ends with its head, whatever its length says"
+
+        /// The connection ends it: RFC 9112, section 6.3.
+        case unannouncedBodies = "A body without a length ends with the connection"
+
+        /// Lengths that differ, or that are no numbers: RFC 9112, section 6.3.
+        case contradictingLengths = "A length that contradicts another one, or is none, is an error"
+
+        /// `HTTPTransportOptions.maximumBodySize`; for `send` alone.
+        case bodyLimit = "A body over the limit is refused, announced or not, and counted after decoding"
+
+        // MARK: Redirections
+
+        /// 301, 302 and 303.
+        case redirectedPosts = "A redirected POST becomes a GET without a body and its fields"
+
+        /// A 301 and 302 leave `PUT` as it is; a 303 turns it into `GET`, but not `HEAD`.
+        case redirectedMethods = "Other methods stay what they are, except for GET after 303"
+
+        /// 307 and 308, with a body in memory.
+        case resentBodies = "307 and 308 send method and body again"
+
+        /// 307 and 308, with a streamed body.
+        case resentStreams = "307 and 308 send a streamed body again"
+
+        /// The sink gets one head.
+        case redirectionBodies = "The head and the body of a redirection do not reach the caller"
+
+        /// None, or one that is no URL.
+        case unusableLocations = "A redirection without a usable Location is the answer"
+
+        /// 300, 304, 305 and 306.
+        case otherRedirections = "Other statuses with a Location are answers"
+
+        /// RFC 9110, section 10.2.2.
+        case relativeLocations = "A relative Location is resolved, and one without a fragment inherits it"
+
+        /// Those of the options and of the call, for another port and back.
+        case credentials = "Credentials stay behind at another port, and do not come back"
+
+        /// With 307 and 308, and `PUT` with 301.
+        case bodiesForOthers = "A body is not sent on to another port"
+
+        /// `ftp`, `file` and `data`.
+        case foreignSchemes = "A redirection to another scheme than http and https is refused"
+
+        /// `HTTPTransportOptions.maximumRedirects`.
+        case redirectionLimit = "One more redirection than the limit is refused"
+
+        // MARK: Failures
+
+        /// The failure is `notConnected`.
+        case refusedConnections = "A port where no one listens is not connected"
+
+        /// The failure is `notResolved`.
+        case unknownNames = "A name without an address is not resolved"
+
+        /// The failure is `notHTTP`.
+        case otherProtocols = "An answer of another protocol is not HTTP"
+
+        /// Lines that are no fields, and status lines that are none; repeatedly, after answers without such.
+        case malformedHeads = "A head with malformed lines is an answer without them, or not HTTP"
+
+        /// The failure is `closedWithoutAnswer`, after FIN and after RST.
+        case missingAnswers = "A connection that ends without a byte was closed without an answer"
+
+        /// The failure is `closedWithoutAnswer`, after FIN and after RST.
+        case halfHeads = "A connection that ends in a head was closed without an answer"
+
+        /// The failure is `truncated`, with both counts.
+        case halfBodies = "A body that ends before its length is truncated"
+
+        /// The failure is `truncated`.
+        case halfChunks = "A chunked body that ends before its last chunk is truncated"
+
+        /// The failure is `truncated`.
+        case resetBodies = "A body whose connection is reset is truncated"
+
+        /// The failure is `timedOut`: without an answer, in a head, and in a body.
+        case silence = "A silent server is timed out after the limit"
+
+        /// The failure is `deadlineExceeded`; `stream` has no deadline but the call's own.
+        case slowAnswers = "An answer that goes on beyond the deadline ends then"
+
+        /// `HTTPCall.timeout` and `HTTPCall.deadline`.
+        case callLimits = "A call's own limits come before the transport's"
+
+        // MARK: Control
+
+        /// Nothing is sent.
+        case cancelledBefore = "A call of a cancelled task ends with CancellationError"
+
+        /// The connection is closed.
+        case cancelledWaiting = "A call that is cancelled before the answer ends with CancellationError"
+
+        /// The connection is closed.
+        case cancelledInBody = "A call that is cancelled in the body ends with CancellationError"
+
+        /// The caller gets that error, and the connection is closed.
+        case sinkErrors = "An error of the sink ends the call, whose caller gets it"
+
+        /// Of 64 MB for a sink that waits, the server can send fewer than 8 MB.
+        case slowSinks = "A sink that waits holds up the server"
+    }
+}

@@ -1,0 +1,298 @@
+import Dispatch
+package import Foundation
+import MuxKit
+
+/// A server whose script reads and writes the bytes of each connection, and ends it by FIN or by RST.
+///
+/// ```swift
+/// let server = RawServer { connection in
+///     try connection.readRequest()
+///     try connection.write("HTTP/1.1 200 OK\r\nContent-Le")
+///     connection.reset()
+/// }
+/// ```
+///
+/// It parses requests only to find their ends; ``LoopbackServer`` is the one to use where answers are well-formed. The script runs once for
+/// each connection, on a thread of that connection, and may block there. When it returns or throws, the connection is closed. The server
+/// runs until ``stop()``.
+package final class RawServer: Sendable {
+    /// The exchange on one connection.
+    package typealias Script = @Sendable (inout RawConnection) throws -> Void
+
+    private struct State: Sendable {
+        /// While the server listens: the pipe that wakes its accepting thread.
+        var wake: Int32?
+        var isStopped = false
+        var lastNumber = 0
+        /// The descriptors of open connections, by number.
+        var descriptors: [Int: Int32] = [:]
+        var requests: [RawRequest] = []
+    }
+
+    private let address: Socket.Loopback
+    private let script: Script
+    private let state = Locked(State())
+    private let opened = Tally()
+    private let closed = Tally()
+    private let permits = DispatchSemaphore(value: 0)
+
+    /// A server that does not listen yet.
+    ///
+    /// - Parameters:
+    ///   - address: Where it will listen.
+    ///   - script: The exchange on one connection.
+    package init(on address: Socket.Loopback = .ipv4, _ script: @escaping Script) {
+        self.address = address
+        self.script = script
+    }
+
+    /// Starts to listen on a free port; may be called once.
+    ///
+    /// - Returns: The server's URL, without a path.
+    package func start() throws(LoopbackServer.Failure) -> URL {
+        let wakeUp = try Socket.wakePipe()
+        let (listener, port): (Int32, UInt16)
+        do throws(LoopbackServer.Failure) {
+            // Small enough for a server to notice soon that its client does not read, or to hold up a client.
+            (listener, port) = try Socket.listen(on: self.address, port: 0, buffers: 256 << 10)
+        } catch {
+            Socket.close(wakeUp.wait)
+            Socket.close(wakeUp.wake)
+            throw error
+        }
+        self.state.withLock { $0.wake = wakeUp.wake }
+        Thread.detachNewThread {
+            while Socket.wait(for: listener, wake: wakeUp.wait) == .readable {
+                if let descriptor = Socket.accept(listener) { self.serve(descriptor) }
+            }
+            Socket.close(listener)
+            Socket.close(wakeUp.wait)
+            Socket.close(wakeUp.wake)
+        }
+        var components = URLComponents()
+        components.scheme = "http"
+        components.host = self.address == .ipv4 ? "127.0.0.1" : "[::1]"
+        components.port = Int(port)
+        return components.url ?? URL(filePath: "/")
+    }
+
+    /// Stops listening, ends every connection and every wait of a script, and returns when all scripts have ended.
+    package func stop() async {
+        let count = self.state.withLock { state -> Int in
+            if let wake = state.wake { Socket.wake(wake) }
+            state.wake = nil
+            state.isStopped = true
+            for descriptor in state.descriptors.values { Socket.shutDown(descriptor) }
+            return state.descriptors.count
+        }
+        for _ in 0..<count { self.permits.signal() }
+        await finishing { await self.closed.reached(self.opened.value) }
+    }
+
+    /// Lets one ``RawConnection/waitToProceed()`` return, now or later.
+    package func proceed() { self.permits.signal() }
+
+    /// The requests received so far, in the order in which they were complete.
+    package var requests: [RawRequest] { self.state.withLock { $0.requests } }
+
+    /// Suspends until the scripts of `count` connections have ended; returns early if the task is cancelled.
+    package func waitForClosedConnection(_ count: Int = 1) async { await self.closed.reached(count) }
+
+    fileprivate func record(_ request: RawRequest) { self.state.withLock { $0.requests.append(request) } }
+
+    fileprivate func waitToProceed() -> Bool {
+        guard !self.state.withLock({ $0.isStopped }) else { return false }
+        self.permits.wait()
+        return !self.state.withLock { $0.isStopped }
+    }
+
+    private func serve(_ descriptor: Int32) {
+        let number = self.state.withLock { state -> Int? in
+            guard !state.isStopped else { return nil }
+            state.lastNumber += 1
+            state.descriptors[state.lastNumber] = descriptor
+            return state.lastNumber
+        }
+        guard let number else { return Socket.close(descriptor) }
+        self.opened.add()
+        Thread.detachNewThread {
+            var connection = RawConnection(number: number, descriptor: descriptor, server: self)
+            // What a script throws ends its connection, and nothing else.
+            try? self.script(&connection)
+            self.state.withLock { state in
+                state.descriptors[number] = nil
+                Socket.close(descriptor)
+            }
+            self.closed.add()
+        }
+    }
+}
+
+/// A request as a ``RawServer`` received it.
+package struct RawRequest: Sendable {
+    /// The number of its connection, from 1.
+    package var connection: Int
+
+    /// The bytes of its head, with the empty line.
+    package var head: [UInt8]
+
+    /// The body, without the framing of chunks.
+    package var body: [UInt8] = []
+
+    private var lines: [Substring] {
+        String(decoding: self.head, as: UTF8.self).split(separator: "\r\n", omittingEmptySubsequences: true)
+    }
+
+    private var words: [Substring] {
+        (self.lines.first ?? "").split(separator: " ", omittingEmptySubsequences: false)
+    }
+
+    /// The method as it was sent.
+    package var method: String { String(self.words.first ?? "") }
+
+    /// The target as it was sent.
+    package var target: String { String(self.words.dropFirst().first ?? "") }
+
+    /// The header fields in order, with values as they were sent but for blanks around them.
+    package var fields: [(name: String, value: String)] {
+        self.lines.dropFirst().map { line in
+            let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+            return (String(parts[0]), parts.count > 1 ? parts[1].trimmingCharacters(in: .whitespaces) : "")
+        }
+    }
+
+    /// The values of the lines of that name, compared without case.
+    package func values(of name: String) -> [String] {
+        self.fields.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)
+    }
+
+    /// Whether the body came in chunks.
+    package var isChunked: Bool { self.values(of: "Transfer-Encoding").contains { $0.lowercased() == "chunked" } }
+
+    /// The method and the target.
+    package var line: String { "\(self.method) \(self.target)" }
+}
+
+/// One connection of a ``RawServer``, used by its thread alone.
+///
+/// Each call blocks.
+package struct RawConnection {
+    /// The client has ended the connection, or the server stops.
+    package struct Ended: Error {}
+
+    /// The connection's number, from 1 in the order in which they were accepted.
+    package let number: Int
+    private let descriptor: Int32
+    private let server: RawServer
+    /// Received and not read yet.
+    private var buffer: [UInt8] = []
+
+    fileprivate init(number: Int, descriptor: Int32, server: RawServer) {
+        self.number = number
+        self.descriptor = descriptor
+        self.server = server
+    }
+
+    // MARK: - Reading
+
+    /// Reads the next request with its body, and records it.
+    @discardableResult
+    package mutating func readRequest() throws(Ended) -> RawRequest {
+        var request = try self.readHead()
+        if request.values(of: "Expect").contains(where: { $0.lowercased() == "100-continue" }) {
+            try self.write("HTTP/1.1 100 Continue\r\n\r\n")
+        }
+        if request.isChunked {
+            while let size = Int(String(decoding: try self.readLine(), as: UTF8.self), radix: 16), size > 0 {
+                request.body += try self.read(count: size)
+                _ = try self.readLine()
+            }
+            while try !self.readLine().isEmpty {}
+        } else {
+            request.body = try self.read(count: request.values(of: "Content-Length").first.flatMap { Int($0) } ?? 0)
+        }
+        self.server.record(request)
+        return request
+    }
+
+    /// Reads the head of the next request, and leaves its body.
+    package mutating func readHead() throws(Ended) -> RawRequest {
+        let end = Array("\r\n\r\n".utf8)
+        while true {
+            if let range = self.buffer.firstRange(of: end) {
+                defer { self.buffer.removeFirst(range.upperBound) }
+                return RawRequest(connection: self.number, head: Array(self.buffer[..<range.upperBound]))
+            }
+            try self.receive()
+        }
+    }
+
+    /// Reads that many bytes.
+    package mutating func read(count: Int) throws(Ended) -> [UInt8] {
+        while self.buffer.count < count { try self.receive() }
+        defer { self.buffer.removeFirst(count) }
+        return Array(self.buffer[..<count])
+    }
+
+    /// Reads a line, and returns it without its end.
+    private mutating func readLine() throws(Ended) -> [UInt8] {
+        while true {
+            if let range = self.buffer.firstRange(of: [13, 10]) {
+                defer { self.buffer.removeFirst(range.upperBound) }
+                return Array(self.buffer[..<range.lowerBound])
+            }
+            try self.receive()
+        }
+    }
+
+    private mutating func receive() throws(Ended) {
+        guard let bytes = Socket.read(self.descriptor) else { throw Ended() }
+        self.buffer += bytes
+    }
+
+    /// Reads, and forgets what it reads, until the client ends the connection or the server stops.
+    package mutating func waitForEnd() {
+        self.buffer = []
+        while Socket.read(self.descriptor) != nil {}
+    }
+
+    // MARK: - Writing
+
+    /// Writes text in UTF-8.
+    package func write(_ text: String) throws(Ended) { try self.write(Array(text.utf8)) }
+
+    /// Writes all bytes.
+    package func write(_ bytes: [UInt8]) throws(Ended) {
+        guard Socket.write(bytes, to: self.descriptor) else { throw Ended() }
+    }
+
+    /// Writes as many bytes as the client has room for.
+    ///
+    /// - Returns: The number of bytes; 0 if there was no room within the limit.
+    package func writeSome(_ bytes: ArraySlice<UInt8>, milliseconds: Int32) throws(Ended) -> Int {
+        guard let count = Socket.writeSome(bytes, to: self.descriptor, milliseconds: milliseconds) else {
+            throw Ended()
+        }
+        return count
+    }
+
+    /// Writes a complete answer; further fields end with CRLF each.
+    package func answer(_ status: Int = 200, fields: String = "", _ body: String = "") throws(Ended) {
+        try self.write("HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
+    }
+
+    // MARK: - Waiting and ending
+
+    /// Waits for a call of ``RawServer/proceed()``.
+    package func waitToProceed() throws(Ended) {
+        guard self.server.waitToProceed() else { throw Ended() }
+    }
+
+    /// Lets time pass between two writes of a slow answer; ends early if the client ends the connection.
+    package func pause(milliseconds: Int32) throws(Ended) {
+        guard !Socket.hasInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
+    }
+
+    /// Makes the connection end by RST when the script returns.
+    package func reset() { Socket.resetOnClose(self.descriptor) }
+}

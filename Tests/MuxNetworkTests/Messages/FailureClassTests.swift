@@ -1,0 +1,64 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import Testing
+
+/// What each class of failure leads to.
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct FailureClassTests {
+    private struct Cause: Error {}
+
+    /// A failure, whether it is one of connectivity, and whether another attempt may help.
+    private static let classes: [(HTTPError.TransportFailure, isConnectivity: Bool, isTransient: Bool)] = [
+        (.notResolved(Cause()), true, true), (.notConnected(Cause()), true, true),
+        (.insecureConnection(Cause()), false, false), (.closedWithoutAnswer(Cause()), true, true),
+        (.truncated(expected: nil, received: 1), true, true), (.truncated(expected: 2, received: 1), true, true),
+        (.timedOut(after: .seconds(1)), true, true), (.deadlineExceeded(after: .seconds(1)), true, true),
+        (.bodyTooLarge(limit: 1), false, false), (.headTooLarge(limit: 1), false, false), (.notHTTP, false, false),
+        (.damagedContent(coding: "gzip"), false, false), (.redirectRefused(.insecure), false, false),
+    ]
+
+    @Test func `TR-05 classes of failure are told apart`() {
+        for (failure, isConnectivity, isTransient) in Self.classes {
+            let error = HTTPError.transport(failure)
+            #expect(SilenceableError.isSilenceable(error) == isConnectivity, "\(error)")
+            #expect(RetryAdvice.of(error).isTransient == isTransient, "\(error)")
+        }
+        let sentences = Self.classes.map(\.0.description)
+        #expect(Set(sentences).count == sentences.count)
+        #expect(sentences.allSatisfy { $0.hasSuffix(".") })
+    }
+
+    @Test(arguments: ["GET", "POST"])
+    func `TR-05 a closed connection is tried again for an idempotent request alone`(method: String) async throws {
+        let transport = FailingOnce(.closedWithoutAnswer(Cause()))
+        var configuration = HTTPClient.Configuration()
+        configuration.retry = .immediate()
+        let client = HTTPClient(configuration: configuration, transport: transport)
+
+        let result = try? await client.response(to: Ask { $0.method = HTTPMethod(rawValue: method) ?? .get })
+
+        #expect((result?.status == 200) == (method == "GET"))
+        #expect(transport.count == (method == "GET" ? 2 : 1))
+    }
+
+    /// Fails for the first call.
+    private final class FailingOnce: HTTPTransport {
+        private let failure: HTTPError.TransportFailure
+        private let calls = Locked(0)
+
+        init(_ failure: HTTPError.TransportFailure) { self.failure = failure }
+
+        var count: Int { self.calls.withLock { $0 } }
+
+        func send(_ call: HTTPCall) async throws -> HTTPReply {
+            let number = self.calls.withLock { calls -> Int in
+                calls += 1
+                return calls
+            }
+            guard number > 1 else { throw HTTPError.transport(self.failure) }
+            return HTTPReply(status: 200)
+        }
+    }
+}

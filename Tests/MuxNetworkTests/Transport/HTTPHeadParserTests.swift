@@ -1,0 +1,100 @@
+import Foundation
+import MuxNetwork
+import MuxTestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct HTTPHeadParserTests {
+    private func parser(limit: Int = 10_000) throws -> HTTPHeadParser {
+        HTTPHeadParser(url: try #require(URL(string: "http://a/")), limit: limit)
+    }
+
+    /// What the lines of a head lead to; the last line's end may be missing.
+    private func read(_ parser: inout HTTPHeadParser, _ text: String) -> HTTPHeadParser.Step {
+        var last = HTTPHeadParser.Step.goOn
+        for line in Array(text.utf8).split(separator: 10, omittingEmptySubsequences: false) where last == .goOn {
+            last = parser.read(line + [10])
+        }
+        return last
+    }
+
+    private func head(_ step: HTTPHeadParser.Step) -> HTTPReply? {
+        guard case .head(let reply) = step else { return nil }
+        return reply
+    }
+
+    private func fields(_ step: HTTPHeadParser.Step) -> [[String]] {
+        self.head(step)?.headers.fields.map { [$0.name.rawValue, $0.value] } ?? []
+    }
+
+    @Test func `TR-04 fields arrive in order, also those of one name`() throws {
+        var parser = try self.parser()
+
+        let step = self.read(&parser, "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX:\r\nSet-Cookie:  b=2 \r\n\r\n")
+
+        #expect(self.fields(step) == [["Set-Cookie", "a=1"], ["X", ""], ["Set-Cookie", "b=2"]])
+    }
+
+    @Test func `TR-04 an interim answer is not the answer`() throws {
+        var parser = try self.parser()
+
+        let step = self.read(&parser, "HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 204 \r\nY: z\r\n\r\n")
+
+        let reply = try #require(self.head(step))
+        #expect(reply.status == 204 && reply.headers == ["Y": "z"])
+    }
+
+    @Test func `TR-04 fields after the head are trailers`() throws {
+        var parser = try self.parser()
+        _ = self.read(&parser, "HTTP/2 200\r\n\r\n")
+
+        // As libcurl delivers them after a pause.
+        #expect(parser.read("X-Sum: 1\r\nX-More: 2\r\nX-Bad: a\rb\r\n".utf8) == .goOn)
+
+        #expect(parser.trailers == ["X-Sum": "1", "X-More": "2"])
+        #expect(parser.read("HTTP/1.1 200 OK\r\n".utf8) == .invalid)
+    }
+
+    @Test func `TR-04 bytes outside ASCII are text, and a folded line is one`() throws {
+        var parser = try self.parser()
+        _ = parser.read("HTTP/1.1 200 OK\r\n".utf8)
+        _ = parser.read(Array("U: caf".utf8) + [0xc3, 0xa9])
+        _ = parser.read(Array("L: caf".utf8) + [0xe9])
+        _ = parser.read("F: a\r\n".utf8)
+        _ = parser.read("\t b\r\n".utf8)
+
+        #expect(self.fields(parser.read("\r\n".utf8)) == [["U", "café"], ["L", "café"], ["F", "a b"]])
+    }
+
+    @Test(arguments: [
+        "garbage", "", "HTTP/1.1", "HTTP/1.1 2000 x", "HTTP/1.1 abc x", "HTTP/1.1 +20 x", "http/1.1 200",
+        "HTTP/1.1  200",
+        "HTTP/1.1 099 x", "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n",
+    ])
+    func `TR-02 a head that is none is known at once`(text: String) throws {
+        var parser = try self.parser()
+
+        #expect(self.read(&parser, text) == .invalid)
+    }
+
+    @Test func `TR-02 a head without end is refused at the limit`() throws {
+        var parser = try self.parser(limit: 100)
+        #expect(parser.read("HTTP/1.1 200 OK\r\n".utf8) == .goOn)
+
+        #expect((0..<100).contains { _ in parser.read("X: yyyyyyyyyyyyyyyy\r\n".utf8) == .tooLarge })
+    }
+
+    @Test func `TR-02 mutated heads are read without a trap, and a head has a status`() throws {
+        let head =
+            "HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\nSet-Cookie: a\r\n b\r\n\r\nX: y\r\n\r\n"
+        var mutator = Mutator(seed: 1, words: Mutator.messageWords)
+        for _ in 0..<20_000 {
+            var parser = try self.parser(limit: 500)
+            let bytes = mutator.mutated(Array(head.utf8))
+            for line in bytes.split(separator: 10, omittingEmptySubsequences: false) {
+                guard case .head(let reply) = parser.read(line + [10]) else { continue }
+                #expect((200...999).contains(reply.status))
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(5)), .takesTurns)
+struct TransportConformanceTests {
+    typealias Rule = HTTPTransportConformance.Rule
+
+    /// All rules but these.
+    private static func others(_ rules: Set<Rule>) -> Set<Rule> { Set(Rule.allCases).subtracting(rules) }
+
+    // MARK: - The transports of this library
+
+    #if os(Linux)
+    @Test func `TR-01 libcurl keeps every rule of a transport`() async throws {
+        try await HTTPTransportConformance.run { options in SystemTransport(options) }
+    }
+    #else
+    /// What `URLSession` cannot do on Apple platforms, from its documentation: it was not tried.
+    private static let impossible: Set<Rule> = [
+        .requestFields, .emptyFields, .bodiesInPieces, .slowServers, .brokenBodies, .repeatedFields, .trailers,
+        .unknownCodings, .cutContent, .interimAnswers, .unusableLocations, .simultaneousBodies, .earlyAnswers,
+        .keptConnections, .fieldBytes,
+    ]
+
+    @Test func `TR-01 URLSession keeps the rules that it is documented to keep`() async throws {
+        try await HTTPTransportConformance.run(excluding: Self.impossible) { options in URLSessionTransport(options) }
+    }
+    #endif
+
+    // MARK: - The suite
+
+    /// The rules that a fault breaks.
+    private static func rules(against fault: FaultyTransport.Fault) -> Set<Rule> {
+        switch fault {
+        case .lowersMethods: [.methods]
+        case .sortsFields: [.requestFields]
+        case .dropsEmptyFields: [.emptyFields]
+        case .sendsBodyUnasked: [.emptyBodies]
+        case .cutsBodies: [.largeBodies, .resentBodies]
+        case .losesLastPiece: [.streamedBodies]
+        case .collectsStreams: [.bodiesInPieces, .slowServers]
+        case .sendsHalfStreams: [.brokenBodies]
+        case .asksTwice: [.keptConnections]
+        case .dropsFramingFields: [.framingFields]
+        case .swapsAnswers: [.manyCalls]
+        case .refusesIPv6: [.addresses]
+        case .addsCoding: [.knownCodings]
+        case .waitsForWhole: [.answersInPieces, .resetBodies, .cancelledInBody, .slowSinks]
+        case .mergesCookies: [.repeatedFields]
+        case .replacesBytes: [.fieldBytes]
+        case .dropsTrailers: [.trailers]
+        case .dropsUnknownCodings: [.unknownCodings]
+        case .hidesTruncation: [.cutContent, .halfBodies, .halfChunks, .resetBodies]
+        case .acceptsAnyContent: [.damagedContent]
+        case .addsBodyToHead: [.answersWithoutBody]
+        case .hasNoBodyLimit: [.bodyLimit]
+        case .keepsCredentials: [.credentials]
+        case .hasNoRedirectionLimit: [.redirectionLimit]
+        case .followsAnyStatus: [.otherRedirections]
+        case .losesRedirectedBodies: [.resentStreams]
+        case .forgetsFragment: [.relativeLocations]
+        case .saysUnreachable:
+            [
+                .refusedConnections, .unknownNames, .otherProtocols, .missingAnswers, .halfHeads, .halfBodies,
+                .halfChunks, .resetBodies, .silence, .slowAnswers, .callLimits, .bodyLimit, .bodiesForOthers,
+                .foreignSchemes, .redirectionLimit, .cutContent,
+            ]
+        case .saysTruncated: [.refusedConnections, .missingAnswers, .halfHeads, .otherProtocols]
+        case .hasLongTimeout: [.silence]
+        case .hasNoDeadline: [.slowAnswers]
+        case .ignoresLimitsOfCalls: [.callLimits]
+        case .ignoresCancellation: [.cancelledWaiting, .cancelledInBody]
+        case .sendsWhenCancelled, .changesCancellation: [.cancelledBefore]
+        case .wrapsSinkErrors: [.sinkErrors]
+        case .readsAhead: [.slowSinks, .answersInPieces]
+        }
+    }
+
+    @Test(arguments: FaultyTransport.Fault.allCases)
+    func `TR-01 a transport that is nearly right breaks the rule that forbids it`(
+        fault: FaultyTransport.Fault
+    ) async throws {
+        for rule in Self.rules(against: fault).sorted(by: { $0.rawValue < $1.rawValue }) {
+            let error = await #expect(throws: ConformanceFailure.self, "\(rule)") {
+                try await HTTPTransportConformance.run(within: .seconds(3), excluding: Self.others([rule])) { options in
+                    FaultyTransport(fault, options)
+                }
+            }
+            #expect(error?.rule == rule.rawValue)
+        }
+    }
+
+    @Test func `TR-01 a transport that only passes calls on keeps every rule that its base keeps`() async throws {
+        #if os(Linux)
+        let impossible: Set<Rule> = []
+        #else
+        let impossible = Self.impossible
+        #endif
+        try await HTTPTransportConformance.run(excluding: impossible) { options in FaultyTransport(nil, options) }
+    }
+
+    @Test func `TR-01 a transport in memory that answers everything alike breaks the first rule`() async {
+        let error = await #expect(throws: ConformanceFailure.self) {
+            try await HTTPTransportConformance.run { _ in ScriptedTransport([], thereafter: HTTPReply(status: 200)) }
+        }
+
+        #expect(error == ConformanceFailure(rule: Rule.methods.rawValue, detail: error?.detail ?? ""))
+        #expect(error?.detail.contains("GET") == true)
+    }
+
+    @Test func `TR-01 a transport that answers nothing breaks a rule in time`() async {
+        let gate = Gate<HTTPReply>()
+        let error = await #expect(throws: ConformanceFailure.self) {
+            try await HTTPTransportConformance.run(within: .milliseconds(200)) { _ in
+                ScriptedTransport { _, _ in try await gate.pass() }
+            }
+        }
+
+        #expect(error?.detail.contains("did not end within") == true)
+    }
+
+    @Test func `TR-01 an error of the closure that makes a transport is thrown as it is`() async {
+        struct NoTransport: Error {}
+        await #expect(throws: NoTransport.self) {
+            try await HTTPTransportConformance.run { _ in throw NoTransport() }
+        }
+    }
+}

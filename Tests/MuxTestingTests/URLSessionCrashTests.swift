@@ -1,0 +1,67 @@
+#if os(Linux)
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// `URLSession` on Linux, in processes of their own, which some answers end.
+@Suite(.timeLimit(.minutes(5)), .takesTurns, .serialized)
+struct URLSessionCrashTests {
+    typealias Rule = HTTPTransportConformance.Rule
+
+    /// What `URLSession` cannot do on Linux (Swift 6.3.1), and why.
+    static let impossible: [Rule: String] = [
+        .requestFields: "it takes a dictionary of fields",
+        .emptyFields: "it leaves out a field whose value is a blank",
+        .bodiesInPieces: "a streamed body is read whole first",
+        .slowServers: "a streamed body is read whole first",
+        .keptConnections: "libcurl sends the request again, and Foundation allows it",
+        .addresses: "URLs with an address of IPv6 are refused (swift-corelibs-foundation#5496)",
+        .repeatedFields: "it gives a dictionary of fields",
+        .fieldBytes: "it fails if a field is not ASCII",
+        .malformedHeads: "its errors do not tell, and some end the process",
+        .unknownCodings: "libcurl decodes, and fails if it does not know how",
+        .cutContent: "libcurl decodes, and takes a content that ends early for a complete one",
+        .interimAnswers: "it gives 103 for the answer",
+        .unusableLocations: "it gives no answer",
+        .otherProtocols: "its errors do not tell",
+        .missingAnswers: "its errors do not tell",
+        .halfChunks: "its errors do not tell",
+    ]
+
+    /// Rules whose servers end the process: swift-corelibs-foundation#5285.
+    static let fatal: Set<Rule> = [.trailers, .halfHeads]
+
+    /// In a process of its own, which an answer may end.
+    @Test func `TR-01 URLSession keeps the rules that it is documented to keep`() async {
+        await #expect(processExitsWith: .success) {
+            let excluded = URLSessionCrashTests.fatal.union(URLSessionCrashTests.impossible.keys)
+            try await HTTPTransportConformance.run(excluding: excluded) { options in URLSessionTransport(options) }
+        }
+    }
+
+    @Test func `TR-01 what URLSession cannot do on Linux breaks its rule`() async {
+        await #expect(processExitsWith: .success) {
+            for (rule, reason) in URLSessionCrashTests.impossible {
+                let others = Set(Rule.allCases).subtracting([rule])
+                let error = await #expect(throws: ConformanceFailure.self) {
+                    try await HTTPTransportConformance.run(within: .seconds(2), excluding: others) { options in
+                        URLSessionTransport(options)
+                    }
+                }
+                #expect(error?.rule == rule.rawValue, "it can: \(reason)")
+            }
+        }
+    }
+
+    @Test(arguments: Self.fatal.map(\.rawValue).sorted())
+    func `TR-01 trailers and half heads end a process that uses URLSession on Linux`(rule: String) async {
+        await #expect(processExitsWith: .failure) { [rule] in
+            let others = Set(Rule.allCases.filter { $0.rawValue != rule })
+            try await HTTPTransportConformance.run(excluding: others) { options in URLSessionTransport(options) }
+        }
+    }
+}
+#endif
