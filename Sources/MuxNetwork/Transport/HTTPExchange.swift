@@ -40,6 +40,12 @@ package struct HTTPExchangeStateMachine: Sendable {
         return .bodyTooLarge(limit: sizeLimit)
     }
 
+    /// Whether the whole body has arrived, or there is none; `false` if its length was not announced.
+    package var isComplete: Bool {
+        guard let reply else { return false }
+        return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
+    }
+
     /// A part of the body has arrived.
     package mutating func received(count: Int) { self.received += count }
 
@@ -57,7 +63,7 @@ package struct HTTPExchangeStateMachine: Sendable {
         case (.other(.transport(.unreachable(let error)))?, _): .failure(self.truncation ?? .unreachable(error))
         case (.other(let error)?, _): .failure(error)
         // The server ended the connection after a whole answer, without having read the whole request.
-        case (.closed?, let reply?) where self.expected.map { self.received >= $0 } ?? false: .success(reply)
+        case (.closed?, let reply?) where self.isComplete: .success(reply)
         case (.closed(let error)?, nil): .failure(.transport(.closedWithoutAnswer(error)))
         case (.closed?, _?): .failure(.truncated(expected: self.expected, received: self.received))
         case (nil, nil): .failure(.notHTTP)
@@ -142,6 +148,9 @@ package final class HTTPExchange: Sendable {
 
     /// Whether the producer said that it has ended.
     package var hasProducerEnded: Bool { self.state.withLock { $0.hasProducerEnded } }
+
+    /// Whether the whole answer has arrived, as far as its lengths say.
+    package var isComplete: Bool { self.state.withLock { $0.machine.isComplete } }
 
     /// Whether the head of the answer has arrived.
     package var isHeadReceived: Bool { self.state.withLock { $0.machine.isHeadReceived } }

@@ -46,7 +46,7 @@ extension HTTPTransport {
         return reply
     }
 
-    /// Sends a request with ``stream(_:into:)`` and returns the complete answer: for a transport that implements that one.
+    /// Sends a request with ``HTTPTransport/stream(_:into:)`` and returns the complete answer: for a transport that implements that one.
     ///
     /// It has no limit of time: set the call's own ``HTTPCall/deadline``.
     ///
@@ -54,7 +54,7 @@ extension HTTPTransport {
     ///   - call: The request.
     ///   - limit: The largest body that is accepted, in bytes.
     /// - Returns: The answer.
-    /// - Throws: ``HTTPError/TransportFailure/bodyTooLarge(limit:)``, or what ``stream(_:into:)`` threw.
+    /// - Throws: ``HTTPError/TransportFailure/bodyTooLarge(limit:)``, or what ``HTTPTransport/stream(_:into:)`` threw.
     public func buffered(_ call: HTTPCall, limit: Int = HTTPTransportOptions().maximumBodySize) async throws
         -> HTTPReply
     {

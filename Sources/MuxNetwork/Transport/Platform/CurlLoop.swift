@@ -27,7 +27,12 @@ final class CurlLoop {
             if isClosed, self.transfers.isEmpty { break }
             multi.perform()
             while let (easy, result) = multi.nextEnded() { self.ended(easy, result) }
-            for transfer in self.agenda.flush() { self.resume(transfer) }
+            let (paused, complete) = self.agenda.flush()
+            for transfer in paused where self.transfers[transfer.order.id] === transfer { self.resume(transfer) }
+            for transfer in complete where self.transfers[transfer.order.id] === transfer {
+                transfer.ended(0)
+                self.handle(.stop(transfer.order.id))
+            }
             multi.poll()
         }
         self.mailbox.free()
@@ -80,6 +85,7 @@ final class CurlLoop {
 final class CurlAgenda {
     private var exchanges: [HTTPExchange] = []
     private var paused: [CurlTransfer] = []
+    private var complete: [CurlTransfer] = []
 
     /// The caller is to be resumed, once for all that has arrived.
     func flush(_ exchange: HTTPExchange) {
@@ -89,14 +95,20 @@ final class CurlAgenda {
     /// The transfer is to be resumed.
     func resume(_ transfer: CurlTransfer) { self.paused.append(transfer) }
 
+    /// The answer is complete before the request was sent: libcurl would wait for the rest of that.
+    func complete(_ transfer: CurlTransfer) { self.complete.append(transfer) }
+
     /// Resumes callers.
     ///
-    /// - Returns: The transfers to resume.
-    func flush() -> [CurlTransfer] {
+    /// - Returns: The transfers to resume, and those to end.
+    func flush() -> (paused: [CurlTransfer], complete: [CurlTransfer]) {
         for exchange in self.exchanges { exchange.flush() }
         self.exchanges.removeAll(keepingCapacity: true)
-        defer { self.paused = [] }
-        return self.paused
+        defer {
+            self.paused = []
+            self.complete = []
+        }
+        return (self.paused, self.complete)
     }
 }
 
@@ -305,7 +317,9 @@ final class CurlTransfer {
             self.agenda.flush(self.order.exchange)
             // libcurl completes an answer that came before the request was sent only if the sending is not paused.
             if self.order.upload != nil { self.agenda.resume(self) }
-            return self.order.exchange.received(head: reply) ? line.count : self.failed(nil)
+            guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
+            self.endIfComplete()
+            return line.count
         case .invalid: return self.failed(.other(.notHTTP))
         case .tooLarge:
             return self.failed(.other(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize))))
@@ -337,10 +351,17 @@ final class CurlTransfer {
     private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
         self.agenda.flush(self.order.exchange)
         switch self.order.exchange.received(Data(bytes)) {
-        case .taken: return bytes.count
+        case .taken:
+            self.endIfComplete()
+            return bytes.count
         case .paused: return Int(MUX_CURL_WRITEFUNC_PAUSE)
         case .ended: return self.failed(nil)
         }
+    }
+
+    private func endIfComplete() {
+        guard let upload = self.order.upload, !upload.isSent, self.order.exchange.isComplete else { return }
+        self.agenda.complete(self)
     }
 
     /// The next bytes of the request's body.

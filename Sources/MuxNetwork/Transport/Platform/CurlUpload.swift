@@ -44,6 +44,9 @@ final class CurlUpload: Sendable {
     /// The length in bytes, if it is known.
     var length: Int? { self.body.length }
 
+    /// Whether libcurl has taken all of it.
+    var isSent: Bool { self.state.withLock { $0.isLast && $0.rest.isEmpty } }
+
     /// Takes at most `limit` bytes.
     func read(limit: Int) -> Reading {
         let (reading, feeder) = self.state.withLock { state -> (Reading, CheckedContinuation<Void, Never>?) in
