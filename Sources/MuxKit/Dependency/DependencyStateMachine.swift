@@ -45,6 +45,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The epoch of the last value that was accepted after a refusal.
     private var acceptedEpoch: UInt64 = 0
 
+    /// The epoch at which a call last asked for an update.
+    private var askedEpoch: UInt64 = 0
+
     /// When refused values were replaced since the last acceptance; no more than the limit of a window.
     private var replacements: [Moment] = []
 
@@ -145,12 +148,22 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             call.isEarly = true
         }
         if let failure, now < failure.until, !call.isForced { return .fail(failure.error) }
-        guard let current, !call.isEarly, !call.isForced else { return .update }
-        if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
-        if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
-        self.refusedEpoch = current.epoch
-        call.countRefusal(of: current.epoch)
+        if let current, !call.isEarly, !call.isForced {
+            if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
+            if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
+            self.refusedEpoch = current.epoch
+            call.countRefusal(of: current.epoch)
+        }
+        self.askedEpoch = self.epoch
         return .update
+    }
+
+    /// Whether an update that is about to begin is still needed: no value has come since a call last asked for an update.
+    ///
+    /// A value that has come since, such as that of an update that timed out, was refused by nobody, and is not to be replaced.
+    package func needsUpdate(parentEpoch: UInt64) -> Bool {
+        guard let current = self.current(parentEpoch: parentEpoch) else { return true }
+        return current.epoch <= self.askedEpoch
     }
 
     /// The error of a call that asked for too many updates; `nil` if it may have another one.
@@ -254,6 +267,23 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
         _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
+    }
+
+    /// The parent's value was replaced: a value made with the former one is void, and so is what a running update brings.
+    ///
+    /// The epoch grows, so that a running update which brings a value late finds that something has changed. Earlier failures do
+    /// not count any more.
+    ///
+    /// - Returns: Whether running updates are to be dropped. `false` if a value was set, or made with the parent's new value,
+    ///   since that came: the running updates were started to replace it.
+    package mutating func parentReplaced(parentEpoch: UInt64) -> Bool {
+        guard self.current(parentEpoch: parentEpoch) == nil else {
+            self.failuresCleared()
+            return false
+        }
+        self.epoch &+= 1
+        self.state = .absent(nil)
+        return true
     }
 
     // MARK: - Failures and ends

@@ -171,10 +171,10 @@ extension RunnerCore {
 
     /// The parent's value was replaced: the running update is dropped, and its callers ask again.
     package func parentReplaced() {
+        let parentEpoch = self.parentEpoch
         let former = self.engine.dismissAll(cancelling: false) { state in
             let former = state
-            state.machine.failuresCleared()
-            return (.failure(AskAgain()), former)
+            return (state.machine.parentReplaced(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, former)
         }
         withExtendedLifetime(former) {}
     }

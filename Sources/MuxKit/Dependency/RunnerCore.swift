@@ -151,16 +151,23 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// A flight of the runner's own update begins.
     ///
-    /// - Returns: The present state; `nil` if the flight was dismissed before it began.
+    /// - Returns: The present state; `nil` if the flight was dismissed before it began, or is not needed any more.
     private func updateBegins(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
+        var isNeeded = true
         let begins = self.engine.workBegins(flight, of: .sole) { state, _ in
+            isNeeded = state.machine.needsUpdate(parentEpoch: parentEpoch)
             beginning.failed = state.machine.current(parentEpoch: parentEpoch)
             beginning.session = state.machine.session
             beginning.epoch = state.machine.epoch
         }
         guard begins else { return nil }
+        guard isNeeded else {
+            // An earlier update, for which nobody waits any more, has brought a value since the callers asked.
+            self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
+            return nil
+        }
         self.updateStarts()
         return beginning
     }

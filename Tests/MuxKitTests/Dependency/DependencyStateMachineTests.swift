@@ -54,6 +54,40 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0)?.value == 1)
     }
 
+    @Test func `A04 an update is not needed any more when a value came after the last call that asked for one`() {
+        var machine = Machine(nil)
+        func ask(badEpoch: UInt64?) {
+            var call = machine.call(at: self.at(0))
+            call.badEpoch = badEpoch
+            let action = machine.requested(by: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(0))
+            if case .update = action {} else { Issue.record("no update") }
+        }
+        ask(badEpoch: nil)
+        #expect(machine.needsUpdate(parentEpoch: 0))
+        let held = machine.changed(to: 1, parentEpoch: 0)
+        #expect(!machine.needsUpdate(parentEpoch: 0))
+        #expect(machine.needsUpdate(parentEpoch: 1), "the value is void")
+
+        ask(badEpoch: held.epoch)
+        #expect(machine.needsUpdate(parentEpoch: 0), "the value was refused")
+    }
+
+    @Test func `B03 what an update from before the parent's replacement brings late is not kept`() {
+        var machine = Machine(1)
+        let (epoch, session) = (machine.epoch, machine.session)
+        let isReplaced = machine.parentReplaced(parentEpoch: 1)
+        #expect(isReplaced)
+        #expect(machine.current(parentEpoch: 0) == nil)
+        #expect(!machine.isUnchanged(since: epoch, of: session))
+
+        // A value that was made with the new parent, or set since, stays, and so do the updates that began after it.
+        let next = machine.changed(to: 2, parentEpoch: 1)
+        let isReplacedAgain = machine.parentReplaced(parentEpoch: 1)
+        #expect(!isReplacedAgain)
+        #expect(machine.current(parentEpoch: 1)?.epoch == next.epoch)
+        #expect(machine.isUnchanged(since: next.epoch, of: session))
+    }
+
     @Test(arguments: 0..<200 as Range<UInt64>)
     func `Q-02 every event of a dependency is heard in every state`(seed: UInt64) {
         var generator = SplitMix64(state: seed)
@@ -68,7 +102,7 @@ struct DependencyStateMachineTests {
             let (now, before) = (self.at(second), (machine.epoch, machine.session))
             if let current = machine.current(parentEpoch: 0) { held.append(current) }
             let (some, number) = (pick(held), Int.random(in: 0..<calls.count, using: &generator))
-            switch Int.random(in: 0..<14, using: &generator) {
+            switch Int.random(in: 0..<15, using: &generator) {
             case 0: calls.append(machine.call(at: now))
             case 1...4:
                 let isFailing = machine.standingError(for: calls[number]) != nil
@@ -100,6 +134,10 @@ struct DependencyStateMachineTests {
                 if machine.raised(RaisedCritical(FetchFailed()), by: calls[number]) { isCritical = true }
             case 13:
                 pick([true, false]) ? machine.failuresCleared() : machine.ended(pick([.reset, .signOut]))
+                isCritical = false
+            case 14:
+                let isReplaced = machine.parentReplaced(parentEpoch: pick([0, 1, 2]))
+                #expect(isReplaced == (machine.current(parentEpoch: 0) == nil))
                 isCritical = false
             default: break
             }

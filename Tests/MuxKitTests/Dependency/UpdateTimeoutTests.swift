@@ -72,6 +72,41 @@ struct UpdateTimeoutTests {
         #expect(gate.callCount == 1)
     }
 
+    @Test(arguments: [true, false])
+    func `CO-23 what comes late before the next update begins is not replaced by it`(ownsUpdate: Bool) async throws {
+        try await SeededExecutor.explore(ownsUpdate ? 500 : 50) { schedule in
+            let gate = Gate<Int>()
+            let update: @Sendable (Int?) async throws -> UpdateResult<Int> = { refused in
+                try require(refused == nil, "a value that nobody has refused is replaced")
+                return .updatedDependency(try await gate.pass(ignoringCancellation: true))
+            }
+            let runner =
+                ownsUpdate
+                ? DependentRunner<Int>(policy: Self.policy, clock: schedule.clock, update: update)
+                : DependentRunner<Int>(policy: Self.policy, clock: schedule.clock)
+            let call: @Sendable () async throws -> Int = {
+                guard !ownsUpdate else { return try await runner.run { .output($0) } }
+                return try await runner.run({ .output($0) }, update: update)
+            }
+            try await withThrowingTaskGroup { group in
+                group.addTask {
+                    do {
+                        let value = try await call()
+                        // Who does the update itself stays until it has ended, and a success is a success.
+                        try require(!ownsUpdate && [7, 8].contains(value), "the update is in time")
+                    } catch RunnerError.updateTimedOut where ownsUpdate {}
+                }
+                await gate.waitForCall(1)
+                try await schedule.clock.sleep(for: .seconds(6))
+                group.addTask { try require([7, 8].contains(try await call()), "a value from nowhere") }
+                for _ in 0..<schedule.draw(0..<4) { await schedule.pause() }
+                gate.open(1, returning: 7)
+                gate.open(2, returning: 8)
+                try await group.waitForAll()
+            }
+        }
+    }
+
     @Test func `CO-23 what comes late is dropped if something else was set meanwhile`() async throws {
         let clock = VirtualClock()
         let events = EventTally()

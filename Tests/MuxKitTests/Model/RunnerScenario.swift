@@ -26,12 +26,20 @@ struct RunnerScenario: Sendable {
         self.ownsUpdate = schedule.draw(0..<2) == 0
         let mayBeRefused = schedule.draw(0..<4) == 0
         self.mayBeRefused = mayBeRefused
+        let mayBeLate = self.ownsUpdate && schedule.draw(0..<3) == 0
         let server = self.server
-        let policy = RunnerPolicy(maximumUpdatesPerCall: 50, maximumUpdatesPerWindow: nil)
+        var policy = RunnerPolicy(maximumUpdatesPerCall: 50, maximumUpdatesPerWindow: nil)
+        if mayBeLate { policy.updateTimeout = .seconds(1) }
         self.runner =
             if self.ownsUpdate {
                 DependentRunner(policy: policy, clock: schedule.clock) { refused in
-                    try await Self.update(refused, server, schedule, mayBeRefused: mayBeRefused)
+                    try await Self.update(
+                        refused,
+                        server,
+                        schedule,
+                        mayBeRefused: mayBeRefused,
+                        mayBeLate: mayBeLate
+                    )
                 }
             } else {
                 DependentRunner(policy: policy, clock: schedule.clock)
@@ -60,12 +68,14 @@ struct RunnerScenario: Sendable {
         _ refused: Int?,
         _ server: Locked<Server>,
         _ schedule: SeededExecutor,
-        mayBeRefused: Bool
+        mayBeRefused: Bool,
+        mayBeLate: Bool
     ) async throws -> UpdateResult<Int> {
         let number = server.withLock { server in
             server.last += 1
             if let refused, server.good.contains(refused) { server.violation = "\(refused) is replaced though good" }
-            if server.updates.values.contains(server.fences), server.openFences == 0 {
+            // One that is late goes on beside the next.
+            if !mayBeLate, server.updates.values.contains(server.fences), server.openFences == 0 {
                 server.violation = "two updates run at once"
             }
             server.updates[server.last] = server.fences
@@ -73,7 +83,11 @@ struct RunnerScenario: Sendable {
         }
         defer { server.withLock { $0.updates[number] = nil } }
         for _ in 0..<schedule.draw(0..<3) { await schedule.pause() }
-        if schedule.draw(0..<3) == 0 { try await schedule.clock.sleep(for: .seconds(1)) }
+        if schedule.draw(0..<3) == 0 {
+            do {
+                try await schedule.clock.sleep(for: .seconds(1))
+            } catch  where mayBeLate {}
+        }
         switch schedule.draw(0..<6) {
         case 0: throw FetchFailed(call: number)
         case 1 where mayBeRefused:
@@ -136,7 +150,13 @@ struct RunnerScenario: Sendable {
                 _ = try await self.runner.run(task)
             } else {
                 _ = try await self.runner.run(task) { refused in
-                    try await Self.update(refused, self.server, self.schedule, mayBeRefused: self.mayBeRefused)
+                    try await Self.update(
+                        refused,
+                        self.server,
+                        self.schedule,
+                        mayBeRefused: self.mayBeRefused,
+                        mayBeLate: false
+                    )
                 }
             }
         } catch is CancellationError {

@@ -169,6 +169,35 @@ struct TokenReplacementTests {
         #expect(try await call.value == "access")
     }
 
+    @Test(arguments: [false, true])
+    func `B11 an access token that was set during a sign-in is renewed only after the server has refused it`(
+        expires: Bool
+    ) async throws {
+        try await SeededExecutor.explore(expires ? 1_500 : 500) { schedule in
+            let oauth = OAuthWorld(clock: schedule.clock)
+            let gate = Gate<Void>()
+            oauth.beforeSignInReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
+            let runner = oauth.runner(signInGivesAccess: true)
+            try await withThrowingTaskGroup { group in
+                for _ in 0..<schedule.draw(1..<4) {
+                    group.addTask { try require(try await oauth.call(runner) == "alice", "somebody else's token") }
+                }
+                await gate.waitForCall(1)
+                let tokens = try await oauth.server.signIn(user: "alice", password: "a")
+                try await runner.set(refresh: tokens.refresh, access: tokens.access)
+                gate.open()
+                if expires {
+                    for _ in 0..<schedule.draw(0..<12) { await schedule.pause() }
+                    oauth.server.expireAllAccessTokens()
+                }
+                try await group.waitForAll()
+            }
+            let refreshes = oauth.refreshes.withLock { $0 }
+            try require(refreshes <= (expires ? 1 : 0), "\(refreshes) refreshes")
+            try require(oauth.statistics.signIns == 2, "\(oauth.statistics.signIns) sign-ins")
+        }
+    }
+
     @Test func `B03 two pairs of tokens that are set at once are not mixed`() async throws {
         for _ in 0..<500 {
             let runner = Self.echoingRunner()
