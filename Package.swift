@@ -27,7 +27,10 @@ let unread = ["PrivacyInfo.xcprivacy"]
 /// Where the library is optimised, its tests need not be (`.ci/run`): optimising them takes longer than everything else.
 let testSettings: [SwiftSetting] =
     Context.environment["MUX_UNOPTIMISED_TESTS"] == nil
-    ? settings : settings + [.unsafeFlags(["-Onone", "-no-whole-module-optimization"], .when(configuration: .release))]
+    ? settings
+    : settings + [
+        .unsafeFlags(["-Onone", "-no-whole-module-optimization", "-enable-batch-mode"], .when(configuration: .release))
+    ]
 
 let package = Package(
     name: "MuxKit",

@@ -138,7 +138,7 @@ struct DependentRunnerTests {
         #expect(outputs == Array(repeating: 5, count: 1_000))
         #expect(update.callCount == 1)
         #expect(update.maximumConcurrency == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A04 the form with closures has one update too`() async throws {
@@ -163,7 +163,7 @@ struct DependentRunnerTests {
 
         #expect(outputs == Array(repeating: 5, count: 1_000))
         #expect(update.callCount == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A05 callers who wait are resumed in order of arrival with the new value`() async throws {
@@ -191,7 +191,7 @@ struct DependentRunnerTests {
 
         #expect(callers == 200)
         #expect(order.withLock { $0 } == Array(0..<200))
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A06 S4 a late refusal of an old value is handed the new one without an update`() async throws {
@@ -216,7 +216,7 @@ struct DependentRunnerTests {
 
         #expect(try await bob.value == "Bob with 2")
         #expect(updates.count == 0)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A08 epochs go on after a reset, so an old refusal hits nothing`() async throws {

@@ -47,7 +47,7 @@ struct EarlyRenewalTests {
         #expect(error?.code == .timedOut)
         gate.open(returning: self.new)
         #expect(try await runner.run { .output($0.number) } == 2)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A18 so does one whose renewal fails when its time is over`() async throws {

@@ -25,7 +25,7 @@ struct LayerTests {
         #expect(try await before.value == 20)
         #expect(try await after.value == 20)
         #expect(gate.callCount == 2)
-        child.expectAtRest()
+        await child.expectAtRest()
     }
 
     @Test func `B03 so does who waits for what another call does itself`() async throws {
@@ -51,7 +51,7 @@ struct LayerTests {
 
         #expect(try await leading.value == 2)
         #expect(try await waiting.value == 2)
-        child.expectAtRest()
+        await child.expectAtRest()
     }
 
     @Test func `B07 in a layer the form with closures works too, and its value goes with the parent's`() async throws {

@@ -42,7 +42,7 @@ struct RunnerCancellationTests {
         gate.open(returning: 3)
 
         #expect(try await callers[99].value == 3)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `D03 cancelling the first caller neither stops nor wedges the update`() async throws {
@@ -61,7 +61,7 @@ struct RunnerCancellationTests {
 
         #expect(try await second.value == 5)
         #expect(update.callCount == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `D03 a leader with its own closure stays until the update has ended, then leaves`() async throws {
@@ -95,7 +95,7 @@ struct RunnerCancellationTests {
         await #expect(throws: CancellationError.self) { try await first.value }
         #expect(wasCancelled.withLock { $0 } == false)
         #expect(runner.value == 5)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `D03 an update goes on though all callers have left, and its value is kept`() async throws {
@@ -187,7 +187,7 @@ struct RunnerCancellationTests {
                 }
             }
             #expect(try await runner.run { .output($0) } == 1)
-            runner.expectAtRest()
+            await runner.expectAtRest()
         }
     }
 

@@ -41,7 +41,7 @@ struct RunnerFailureTests {
         #expect(failures == 100)
         #expect(update.callCount == 1)
         #expect(tasks.withLock { $0 } == 0)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C02 an update that throws fails those who wait for it and the very next call works`() async throws {
@@ -60,7 +60,7 @@ struct RunnerFailureTests {
         gate.open(returning: 2)
 
         #expect(try await runner.run { .output($0) } == 2)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C02 in the form with closures, too`() async throws {
@@ -117,7 +117,7 @@ struct RunnerFailureTests {
         working.open(returning: "done")
 
         #expect(try await alice.value == "done")
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C07 a success is not lost to a reset or a late cancellation`() async throws {
@@ -156,7 +156,7 @@ struct RunnerFailureTests {
             return #expect(Bool(false), "\(error)")
         }
         #expect(updates.withLock { $0 } == limit)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C04 no description quotes an underlying error`() {

@@ -202,7 +202,7 @@ struct RunnerFeatureTests {
         #expect(try await second.value == 2)
         #expect(gate.callCount == 1)
         #expect(runner.value == 2)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `A19 a good access token is renewed when that is asked for`() async throws {

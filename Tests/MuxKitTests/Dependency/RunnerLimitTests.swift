@@ -40,7 +40,7 @@ struct RunnerLimitTests {
         #expect(originators == 1)
         let late = Task { try await runner.run { .output($0) } }
         #expect(await self.critical(late) == false)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C05 the task that throws a critical error is its originator`() async throws {
@@ -127,7 +127,7 @@ struct RunnerLimitTests {
         clock.advance(by: .seconds(9))
         #expect(try await runner.run { .output($0) } == 5)
         #expect(update.callCount == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C09 a task is not run again when the time is up`() async throws {
@@ -189,7 +189,7 @@ struct RunnerLimitTests {
         self.clock.advance(by: .seconds(5))
         let error = await #expect(throws: RunnerError.self) { try await call.value }
         #expect(error?.code == .updateTimedOut)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C10 a refresh that hangs is a passing failure and what it brings late is kept`() async throws {
@@ -267,7 +267,7 @@ struct RunnerLimitTests {
         self.clock.advance(by: .seconds(1))
         #expect(await call() == .tooManyUpdatesInWindow)
         #expect(updates.withLock { $0 } == 10, "the window has moved on")
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `C12 an update that brings what was refused fails after one try`() async throws {

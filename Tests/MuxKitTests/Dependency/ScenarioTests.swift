@@ -63,7 +63,7 @@ struct ScenarioTests {
         #expect(try await alice.value == 3)
         #expect(try await bob.value == 3)
         #expect(gate.callCount == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `S2 A07 a hundred callers that fail together make one update`() async throws {

@@ -153,7 +153,7 @@ struct UpdateTimeoutTests {
         gate.open(returning: 7)
         #expect(try await leader.value == 7, "a success is a success")
         #expect(try await runner.run { .output($0) } == 7)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `CO-23 a refresh that asks its own runner for a token is told so at once`() async throws {

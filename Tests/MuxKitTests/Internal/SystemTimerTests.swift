@@ -47,7 +47,7 @@ struct SystemTimerTests {
         let repository = MuxRepository(store: MemoryStore())
         let number = Multiplexer<Int>(repository: repository) { 1 }
         for _ in 0..<1_000 { _ = try await number.request(.reload.within(.seconds(3_600))) }
-        number.expectAtRest()
+        await number.expectAtRest()
         // Other tests sleep by the same clock, but not a thousand of them.
         let occupancy = SystemTimer.shared.occupancy
         #expect(occupancy.sleepers < 500)

@@ -23,7 +23,7 @@ struct MapBoundTests {
         #expect(world.events.count(of: .evicted) == 90)
         #expect(fetch.callCount == 100)
         #expect(MuxPolicy().maximumCount == 10_000)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test(arguments: [0, -1, 1, .max, nil] as [Int?])
@@ -52,7 +52,7 @@ struct MapBoundTests {
         #expect(kept.statistics.fetches == 50, "what went is read from disk")
         #expect(plain.statistics.requests == 50)
         executor.settle()
-        kept.expectAtRest()
+        await kept.expectAtRest()
     }
 
     @Test func `MX-24 what the disk has yet to hear of is not evicted while it is being written`() async throws {
@@ -129,7 +129,7 @@ struct MapBoundTests {
         #expect(entry.value == 7)
         #expect(entry.isStale)
         #expect(map.cachedEntry(key: 0)?.isStale == true, "the refresh is not forgotten")
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test(arguments: [0, 3]) func `MX-24 what is read from disk is there to fall back to though there is no room`(
@@ -150,7 +150,7 @@ struct MapBoundTests {
         #expect(entry.value == 1)
         #expect(entry.staleReason == .fetchFailed)
         executor.settle()
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-24 remembered failures are bounded and are no evictions`() async throws {
@@ -173,7 +173,7 @@ struct MapBoundTests {
         map.refresh()
         await #expect(throws: FetchFailed.self) { try await map.request(key: 89) }
         #expect(fetches.withLock { $0 } == 191, "a refresh of everything ends it")
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test(.timeLimit(.minutes(5))) func `MX-24 a value that leaves may use the map that it was in`() async throws {
@@ -258,7 +258,7 @@ struct MapBoundTests {
 
         #expect(try await caller.value == 5)
         #expect(map.cachedValue(key: 1) == 5)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-24 a map keeps values up to a cost`() async throws {
@@ -294,8 +294,8 @@ struct MapBoundTests {
         gate.openForGood(returning: ())
         #expect(await kept.save().isComplete)
         #expect([60, 70, 80].count { kept.cachedValue(key: $0) != nil } == 1)
-        map.expectAtRest()
-        kept.expectAtRest()
+        await map.expectAtRest()
+        await kept.expectAtRest()
     }
 
     @Test func `MX-24 a cost limit of another type counts nothing, and no limit traps`() async throws {

@@ -57,7 +57,7 @@ struct BatchEdgeTests {
 
         #expect(try await (second.value, third.value) == (2, 3))
         #expect(self.batches.withLock { $0.map { $0.sorted() } } == [[2, 3]])
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-23 a batch that all leave while it gathers is not fetched and the next has its full window`()
@@ -100,7 +100,7 @@ struct BatchEdgeTests {
 
         await world.events.wait(for: .fetchFailed)
         #expect(gate.heldCount == 0)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-23 a batch that hangs is out of time for each of its keys`() async throws {
@@ -122,7 +122,7 @@ struct BatchEdgeTests {
         }
         await self.world.events.wait(for: .fetchFailed, count: 2)
         #expect(gate.heldCount == 0, "it is cancelled")
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     // MARK: - Fences
@@ -140,7 +140,7 @@ struct BatchEdgeTests {
 
         #expect(try await (before.value, after.value, other.value) == (1, 1, 2))
         #expect(self.batches.withLock { $0.map { $0.sorted() } } == [[1, 2]])
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-07 a batch from before a refresh does not answer requests after it`() async throws {
@@ -174,7 +174,7 @@ struct BatchEdgeTests {
 
         #expect(throws: MuxError.wouldDeadlock) { try results[1]?.get() }
         #expect(throws: MuxError.wouldDeadlock) { try results[2]?.get() }
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-19 a batch may request a key that is in another batch`() async throws {

@@ -48,7 +48,7 @@ struct BatchTests {
         #expect(values[5] == -5)
         #expect(values[7] == 7)
         #expect(self.batches.withLock { $0 } == [[0, 1, 2, 3, 4, 6, 7, 8, 9]])
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-23 single requests inside the window gather into one batch`() async throws {
@@ -87,7 +87,7 @@ struct BatchTests {
         #expect(try await single.value == 1)
         #expect(try await others.value == [2: 2, 3: 3])
         #expect(self.batches.withLock { $0 } == [[1, 2], [3]])
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-23 a missing key fails alone and nothing is remembered about it`() async throws {
@@ -127,6 +127,6 @@ struct BatchTests {
         await #expect(throws: CancellationError.self) { try await many.value }
         await self.world.events.wait(for: .fetchFailed, count: 2)
         #expect(gate.heldCount == 0)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 }

@@ -39,7 +39,7 @@ struct DiskWishTests {
         #expect(entry.source == .disk)
         #expect(number.statistics.fetches == 0)
         #expect(number.statistics.diskHits == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-15 staleWhileRevalidate takes a stale value from disk at once and it is renewed`() async throws {
@@ -53,7 +53,7 @@ struct DiskWishTests {
         self.fetch.open(returning: 2)
         await world.events.wait(for: .fetched)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test(arguments: [0, 10_000]) func `MX-15 within takes the stale value that was read from disk meanwhile`(
@@ -84,7 +84,7 @@ struct DiskWishTests {
         #expect(map.statistics.staleServed == 1)
         #expect(map.statistics.diskHits == 0)
         #expect(next.events.count(of: .servedStale) == 1)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-15 a caller whose patience ends before the disk has answered takes what the disk has then`()
@@ -122,7 +122,7 @@ struct DiskWishTests {
         self.fetch.open(returning: 2)
         #expect(try await (reload.value, young.value) == (2, 2))
         #expect(number.statistics.fetches == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-15 one who wanted a fetch and left keeps nobody from what the disk has`() async throws {
@@ -137,7 +137,7 @@ struct DiskWishTests {
 
         #expect(try await number.request() == 1)
         #expect(number.statistics.fetches == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-12 an entry on disk that is due for renewal answers at once and is renewed`() async throws {

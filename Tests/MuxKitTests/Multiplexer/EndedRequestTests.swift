@@ -36,7 +36,7 @@ struct EndedRequestTests {
         self.gate.open(3, returning: 3)
         #expect(try await other.value == 2)
         #expect(try await next.value == 3)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test(arguments: [false, true])
@@ -50,7 +50,7 @@ struct EndedRequestTests {
         await map.clear(endingRequests: true)
 
         for task in waiting { await #expect(throws: MuxError.cleared) { try await task.value } }
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-48 a request that waits for a single value ends, too`() async throws {
@@ -62,7 +62,7 @@ struct EndedRequestTests {
         await value.clear(endingRequests: true)
 
         await #expect(throws: MuxError.cleared) { try await waiting.value }
-        value.expectAtRest()
+        await value.expectAtRest()
     }
 
     @Test func `CO-48 requests of another map of the same name end, too`() async throws {

@@ -51,7 +51,7 @@ struct FenceTests {
         #expect(try await before.value == 1)
         #expect(number.cachedValue == 2)
         #expect(number.statistics.fenceDrops == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-07 a late old value does not count as fresh either`() async throws {
@@ -68,7 +68,7 @@ struct FenceTests {
         #expect(number.cachedValue == nil)
         gate.open(2, returning: 2)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-07 a refresh before the first request does not take the disk for fresh`() async throws {
@@ -105,7 +105,7 @@ struct FenceTests {
 
         gate.open(2, returning: 2)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-07 a refresh of all keys fences off their fetches too`() async throws {
@@ -121,7 +121,7 @@ struct FenceTests {
 
         gate.open(2, returning: 2)
         #expect(try await map.request(key: "a") == 2)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-08 clear drops memory and disk and the next request fetches`() async throws {
@@ -139,7 +139,7 @@ struct FenceTests {
         #expect(await number.loadCachedValue() == nil)
         await #expect(throws: SilenceableError.self) { try await number.request() }
         #expect(try await number.request() == 3)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-08 a flight from before clear answers its callers and is kept nowhere`() async throws {
@@ -156,7 +156,7 @@ struct FenceTests {
         #expect(number.cachedValue == nil)
         #expect(await number.save().saved == 0)
         #expect(try await world.store.load(.init(domain: "Number")) == nil)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-08 flights from before clear of all keys are kept nowhere`() async throws {
@@ -174,7 +174,7 @@ struct FenceTests {
         #expect(try await before.value == 1)
         #expect(map.cachedValue(key: "a") == nil)
         #expect(await map.save().saved == 0)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-08 what a flight from before clear reads from disk is not kept`() async throws {
@@ -196,7 +196,7 @@ struct FenceTests {
         // What the disk had is of before; the fetch began after, and is as good as that of a new flight.
         #expect(try await before.value == 2)
         #expect(again.cachedValue == 2)
-        again.expectAtRest()
+        await again.expectAtRest()
     }
 
     @Test func `MX-08 a fetch that is cleared away while nobody waits is cancelled`() async throws {
@@ -213,7 +213,7 @@ struct FenceTests {
 
         await fetch.waitForEnd(1)
         await world.events.wait(for: .fetchFailed)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-08 what cannot be removed from disk is not read again and the next save repairs`() async throws {
@@ -271,7 +271,7 @@ struct FenceTests {
 
         #expect(try await before.value == 1)
         #expect(try await number.request() == 8)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-14 a value is stored only if nothing changed since it was read`() async throws {

@@ -51,7 +51,7 @@ struct FetchDeadlineTests {
 
         await fetch.waitForEnd(1)
         await self.world.events.wait(for: .fetchFailed)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-18 the slot is free for the next call although the fetch ignores its cancellation`() async throws {
@@ -75,7 +75,7 @@ struct FetchDeadlineTests {
         await self.world.events.wait(for: .fenceDropped)
 
         #expect(number.cachedValue == nil)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-18 each fetch has its own time`() async throws {

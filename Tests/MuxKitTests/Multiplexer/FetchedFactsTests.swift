@@ -103,7 +103,7 @@ struct FetchedFactsTests {
         await number.save()
         #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
         await #expect(throws: SilenceableError.self) { try await number.request() }
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `N01 a value that is not to be kept takes what was there with it`() async throws {

@@ -18,7 +18,7 @@ struct FreshnessTests {
         #expect(try await number.request() == 1)
         world.clock.advance(by: .nanoseconds(1))
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-06 each multiplexer has its own time to live`() async throws {
@@ -106,7 +106,7 @@ struct FreshnessTests {
         #expect(entry.age == .seconds(10))
         #expect(fetch.callCount == 2)
         #expect(number.statistics.staleServed == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-09 another error throws and still keeps the value`() async throws {

@@ -29,7 +29,7 @@ struct LateStartTests {
         self.executor.settle()
 
         #expect(fetch.callCount == 0)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 no fetch begins for a flight that was abandoned before`() async throws {
@@ -47,7 +47,7 @@ struct LateStartTests {
         self.executor.settle()
 
         #expect(fetch.callCount == 0)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-07 callers from before and after a refresh share the fetch that begins after it`() async throws {
@@ -69,6 +69,6 @@ struct LateStartTests {
         #expect(try await before.value == 9)
         #expect(try await after.value == 9)
         #expect(fetch.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 }

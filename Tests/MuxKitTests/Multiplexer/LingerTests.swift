@@ -33,7 +33,7 @@ struct LingerTests {
         executor.settle()
 
         #expect(gate.heldCount == 0, "nobody has waited for a second")
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a linger without end is a sleep that any clock can count`() async throws {

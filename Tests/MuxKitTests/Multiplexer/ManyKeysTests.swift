@@ -45,7 +45,7 @@ struct ManyKeysTests {
         #expect(executor.count < 10, "the caller's own, and no other")
         #expect(map.statistics.misses == 100_000)
         #expect(map.statistics.fetches == 100_000)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 a request for many keys that is cancelled leaves all of them`() async throws {
@@ -66,7 +66,7 @@ struct ManyKeysTests {
         await self.world.events.wait(for: .fetchFailed, count: 99)
         gate.openForGood(returning: 5)
         #expect(try await other.value == 5)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 a request of a cancelled task is counted`() async throws {
@@ -87,7 +87,7 @@ struct ManyKeysTests {
         #expect(map.statistics.requests == 8)
         #expect(map.statistics.fetches == 0)
         #expect(self.world.events.count(of: .missed) == 7, "the events agree")
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 many keys join what runs, count as single requests do, and run at the caller's priority`()
@@ -109,7 +109,7 @@ struct ManyKeysTests {
         gate.openForGood(returning: 3)
         #expect(try await many.value.values.allSatisfy { $0 == 3 })
         #expect(try await single.value == 3)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 many keys have one timer for the caller's patience`() async throws {
@@ -130,7 +130,7 @@ struct ManyKeysTests {
         #expect(map.statistics.staleServed == 50)
         gate.openForGood(returning: -1)
         await self.world.events.wait(for: .fetched, count: 50)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 many keys from disk alone are as many single requests`() async throws {
@@ -162,7 +162,7 @@ struct ManyKeysTests {
 
         #expect(seen.withLock { $0[0] } == "\(Result<Int, any Error>.failure(MuxError.wouldDeadlock))")
         #expect(seen.withLock { $0[1] } == "\(Result<Int, any Error>.success(1))")
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 a key that is answered is not waited for any longer`() async throws {
@@ -190,7 +190,7 @@ struct ManyKeysTests {
 
         #expect(try await first.value == 2)
         #expect(try await second.value == 2)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `CO-17 keys that are not equal to themselves fail alone`() async throws {

@@ -25,7 +25,7 @@ struct MultiplexerMapTests {
         #expect(sum == (0..<10_000).reduce(0) { $0 + 2 * $1 * $1 })
         #expect(calls.withLock { $0.count } == 10_000)
         #expect(calls.withLock { $0.values.allSatisfy { $0 == 1 } })
-        squares.expectAtRest()
+        await squares.expectAtRest()
     }
 
     @Test func `MX-22 a hanging key holds up no other`() async throws {
@@ -43,7 +43,7 @@ struct MultiplexerMapTests {
 
         gate.open(returning: 2)
         #expect(try await slow.value == 2)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-22 keys age, refresh, clear and save by themselves`() async throws {
@@ -93,7 +93,7 @@ struct MultiplexerMapTests {
         #expect(map.cachedValue(key: 0) == nil)
         #expect(await map.loadCachedValue(key: 5) == nil)
         #expect(try await map.request(key: 5) == 300)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     private static let hostileKeys: [String] = [
@@ -137,7 +137,7 @@ struct MultiplexerMapTests {
         #expect(await map.loadCachedValue(key: .nan) == nil)
         #expect(await map.save().failed.isEmpty)
         #expect(try await map.request(key: .infinity) == 1)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-22 identifiers, locators and types of one's own are keys`() async throws {

@@ -12,7 +12,7 @@ struct ReentrancyTests {
         later.set(number)
 
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-19 a child task of a fetch is part of it`() async throws {
@@ -25,7 +25,7 @@ struct ReentrancyTests {
         later.set(number)
 
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-19 two fetches that come to wait for each other are an error`() async throws {
@@ -50,8 +50,8 @@ struct ReentrancyTests {
         gates[1].open()
 
         for caller in callers { await #expect(throws: MuxError.wouldDeadlock) { try await caller.value } }
-        one.expectAtRest()
-        other.expectAtRest()
+        await one.expectAtRest()
+        await other.expectAtRest()
     }
 
     @Test func `MX-19 a circle through the keys of a map is an error`() async throws {
@@ -63,7 +63,7 @@ struct ReentrancyTests {
         later.set(map)
 
         await #expect(throws: MuxError.wouldDeadlock) { try await map.request(key: 2) }
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     @Test func `MX-19 a circle through the update of a runner is an error`() async throws {
@@ -74,8 +74,8 @@ struct ReentrancyTests {
         later.set(number)
 
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
-        number.expectAtRest()
-        runner.expectAtRest()
+        await number.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `MX-19 a run inside the update of its own runner is an error`() async throws {
@@ -87,7 +87,7 @@ struct ReentrancyTests {
 
         let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         guard case .wouldDeadlock? = error else { return #expect(Bool(false), "\(error)") }
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `MX-19 a run inside the update that its caller brought is an error`() async throws {
@@ -107,7 +107,7 @@ struct ReentrancyTests {
         }
 
         guard case .wouldDeadlock? = error else { return #expect(Bool(false), "\(error)") }
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `MX-19 a circle through the update that a caller brought is an error`() async throws {
@@ -125,8 +125,8 @@ struct ReentrancyTests {
 
         let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         guard case .wouldDeadlock? = error else { return #expect(Bool(false), "\(error)") }
-        runner.expectAtRest()
-        inner.expectAtRest()
+        await runner.expectAtRest()
+        await inner.expectAtRest()
     }
 
     @Test func `MX-19 a fetch may request what does not wait for it`() async throws {
@@ -142,7 +142,7 @@ struct ReentrancyTests {
 
         #expect(try await fibonacci.request(key: 30) == 832_040)
         #expect(fibonacci.statistics.fetches == 31)
-        fibonacci.expectAtRest()
+        await fibonacci.expectAtRest()
     }
 
     @Test func `MX-19 a wait that is over forbids nothing`() async throws {

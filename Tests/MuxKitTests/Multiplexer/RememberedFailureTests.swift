@@ -64,7 +64,7 @@ struct RememberedFailureTests {
         #expect(try await number.request() == 1)
         await self.world.events.wait(for: .fetched)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-13 a failure is remembered though the value is too old to answer for it`() async throws {

@@ -33,7 +33,7 @@ struct RequestOptionsTests {
 
         #expect(try await number.requestEntry().isStale == false)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-11 outside the window callers wait`() async throws {
@@ -69,7 +69,7 @@ struct RequestOptionsTests {
         gate.open(returning: 2)
         await next.events.wait(for: .fetched)
         #expect(try await again.request() == 2)
-        again.expectAtRest()
+        await again.expectAtRest()
     }
 
     // MARK: - Ahead of time
@@ -90,7 +90,7 @@ struct RequestOptionsTests {
         #expect(!entry.isStale)
         await world.events.wait(for: .fetched, count: 2)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-12 values that were fetched together are not renewed together`() {
@@ -224,7 +224,7 @@ struct RequestOptionsTests {
         gate.open(returning: 2)
         await self.world.events.wait(for: .fetched, count: 2)
         #expect(try await number.request() == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-15 within waits on where there is nothing to return, and a quick fetch wins`() async throws {

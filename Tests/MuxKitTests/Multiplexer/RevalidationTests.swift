@@ -52,7 +52,7 @@ struct RevalidationTests {
         _ = try await numbers.request()
         #expect(server.asked.withLock { $0 } == [nil, "v1", "v1"], "the validator lives on")
         #expect(numbers.store([9], ifUnchangedSince: first), "it is the same value")
-        numbers.expectAtRest()
+        await numbers.expectAtRest()
     }
 
     @Test func `N02 a value that is another one now replaces that of before`() async throws {
@@ -153,7 +153,7 @@ struct RevalidationTests {
                 #expect(try await numbers.request() == [1])
                 #expect(server.asked.withLock { $0 } == [nil, "v1", nil], "nothing of before is known any more")
             }
-            numbers.expectAtRest()
+            await numbers.expectAtRest()
         }
     }
 

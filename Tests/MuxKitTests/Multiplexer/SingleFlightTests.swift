@@ -22,7 +22,7 @@ struct SingleFlightTests {
         #expect(fetch.callCount == 1)
         #expect(number.statistics.requests == 1_000)
         #expect(number.statistics.misses == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-02 a fetch that always fails never overlaps itself`() async throws {
@@ -43,7 +43,7 @@ struct SingleFlightTests {
         #expect(fetch.maximumConcurrency == 1)
         #expect(number.statistics.failures == fetch.callCount)
         #expect(number.statistics.requests == 64 * 200)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-02 each caller of a flight gets the error of that flight`() async throws {
@@ -62,7 +62,7 @@ struct SingleFlightTests {
             }
             #expect(errors == Array(repeating: flight, count: 10))
         }
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-03 cancelling the first caller leaves the fetch to the second`() async throws {
@@ -80,7 +80,7 @@ struct SingleFlightTests {
         gate.open(returning: 7)
         #expect(try await second.value == 7)
         #expect(gate.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-04 cancelled callers leave at once and the last one gets the value`() async throws {
@@ -101,7 +101,7 @@ struct SingleFlightTests {
         gate.open(returning: 3)
         #expect(try await callers[999].value == 3)
         #expect(gate.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-04 a caller that is cancelled before it asks starts nothing`() async throws {
@@ -116,7 +116,7 @@ struct SingleFlightTests {
 
         await #expect(throws: CancellationError.self) { try await caller.value }
         #expect(fetch.callCount == 0)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a fetch that nobody waits for is cancelled after the linger`() async throws {
@@ -139,7 +139,7 @@ struct SingleFlightTests {
         await fetch.waitForEnd(1)
         await world.events.wait(for: .fetchFailed)
         #expect(gate.heldCount == 0)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a caller inside the linger adopts the flight`() async throws {
@@ -161,7 +161,7 @@ struct SingleFlightTests {
 
         #expect(try await second.value == 4)
         #expect(gate.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a second linger has its full length`() async throws {
@@ -186,7 +186,7 @@ struct SingleFlightTests {
         #expect(world.clock.advanceToNextDeadline() == .seconds(2))
         await fetch.waitForEnd(1)
         await world.events.wait(for: .fetchFailed)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 policy finish lets the fetch run and keeps its value`() async throws {
@@ -206,7 +206,7 @@ struct SingleFlightTests {
         #expect(number.cachedValue == 9)
         #expect(try await number.request() == 9)
         #expect(gate.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a caller during the end of a cancelled fetch never makes a second one overlap`() async throws {
@@ -228,7 +228,7 @@ struct SingleFlightTests {
 
         #expect(try await second.value == 6)
         #expect(fetch.maximumConcurrency == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-05 a cancelled fetch that succeeds after all serves who came meanwhile`() async throws {
@@ -249,7 +249,7 @@ struct SingleFlightTests {
 
         #expect(try await second.value == 6)
         #expect(gate.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `MX-20 hits on the main actor neither suspend nor enqueue a job`() async throws {

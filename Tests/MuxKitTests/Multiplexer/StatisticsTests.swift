@@ -29,7 +29,7 @@ struct StatisticsTests {
         #expect(world.repository.statistics.fetchTime == .zero, "not registered")
         numbers.register()
         #expect((world.repository.statistics + numbers.statistics).fetchTime == .seconds(20))
-        numbers.expectAtRest()
+        await numbers.expectAtRest()
     }
 
     @Test func `MX-27 times add up without overflow`() {
@@ -71,7 +71,7 @@ struct StatisticsTests {
                 event(.missed), event(.fetchStarted), event(.fetchFailed, .milliseconds(300)),
             ]
         )
-        numbers.expectAtRest()
+        await numbers.expectAtRest()
     }
 
     @Test func `MX-28 a look at the disk tells how long it took`() async throws {

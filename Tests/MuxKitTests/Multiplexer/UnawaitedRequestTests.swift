@@ -30,7 +30,7 @@ struct UnawaitedRequestTests {
         gate.open()
 
         #expect(try await inner.withLock { $0 }?.value == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 a task of an earlier fetch may join a later one of the same key`() async throws {
@@ -59,7 +59,7 @@ struct UnawaitedRequestTests {
 
         #expect(try await caller.value == 2)
         #expect(try await inner.withLock { $0 }?.value == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 a request that its fetch does not await gets what the fetch brings`() async throws {
@@ -78,7 +78,7 @@ struct UnawaitedRequestTests {
 
         #expect(try await caller.value == 7)
         #expect(try await inner.withLock { $0 }?.value == 7)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 a request that no fetch awaits is no error for anyone`() async throws {
@@ -104,8 +104,8 @@ struct UnawaitedRequestTests {
         #expect(try await caller.value == 1)
         #expect(try await stranger.value == 2)
         #expect(try await inner.withLock { $0 }?.value == 2)
-        one.expectAtRest()
-        other.expectAtRest()
+        await one.expectAtRest()
+        await other.expectAtRest()
     }
 
     @Test func `CO-16 a fetch that a fence has passed waits for no newer one of its key`() async throws {
@@ -127,7 +127,7 @@ struct UnawaitedRequestTests {
 
         #expect(try await first.value == 2)
         #expect(try await second.value == 3)
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 
     // MARK: - Circles
@@ -152,7 +152,7 @@ struct UnawaitedRequestTests {
         await #expect(throws: MuxError.timedOut(after: .seconds(60))) { try await caller.value }
         await self.world.events.wait(for: .fetchFailed)
         #expect(errors.withLock { $0 } == [.wouldDeadlock])
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 two fetches that wait for each other by way of a task are told when time is up`() async throws {
@@ -176,8 +176,8 @@ struct UnawaitedRequestTests {
         await #expect(throws: MuxError.timedOut(after: .seconds(60))) { try await caller.value }
         await #expect(throws: MuxError.wouldDeadlock) { try await stranger.value }
         await self.world.events.wait(for: .fetchFailed, count: 2)
-        one.expectAtRest()
-        other.expectAtRest()
+        await one.expectAtRest()
+        await other.expectAtRest()
     }
 
     @Test func `CO-16 a fetch that refreshes and requests itself is an error at once`() async throws {
@@ -191,7 +191,7 @@ struct UnawaitedRequestTests {
 
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
         #expect(fetches.withLock { $0 } == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 a fetch that refreshes and requests itself in other tasks comes to an end`() async throws {
@@ -205,7 +205,7 @@ struct UnawaitedRequestTests {
 
         await #expect(throws: MuxError.wouldDeadlock) { try await number.request() }
         #expect(fetches.withLock { $0 } < 50)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `CO-16 a circle that is closed when a fetch joins another is an error at once`() async throws {
@@ -237,6 +237,6 @@ struct UnawaitedRequestTests {
         for caller in [early, first, second] {
             await #expect(throws: MuxError.wouldDeadlock) { try await caller.value }
         }
-        map.expectAtRest()
+        await map.expectAtRest()
     }
 }

@@ -443,7 +443,7 @@ struct OAuthSignOutTests {
         }
         #expect(oauth.statistics.refreshes == 2)
         #expect(oauth.statistics.signIns == 1)
-        places.expectAtRest()
+        await places.expectAtRest()
     }
 
     @Test func `D10 a runner that is let go of is gone`() async throws {

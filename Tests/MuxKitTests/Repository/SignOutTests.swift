@@ -47,7 +47,7 @@ struct SignOutTests {
         for caller in callers { await #expect(throws: MuxError.sessionEnded) { try await caller.value } }
         await fetch.waitForEnd(1)
         await world.events.wait(for: .fetchFailed)
-        number.expectAtRest()
+        await number.expectAtRest()
         number.unregister()
     }
 
@@ -96,7 +96,7 @@ struct SignOutTests {
         #expect(name.cachedValue == "Bob")
         await world.repository.saveAll()
         #expect(try await world.store.load(.init(domain: "Name"))?.payload == Data("\"Bob\"".utf8))
-        name.expectAtRest()
+        await name.expectAtRest()
     }
 
     @Test func `RP-04 a load of the old session is never kept`() async throws {

@@ -41,7 +41,7 @@ struct MultiplexerRetryTests {
         #expect(number.statistics.failures == 0)
         #expect(self.world.events.count(of: .fetchStarted) == 1)
         #expect(self.world.events.count(of: .fetchRetried) == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `E01 callers get what the last attempt threw, and it counts as one failure`() async {
@@ -56,7 +56,7 @@ struct MultiplexerRetryTests {
         await #expect(throws: Flaky(call: 3)) { try await caller.value }
         #expect(number.statistics.failures == 1)
         #expect(number.statistics.retries == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `E01 what the policy asks of an error it asks of the fetch's own`() async throws {
@@ -106,7 +106,7 @@ struct MultiplexerRetryTests {
         await #expect(throws: CancellationError.self) { try await caller.value }
         await self.world.events.wait(for: .fetchFailed)
         #expect(fetch.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `E08 the time of a fetch covers its retries`() async {
@@ -122,7 +122,7 @@ struct MultiplexerRetryTests {
 
         await self.world.events.wait(for: .fetchFailed)
         #expect(fetch.callCount == 2)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `E08 a fetch that a refresh has passed answers its callers and is not kept`() async throws {
@@ -154,7 +154,7 @@ struct MultiplexerRetryTests {
         await #expect(throws: MuxError.sessionEnded) { try await caller.value }
         await self.world.events.wait(for: .fetchFailed)
         #expect(fetch.callCount == 1)
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `E04 chance comes from the repository`() async throws {

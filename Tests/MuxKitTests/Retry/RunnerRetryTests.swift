@@ -28,7 +28,7 @@ struct RunnerRetryTests {
         for caller in callers { #expect(try await caller.value == "token") }
         #expect(self.calls.withLock { $0 } == 3)
         #expect(events.count(of: .updateStarted) == 1)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `E01 an update of the caller's own is attempted again, too`() async throws {
@@ -42,7 +42,7 @@ struct RunnerRetryTests {
 
         #expect(output == "token")
         #expect(self.calls.withLock { $0 } == 3)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 
     @Test func `E01 callers get what the last attempt of an update threw`() async {

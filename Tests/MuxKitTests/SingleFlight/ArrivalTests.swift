@@ -45,7 +45,7 @@ struct ArrivalTests {
             }
             await #expect(throws: CancellationError.self, "cancelled at look \(look)") { try await caller.value }
             #expect(clock.hasFired)
-            runner.expectAtRest()
+            await runner.expectAtRest()
         }
         #expect(updates.withLock { $0 } == 0)
     }
@@ -68,7 +68,7 @@ struct ArrivalTests {
         executor.settle()
         #expect(gate.heldCount == 0)
         #expect(number.cachedValue == (abandonment == .cancel(linger: .zero) ? nil : 1))
-        number.expectAtRest()
+        await number.expectAtRest()
     }
 
     @Test func `D02 the first caller that is cancelled before its update has a task leaves as any other`() async throws
@@ -81,7 +81,7 @@ struct ArrivalTests {
         await gate.waitForCall(1)
         gate.open(returning: 3)
         #expect(try await runner.run { .output($0) } == 3)
-        runner.expectAtRest()
+        await runner.expectAtRest()
     }
 }
 

@@ -1,5 +1,6 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -57,10 +58,8 @@ let offline = SilenceableError(FetchFailed())
 
 extension Multiplexer {
     /// Checks that no work is left.
-    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
-        // The task of a flight ends a moment after it has answered its callers.
-        for _ in 0..<1_000_000 where self.occupancy.tasks > 0 { sched_yield() }
-        let occupancy = self.occupancy
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {
+        let occupancy = await settledOccupancy { self.occupancy }
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
@@ -70,10 +69,8 @@ extension Multiplexer {
 
 extension MultiplexerMap {
     /// Checks that no work is left.
-    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
-        // The task of a flight ends a moment after it has answered its callers.
-        for _ in 0..<1_000_000 where self.occupancy.tasks > 0 { sched_yield() }
-        let occupancy = self.occupancy
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {
+        let occupancy = await settledOccupancy { self.occupancy }
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
@@ -83,10 +80,8 @@ extension MultiplexerMap {
 
 extension DependentRunner {
     /// Checks that no work is left.
-    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
-        // The task of a flight ends a moment after it has answered its callers.
-        for _ in 0..<1_000_000 where self.occupancy.tasks > 0 { sched_yield() }
-        let occupancy = self.occupancy
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {
+        let occupancy = await settledOccupancy { self.occupancy }
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "updates still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)

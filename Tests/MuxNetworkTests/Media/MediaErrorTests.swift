@@ -17,7 +17,7 @@ struct MediaErrorTests {
             #expect(error?.status?.code == status)
             #expect(world.names == [])
             #expect(world.server.requestCount == (status == 503 || status == 500 ? 3 : 1), "a policy of three attempts")
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -105,7 +105,7 @@ struct MediaErrorTests {
             let media = world.media()
             await #expect(throws: MediaError.unsupportedURL) { try await media.request(url: url) }
             #expect(media.cachedValue(url: url) == nil)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 

@@ -98,7 +98,7 @@ struct MediaHostileTests {
             await #expect(throws: MediaError.contradiction) { try await media.request(url: world.url) }
 
             #expect(world.names == [])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -174,7 +174,7 @@ struct MediaHostileTests {
             #expect(try await relaunched.request(url: world.url, sha256: right) == file)
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.server.requestCount == 3)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 

@@ -118,7 +118,7 @@ struct MediaLimitTests {
                 try await group.waitForAll()
             }
             #expect(media.downloadSlots.free == 6)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -140,7 +140,7 @@ struct MediaLimitTests {
             #expect(world.names == [])
             free.withLock { $0 = 6_000 }
             _ = try await media.request(url: self.url(4, world))
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -169,7 +169,7 @@ struct MediaLimitTests {
             let file = try await media.request(url: world.url)
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.file.starts == [0, kept])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 }

@@ -40,7 +40,7 @@ struct MediaPrefetchTests {
 
             let served = order.withLock { $0 }
             #expect(served.first == "/0" && served.last == "/1" && Set(served).count == 4 && served.count == 4)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -68,7 +68,7 @@ struct MediaPrefetchTests {
             await world.server.waitForClosedConnection()
             #expect(gate.heldCount == 0)
             await world.events.wait(for: .fetchFailed, count: 2)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 }

@@ -27,7 +27,7 @@ struct MediaRequestTests {
             #expect(try Data(contentsOf: files[0]) == world.file.content)
             #expect(world.names == [files[0].lastPathComponent])
             #expect(media.statistics.misses == 1 && media.statistics.joins == 99)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -137,7 +137,7 @@ struct MediaRequestTests {
             let file = try await media.request(url: world.url)
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.file.starts == [0, 100_000])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 }

@@ -28,7 +28,7 @@ struct MediaResumeTests {
             #expect(world.file.starts == [0] + cuts)
             #expect(world.file.bytesSent == size)
             #expect(world.names == [file.lastPathComponent])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 }

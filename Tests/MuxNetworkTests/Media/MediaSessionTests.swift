@@ -57,7 +57,7 @@ struct MediaSessionTests {
             #expect(updates.withLock { $0 } == 1)
             for file in files { #expect(try Data(contentsOf: file) == world.file.content) }
             #expect(world.file.starts.sorted() == [0, 0, 0, 0, 0, 0, 100_000])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -99,7 +99,7 @@ struct MediaSessionTests {
 
             await #expect(throws: RunnerError.self) { try await media.request(url: world.url) }
             #expect(world.names == [])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -131,7 +131,7 @@ struct MediaSessionTests {
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.file.starts.suffix(2) == [0, 0])
             #expect(world.names == [file.lastPathComponent])
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 
@@ -274,7 +274,7 @@ struct MediaSessionTests {
             #expect(world.file.starts == [0, 0])
             try await media.removeAll()
             #expect(world.names == [] && media.cachedValue(url: world.url) == nil)
-            media.expectAtRest()
+            await media.expectAtRest()
         }
     }
 }

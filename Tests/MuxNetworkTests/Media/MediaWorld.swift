@@ -1,6 +1,7 @@
 import Foundation
 import MuxKit
 import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -97,8 +98,8 @@ final class MediaWorld: Sendable {
 
 extension AsyncMedia {
     /// Checks what has to hold when nothing is under way.
-    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) {
-        let occupancy = self.occupancy
+    nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {
+        let occupancy = await settledOccupancy { self.occupancy }
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
