@@ -1,0 +1,119 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The suite, played against the cache of values: a map of whole answers, by URL.
+@Suite(
+    .timeLimit(.minutes(5)),
+    .takesTurns,
+    .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
+)
+struct ValueCacheSuiteTests {
+    /// Whether a test is about whole answers: the output of a request has no fields to update, no parts and no age.
+    private static func isAboutAnswers(_ test: CacheSuiteTest, of suite: CacheSuite) -> Bool {
+        ["headers", "update304", "updateHEAD", "partial", "conditional-lm", "interim"].contains(suite.id)
+            || test.id.hasPrefix("other-age-") || Self.answersOfTheCache.contains(test.id)
+    }
+
+    /// The cache itself would have to answer, with a 304 or a 504 where a value cache returns the value or throws.
+    private static let answersOfTheCache: Set<String> = [
+        "conditional-304-etag", "conditional-etag-precedence", "stale-close-must-revalidate", "stale-close-no-cache",
+    ]
+
+    @Test func `HC-01 the value cache fails no more of what is required than is known`() async throws {
+        let report = try await CacheSuiteReport.of { ValueCacheTransport($0, $1, $2) }
+        print(report.table("the value cache"))
+
+        var (failed, total): (Set<String>, Int) = ([], 0)
+        for suite in report.suites {
+            for test in suite.tests where test.kind == .required && test.scope != .sharedCache {
+                guard !Self.isAboutAnswers(test, of: suite) else { continue }
+                total += 1
+                if report.verdicts[test.id] != .passed { failed.insert(test.id) }
+            }
+        }
+        print("required of a cache of values: \(total - failed.count)/\(total), failed: \(failed.sorted())")
+        #expect(total > 90)
+        #expect(failed.subtracting(Self.knownFailures).sorted() == [], "remove from the list what is mended")
+    }
+
+    /// Dates with double blanks (HC-01), and answers that `Vary` forbids to reuse (HC-02).
+    private static let knownFailures: Set<String> = [
+        "freshness-expires-invalid-multiple-spaces", "vary-no-match", "vary-omit-stored", "vary-omit",
+        "vary-2-no-match",
+        "vary-2-match-omit", "vary-3-no-match", "vary-3-order",
+    ]
+}
+
+/// The value cache of a client, in the place of a transport: `GET`s come from a map, everything else passes through the client.
+///
+/// Request directives become the options of a request that mean the same.
+private final class ValueCacheTransport: HTTPTransport {
+    private let client: HTTPClient
+    private let answers: MultiplexerMap<URL, HTTPReply>
+    /// The last request of each URL, which is what the next fetch sends.
+    private let calls: Locked<[URL: HTTPCall]>
+
+    init(_ base: any HTTPTransport, _ clock: VirtualClock, _ wallTime: @escaping @Sendable () -> Date) {
+        var configuration = HTTPClient.Configuration()
+        configuration.clock = clock
+        configuration.wallTime = wallTime
+        let repository = MuxRepository(
+            store: MemoryStore(),
+            durability: .relaxed,
+            clock: clock,
+            wallTime: wallTime
+        )
+        let calls = Locked<[URL: HTTPCall]>([:])
+        self.calls = calls
+        self.client = HTTPClient(configuration: configuration, transport: base)
+        self.answers = self.client.multiplexerMap(policy: .init(timeToLive: .zero), repository: repository) { url in
+            GetWhole(call: calls.withLock { $0[url] } ?? HTTPCall(url: url))
+        }
+    }
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply {
+        guard call.method == "GET" else {
+            let response = try await self.client.response(to: GetWhole(call: call))
+            return GetWhole.reply(response)
+        }
+        self.calls.withLock { $0[call.url] = call }
+        do {
+            return try await self.answers.request(key: call.url, Self.options(call.headers))
+        } catch MuxError.notCached {
+            return HTTPReply(status: 504)
+        }
+    }
+
+    private static func options(_ headers: HTTPHeaders) -> RequestOptions {
+        let directives = (headers[.cacheControl] ?? "").split(separator: ",").map {
+            $0.trimmingCharacters(in: .whitespaces).lowercased()
+        }
+        if directives.contains("only-if-cached") { return .cacheOnly }
+        if directives.contains("no-cache") || directives.contains("no-store") { return .reload }
+        let age = directives.first { $0.hasPrefix("max-age=") }?.dropFirst("max-age=".count)
+        return age.flatMap { Int($0) }.map { .maxAge(.seconds($0)) } ?? .init()
+    }
+}
+
+/// A request whose output is the answer, whatever its status.
+private struct GetWhole: HTTPRequest {
+    typealias Output = HTTPReply
+    var call: HTTPCall
+    var endPoint: HTTPEndPoint {
+        (try? HTTPEndPoint(self.call.url)) ?? HTTPEndPoint(scheme: .http, host: "invalid")
+    }
+    var method: HTTPMethod { HTTPMethod(rawValue: self.call.method) ?? .get }
+    var headers: HTTPHeaders { self.call.headers }
+    var usesPrivateHeaders: Bool { true }
+    var body: HTTPBody? { self.call.body?.data.map { .data($0) } }
+    var successStatuses: ClosedRange<HTTPStatus> { 100...999 }
+    var mapper: HTTPMapper<HTTPReply> { .init(output: Self.reply) }
+
+    @Sendable static func reply(_ response: HTTPResponse) -> HTTPReply {
+        HTTPReply(status: response.status.code, headers: response.headers, body: response.body, url: response.url)
+    }
+}
