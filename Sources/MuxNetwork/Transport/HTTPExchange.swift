@@ -20,9 +20,13 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// Whether the head has arrived.
     package var isHeadReceived: Bool { self.reply != nil }
 
+    /// The codings of RFC 9112, section 7, beside `chunked`.
+    private static let transferCodings: Set<String> = ["gzip", "x-gzip", "deflate", "compress", "x-compress"]
+
     /// The head of an answer has arrived.
     ///
-    /// - Returns: Why to give up: the announced lengths are none or differ (RFC 9112, section 6.3), or beyond the limit.
+    /// - Returns: Why to give up: the announced lengths are none or differ (RFC 9112, section 6.3), or beyond the limit; or there is a
+    ///   transfer coding that was not asked for. One that nobody knows is passed on as it is, up to the end of the connection.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         guard self.reply == nil else { return .notHTTP }
         self.reply = reply
@@ -30,7 +34,12 @@ package struct HTTPExchangeStateMachine: Sendable {
             $0.split(separator: ",", omittingEmptySubsequences: false)
         }
         let lengths = values.map { HTTPGrammar.number(HTTPGrammar.trimmed($0)).flatMap { Int(exactly: $0) } }
-        let isChunked = reply.headers["Transfer-Encoding"] != nil
+        let codings = reply.headers.values(of: "Transfer-Encoding").flatMap { $0.split(separator: ",") }
+            .map { HTTPGrammar.trimmed($0).lowercased() }.filter { $0 != "identity" }
+        let isChunked = !codings.isEmpty
+        let others = Set(codings).subtracting(["chunked"])
+        let areOnlyUnknown = !codings.contains("chunked") && others.isDisjoint(with: Self.transferCodings)
+        guard others.isEmpty || areOnlyUnknown else { return .notHTTP }
         guard let first = lengths.first else { return nil }
         guard let length = first, lengths.allSatisfy({ $0 == length }) else { return isChunked ? nil : .notHTTP }
         let isIdentity = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")

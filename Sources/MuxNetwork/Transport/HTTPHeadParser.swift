@@ -77,12 +77,20 @@ package struct HTTPHeadParser: Sendable {
         }
     }
 
+    /// The status of a line whose version is `HTTP/` and one or two digits: libcurl gives other lines a status of its own.
     private static func status(_ line: [UInt8]) -> Int? {
         let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count >= 2, parts[0].starts(with: "HTTP/".utf8), parts[1].count == 3,
             let status = Int(String(decoding: parts[1], as: UTF8.self)), (100...999).contains(status)
         else { return nil }
-        return status
+        let version = parts[0].dropFirst("HTTP/".utf8.count).split(
+            separator: UInt8(ascii: "."),
+            omittingEmptySubsequences: false
+        )
+        let isVersion =
+            (1...2).contains(version.count)
+            && version.allSatisfy { $0.count == 1 && $0.allSatisfy { (48...57).contains($0) } }
+        return isVersion ? status : nil
     }
 
     /// A line that begins with a blank continues the one before (RFC 9112, section 5.2); one that is no field is left out.

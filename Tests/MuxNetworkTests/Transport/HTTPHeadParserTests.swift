@@ -35,6 +35,17 @@ struct HTTPHeadParserTests {
         #expect(self.fields(step) == [["Set-Cookie", "a=1"], ["X", ""], ["Set-Cookie", "b=2"]])
     }
 
+    @Test(arguments: [
+        ("HTTP/1.1 304 -", true), ("HTTP/2 304", true), ("HTTP/9.9 304 -", true), ("HTTP/q.1 304 -", false),
+        ("HTTP/ 304 -", false), ("HTTP/1. 304 -", false), ("HTTP/11.1 304 -", false), ("HTTP/1.1.1 304 -", false),
+        ("HTTP/1.1 30", false), ("HTTP/1.1 3040", false), ("HTTP/1.1 099", false),
+    ])
+    func `TR-02 a status line without a version or a status is no HTTP`(line: String, isRight: Bool) throws {
+        var parser = try self.parser()
+
+        #expect(parser.read("\(line)\r\n".utf8) == (isRight ? .goOn : .invalid))
+    }
+
     @Test func `TR-04 an interim answer is not the answer`() throws {
         var parser = try self.parser()
 

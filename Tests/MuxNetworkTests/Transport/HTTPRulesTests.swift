@@ -156,6 +156,18 @@ struct HTTPRulesTests {
         #expect(machine.received(self.head(200, headers)) == .notHTTP)
     }
 
+    @Test(arguments: [
+        ("chunked", false), ("Chunked", false), ("identity", false), ("gzip", true), ("gzip, chunked", true),
+        ("mine, chunked", true), ("chunked, mine", true),
+    ])
+    func `TR-02 a transfer coding that was not asked for is an error`(coding: String, isRefused: Bool) {
+        var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
+
+        let error = machine.received(self.head(200, ["Transfer-Encoding": coding, .contentLength: "5"]))
+
+        #expect(error == (isRefused ? .notHTTP : nil))
+    }
+
     @Test func `TR-04 one length more than once is that length`() throws {
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
         var headers: HTTPHeaders = [.contentLength: "5, 5"]
