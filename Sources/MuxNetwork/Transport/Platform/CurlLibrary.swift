@@ -6,14 +6,14 @@ import MuxKit
 /// The functions of libcurl, which is opened at run time: it is there wherever Foundation's own networking is.
 ///
 /// `@unchecked`: the table of functions is never changed after it was made, and never freed.
-struct CurlLibrary: @unchecked Sendable {
+package struct CurlLibrary: @unchecked Sendable {
     let table: OpaquePointer
 
     /// The system's library; `nil` if there is none, or one older than 7.68.
-    static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
+    package static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
 
     /// Opens the library of this name; `nil` if it is not there.
-    init?(named name: String) {
+    package init?(named name: String) {
         guard let table = mux_curl_open(name) else { return nil }
         self.table = table
     }

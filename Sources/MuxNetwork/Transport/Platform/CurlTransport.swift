@@ -12,12 +12,7 @@ package final class CurlTransport: ValidatedTransport {
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
 
-    /// Makes a transport; `nil` if libcurl cannot be opened.
-    package convenience init?(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock())
-    {
-        self.init(options, clock: clock, library: .system)
-    }
-
+    /// Makes a transport; `nil` without a library, or without memory.
     init?(_ options: HTTPTransportOptions, clock: any Clock<Duration>, library: CurlLibrary?) {
         guard let library, let multi = CurlMulti(library, connectionsPerHost: options.connectionsPerHost) else {
             return nil
@@ -47,10 +42,11 @@ package final class CurlTransport: ValidatedTransport {
         let (id, isFirst) = self.mailbox.newID()
         let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
         if isFirst {
-            let loop: @Sendable () -> Void = { [library, mailbox] in CurlLoop(library, mailbox).run() }
-            let thread = Thread(block: loop)
-            thread.name = "mux.http"
-            thread.start()
+            Thread.detachNewThread { [library, mailbox] in
+                // On Linux a name is not kept from before the start.
+                Thread.current.name = "mux.http"
+                CurlLoop(library, mailbox).run()
+            }
         }
         let mailbox = self.mailbox
         mailbox.post(.start(order))

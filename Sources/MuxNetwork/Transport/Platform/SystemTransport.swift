@@ -23,16 +23,27 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
     ///   - clock: Measures its time-outs.
     public convenience init(_ options: HTTPTransportOptions = .init(), clock: any Clock<Duration> = ContinuousClock()) {
         #if os(Linux)
-        if let transport = CurlTransport(options, clock: clock) {
+        self.init(options, clock: clock, library: .system)
+        #else
+        self.init(URLSessionTransport(options, clock: clock))
+        #endif
+    }
+
+    #if os(Linux)
+    /// Makes a transport over this library; without one, over `URLSession`.
+    package convenience init(
+        _ options: HTTPTransportOptions = .init(),
+        clock: any Clock<Duration> = ContinuousClock(),
+        library: CurlLibrary?
+    ) {
+        if let transport = CurlTransport(options, clock: clock, library: library) {
             self.init(transport)
         } else {
             _ = Self.missingLibraryIsLogged
             self.init(URLSessionTransport(options, clock: clock))
         }
-        #else
-        self.init(URLSessionTransport(options, clock: clock))
-        #endif
     }
+    #endif
 
     private init(_ base: any ValidatedTransport) { self.base = base }
 
