@@ -140,7 +140,7 @@ struct SourceRuleTests {
             let command = script[rest...].replacing("\\\n", with: " ").prefix { $0 != "\n" }
             return command.split(separator: " ").filter { $0.hasPrefix("'") }.map { String($0.dropFirst().dropLast()) }
         }
-        #expect(try quoted("address") == ["Crash", "Kill", "MediaMemory"])
+        #expect(try quoted("address") == ["Crash", "Kill", "MemoryTests"])
         let suites = try quoted("thread").flatMap { $0.split(separator: "|") }
         #expect(suites.count >= 13)
         for suite in suites {

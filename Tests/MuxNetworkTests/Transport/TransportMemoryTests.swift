@@ -1,0 +1,126 @@
+#if os(macOS) || os(Linux)
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// What calls need of memory, threads and processors: each test has a process of its own.
+@Suite(.timeLimit(.minutes(10)), .takesTurns, .serialized)
+struct TransportMemoryTests {
+    /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
+    @Test func `TR-07 a large body goes to a slow consumer through less than 16 megabytes`() async {
+        await #expect(processExitsWith: .success) {
+            let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
+            let isFull = Gate<Void>()
+            let server = RawServer { connection in
+                while try connection.readRequest().target == "/small" {
+                    try connection.answer(200, String(repeating: "x", count: 1 << 20))
+                }
+                try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
+                let piece = [UInt8](repeating: 7, count: 64 << 10)
+                var written = 0
+                while written < size {
+                    let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 20)
+                    // There is no room: the consumer has let the server get ahead as far as it can.
+                    if count == 0, isFull.heldCount > 0 { isFull.open() }
+                    written += count
+                }
+                isFull.openForGood(returning: ())
+                connection.waitForEnd()
+            }
+            let url = try server.start()
+            let transport = SystemTransport()
+            // What is needed once is not counted.
+            _ = try await transport.send(HTTPCall(url: url.appending(path: "small")))
+            let sink = SlowSink(isFull)
+            let before = ProcessMemory.resident
+            let reply = try await transport.stream(HTTPCall(url: url.appending(path: "large")), into: sink)
+
+            let (count, most) = sink.result
+            #expect(reply.status == 200 && count == size && before > 0)
+            #expect(most - before < 16 << 20)
+            await server.stop()
+        }
+    }
+
+    /// Waits after each 4 MB until the server can write no more, and then looks at the memory.
+    private final class SlowSink: HTTPSink {
+        private struct State: Sendable {
+            var count = 0
+            var next = 4 << 20
+            var most: Int64 = 0
+        }
+
+        private let isFull: Gate<Void>
+        private let state = Locked(State())
+
+        init(_ isFull: Gate<Void>) { self.isFull = isFull }
+
+        var result: (count: Int, most: Int64) { self.state.withLock { ($0.count, $0.most) } }
+
+        func receive(head: HTTPReply) {}
+
+        func receive(_ bytes: Data) async throws {
+            let waits = self.state.withLock { state in
+                state.count += bytes.count
+                guard state.count >= state.next else { return false }
+                state.next += 4 << 20
+                return true
+            }
+            guard waits else { return }
+            try await self.isFull.pass()
+            self.state.withLock { $0.most = max($0.most, ProcessMemory.resident) }
+        }
+    }
+
+    #if os(Linux)
+    @Test func `TR-07 ten thousand calls wait on one thread, and no core is busy`() async {
+        await #expect(processExitsWith: .success) {
+            let count = 10_000
+            let held = Tally()
+            let server = RawServer { connection in
+                try connection.readRequest()
+                held.add()
+                connection.waitForEnd()
+            }
+            let url = try server.start()
+            // Counts the calls that wait, whose limits are measured with it.
+            let clock = VirtualClock()
+            let transport = SystemTransport(clock: clock)
+            let calls = (0..<count).map { number in
+                Task { try await transport.send(HTTPCall(url: url.appending(path: "\(number)"))) }
+            }
+            await clock.waitForSleepers(count)
+            await held.reached(HTTPTransportOptions().connectionsPerHost)
+            #expect(transport.pendingCount == count)
+            let threads = try Self.threads(named: "mux.http")
+
+            // A second in which nothing happens.
+            let (start, before) = (ContinuousClock.now, Self.processorTime)
+            try await TimeSource(ContinuousClock()).sleep(for: .seconds(1))
+            let used = (Self.processorTime - before) / start.duration(to: .now)
+            #expect(threads == 1 && used < 0.5)
+
+            for call in calls { call.cancel() }
+            for call in calls { await #expect(throws: CancellationError.self) { try await call.value } }
+            #expect(transport.pendingCount == 0)
+            await server.stop()
+        }
+    }
+
+    /// The number of this process's threads with that name.
+    private static func threads(named name: String) throws -> Int {
+        let folder = "/proc/self/task"
+        return try FileManager.default.contentsOfDirectory(atPath: folder).count {
+            let text = try? String(contentsOfFile: "\(folder)/\($0)/comm", encoding: .utf8)
+            return text?.trimmingCharacters(in: .newlines) == name
+        }
+    }
+
+    /// The processor time that this process has used, of which Linux counts a million to the second.
+    private static var processorTime: Duration { .microseconds(clock()) }
+    #endif
+}
+#endif
