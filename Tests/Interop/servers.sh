@@ -33,27 +33,27 @@ wait_for() {
     return 1
 }
 
-# Finds a Python with the authorization server, or makes one: sets `python`.
-find_oauth() {
-    python="$kept/venv/bin/python"
-    "$python" -c 'import oauth2_provider' 2>/dev/null && return 0
-    local system
-    system=$(command -v python3) || { echo "interop: skipped django-oauth-toolkit: no python3"; return 1; }
-    rm -rf "$kept/venv"
-    "$system" -m venv "$kept/venv" >"$work/pip.log" 2>&1 || {
-        echo "interop: skipped django-oauth-toolkit: python3 makes no environment (Debian: apt-get install python3-venv)"
+# Finds a Python that has a server, or makes one: sets `python`.
+find_python() {  # name, folder, module, packages
+    local name=$1 folder="$kept/$2" module=$3 system
+    shift 3
+    python="$folder/bin/python"
+    "$python" -c "import $module" 2>/dev/null && return 0
+    system=$(command -v python3) || { echo "interop: skipped $name: no python3"; return 1; }
+    rm -rf "$folder"
+    "$system" -m venv "$folder" >"$work/pip.log" 2>&1 || {
+        echo "interop: skipped $name: python3 makes no environment (Debian: apt-get install python3-venv)"
         return 1
     }
-    "$python" -m pip install --quiet --disable-pip-version-check 'django-oauth-toolkit>=3,<4' 'Django>=5.2,<5.3' \
-        >"$work/pip.log" 2>&1 || {
-        echo "interop: skipped django-oauth-toolkit: pip could not install it: $(tail -n 1 "$work/pip.log")"
+    "$python" -m pip install --quiet --disable-pip-version-check "$@" >"$work/pip.log" 2>&1 || {
+        echo "interop: skipped $name: pip could not install it: $(tail -n 1 "$work/pip.log")"
         return 1
     }
 }
 
 # An authorization server with rotation and reuse protection.
 start_oauth() {
-    find_oauth || return 0
+    find_python django-oauth-toolkit venv oauth2_provider 'django-oauth-toolkit>=3,<4' 'Django>=5.2,<5.3' || return 0
     INTEROP_DATABASE="$work/oauth.sqlite" PYTHONDONTWRITEBYTECODE=1 "$python" "$here/oauth/serve.py" \
         >"$work/oauth.url" 2>"$work/oauth.log" &
     pids+=($!)
@@ -65,6 +65,22 @@ start_oauth() {
     MUX_INTEROP_OAUTH=$(head -n 1 "$work/oauth.url")
     export MUX_INTEROP_OAUTH
     filters+=(--filter OAuthInteropTests)
+}
+
+# A server that says what it received.
+start_httpbin() {
+    find_python httpbin httpbin 'httpbin, gunicorn' 'httpbin>=0.10,<0.11' 'gunicorn>=23,<24' || return 0
+    (cd "$work" && exec "$python" -m gunicorn --config "$here/httpbin/gunicorn.conf.py" httpbin:app) \
+        >"$work/httpbin.url" 2>"$work/httpbin.log" &
+    pids+=($!)
+    wait_for "$work/httpbin.url" $! || {
+        echo "interop: httpbin did not start"
+        tail -n 5 "$work/httpbin.log"
+        exit 1
+    }
+    MUX_INTEROP_HTTPBIN=$(head -n 1 "$work/httpbin.url")
+    export MUX_INTEROP_HTTPBIN
+    filters+=(--filter HTTPBinInteropTests)
 }
 
 # Finds an nginx, or unpacks one that is not installed: sets `nginx`.

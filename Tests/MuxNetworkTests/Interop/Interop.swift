@@ -6,6 +6,7 @@ enum Interop {
     static let oauth = Self.url("MUX_INTEROP_OAUTH")
     static let nginx = Self.url("MUX_INTEROP_NGINX")
     static let otherNginx = Self.url("MUX_INTEROP_NGINX_OTHER")
+    static let httpbin = Self.url("MUX_INTEROP_HTTPBIN")
     static let proxy = Self.url("MUX_INTEROP_PROXY")
     static let tls = Self.url("MUX_INTEROP_TLS")
     static let tlsOfAnotherName = Self.url("MUX_INTEROP_TLS_WRONG")
