@@ -1,9 +1,13 @@
 package import Foundation
 
 /// How long the value of an answer may be used: RFC 9111 for a private cache, and RFC 5861.
-package struct HTTPFreshness: Sendable, Equatable {
+package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// Whether the value may be cached.
     package var isKept = true
+    /// How old the value was when it arrived (RFC 9111, section 4.2.3).
+    package var age = Duration.zero
+    /// Whether a stale value may never be used without the server's consent, not even to answer an error.
+    package var mustRevalidate = false
     /// For how long it is fresh from now on; `nil` if the server does not say.
     package var timeToLive: Duration?
     /// How long after that it may be served while it is renewed; `nil` if the server does not say.
@@ -58,6 +62,8 @@ package struct HTTPFreshness: Sendable, Equatable {
         guard self.mayBeKept(answer, control) else { return self.notKept }
         var freshness = HTTPFreshness()
         freshness.validator = HTTPValidator(answer.headers, receivedAt: answer.receivedAt)
+        freshness.age = self.age(answer)
+        freshness.mustRevalidate = control.mustRevalidate || control.noCache
         // 4.1: `Vary: *` matches no later request. 5.2.2.4: `no-cache` requires validation.
         let variesAlways = answer.headers[.vary].map {
             $0.split(separator: ",").contains { HTTPGrammar.trimmed($0) == "*" }
@@ -69,7 +75,7 @@ package struct HTTPFreshness: Sendable, Equatable {
             return freshness
         }
         let lifetime = self.lifetime(answer, control, heuristicLimit)
-        let left = lifetime.map { $0 - self.age(answer) }
+        let left = lifetime.map { $0 - freshness.age }
         freshness.timeToLive = left.map { max($0, .zero) }
         // An answer that arrives stale has used up a part of what is granted beyond its lifetime.
         let used = max(.zero - (left ?? .zero), .zero)
@@ -128,89 +134,5 @@ package struct HTTPFreshness: Sendable, Equatable {
     /// When the answer was generated; without a `Date` (RFC 9110, section 6.6.1), when it arrived.
     private static func date(_ answer: Answer) -> Date {
         answer.headers[.date].flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt
-    }
-}
-
-/// The directives of a response's `Cache-Control` field that a private cache obeys: RFC 9111, section 5.2.2, and RFC 5861.
-package struct HTTPCacheControl: Sendable, Equatable {
-    /// The response may not be cached (5.2.2.5).
-    package var noStore = false
-    /// Every use needs validation (5.2.2.4), also where the directive names fields.
-    package var noCache = false
-    /// No use once it is stale (5.2.2.2).
-    package var mustRevalidate = false
-    /// Only caches that know the status may cache it, even with `no-store` (5.2.2.3).
-    package var mustUnderstand = false
-    /// It does not change while it is fresh (RFC 8246).
-    package var isImmutable = false
-    /// The response may be cached explicitly (5.2.2.7, 5.2.2.9).
-    package var isPublicOrPrivate = false
-    /// Seconds for which it is fresh (5.2.2.1); zero if the value is invalid (4.2.1).
-    package var maxAge: Int64?
-    /// Seconds for which it may be used while it is renewed (RFC 5861, section 3).
-    package var staleWhileRevalidate: Int64?
-    /// Seconds for which it may be used in place of an error (RFC 5861, section 4).
-    package var staleIfError: Int64?
-
-    /// Reads a field, or several that were joined by commas; unknown directives are ignored (5.2.3).
-    package init(_ text: String?) {
-        guard let text else { return }
-        for directive in Self.directives(text) {
-            switch directive.name {
-            case "no-store": self.noStore = true
-            case "no-cache": self.noCache = true
-            case "must-revalidate": self.mustRevalidate = true
-            case "must-understand": self.mustUnderstand = true
-            case "immutable": self.isImmutable = true
-            case "public", "private": self.isPublicOrPrivate = true
-            // The first of two counts (4.2.1).
-            case "max-age": self.maxAge = self.maxAge ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
-            case "stale-while-revalidate":
-                let seconds = HTTPDeltaSeconds.parse(directive.argument) ?? 0
-                self.staleWhileRevalidate = self.staleWhileRevalidate ?? seconds
-            case "stale-if-error":
-                self.staleIfError = self.staleIfError ?? HTTPDeltaSeconds.parse(directive.argument) ?? 0
-            default: break  // s-maxage and proxy-revalidate are for shared caches (5.2.2.8, 5.2.2.10)
-            }
-        }
-    }
-
-    private struct Directive {
-        var name: String
-        var argument: String?
-    }
-
-    /// The elements of the list; commas within quotation marks do not separate: RFC 9110, sections 5.6.1 and 5.6.4.
-    private static func directives(_ text: String) -> [Directive] {
-        var directives: [Directive] = []
-        var name: [UInt8] = []
-        var argument: [UInt8]?
-        var (isQuoted, isEscaped) = (false, false)
-        func end() {
-            let key = HTTPGrammar.trimmed(String(decoding: name, as: UTF8.self)).lowercased()
-            let value = argument.map { HTTPGrammar.trimmed(String(decoding: $0, as: UTF8.self)) }
-            if !key.isEmpty { directives.append(Directive(name: key, argument: value)) }
-            (name, argument) = ([], nil)
-        }
-        for byte in text.utf8 {
-            if isEscaped {
-                argument?.append(byte)
-                isEscaped = false
-            } else if isQuoted, byte == UInt8(ascii: "\\") {
-                isEscaped = true
-            } else if byte == UInt8(ascii: "\""), argument != nil {
-                isQuoted.toggle()
-            } else if byte == UInt8(ascii: ","), !isQuoted {
-                end()
-            } else if byte == UInt8(ascii: "="), argument == nil {
-                argument = []
-            } else if argument != nil {
-                argument?.append(byte)
-            } else {
-                name.append(byte)
-            }
-        }
-        end()
-        return directives
     }
 }

@@ -1,7 +1,7 @@
 package import Foundation
 
 /// Identifies one version of a resource: RFC 9110, section 8.8.
-package enum HTTPValidator: Sendable, Hashable {
+package enum HTTPValidator: Sendable, Hashable, Codable {
     /// An entity tag as it was sent, with its quotation marks.
     case entityTag(String)
     /// The time of the last change as it was sent.
@@ -52,12 +52,15 @@ package enum HTTPValidator: Sendable, Hashable {
         switch self {
         case .entityTag(let own):
             guard let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else { return true }
-            return Self.opaque(own) == Self.opaque(other)
+            return Self.isWeaklyEqual(own, other)
         case .lastModified(let own):
             guard let other = headers[.lastModified].map({ HTTPGrammar.trimmed($0) }) else { return true }
             return own == other
         }
     }
+
+    /// Whether two tags are the same but for their strength: RFC 9110, section 8.8.3.2.
+    static func isWeaklyEqual(_ a: String, _ b: String) -> Bool { self.opaque(a) == self.opaque(b) }
 
     private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
 

@@ -39,22 +39,28 @@ package final class InvalidationInterceptor: Sendable {
         let url = call.call.url
         do {
             let reply = try await next()
-            guard (200...399).contains(reply.status) else { return reply }
-            let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
-                URL(string: $0, relativeTo: reply.url ?? url)?.absoluteURL
-            }
-            // Section 4.4: not those of another origin, for a server could invalidate what others sent.
-            self.changed([url] + named.filter { HTTPOrigin($0) == call.origin })
+            self.changed(Self.resources(changedBy: call, reply))
             return reply
         } catch {
             // The request may have arrived: stale is the safe assumption.
-            self.changed([url])
+            self.changed(Set([url].compactMap { HTTPResourceName($0) }))
             throw error
         }
     }
 
-    private func changed(_ urls: [URL]) {
-        let names = Set(urls.compactMap { HTTPResourceName($0) })
+    /// The resources that an answer to a request with an unsafe method says to have changed.
+    static func resources(changedBy call: ValidatedCall, _ reply: HTTPReply) -> Set<HTTPResourceName> {
+        guard (200...399).contains(reply.status) else { return [] }
+        let url = call.call.url
+        let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
+            URL(string: $0, relativeTo: reply.url ?? url)?.absoluteURL
+        }
+        // Section 4.4: not those of another origin, for a server could invalidate what others sent.
+        return Set(([url] + named.filter { HTTPOrigin($0) == call.origin }).compactMap { HTTPResourceName($0) })
+    }
+
+    private func changed(_ names: Set<HTTPResourceName>) {
+        guard !names.isEmpty else { return }
         let now = self.time.now
         let listeners = self.state.withLock { state in
             for name in names { state.changes[name] = now }
@@ -166,4 +172,7 @@ package struct HTTPResourceName: Sendable, Hashable {
         let query = url.query(percentEncoded: true).map { "?\($0)" } ?? ""
         self.target = PercentEncoding.normalized((path.isEmpty ? "/" : path) + query)
     }
+
+    /// The name as text, without a fragment.
+    var text: String { "\(self.origin.scheme)://\(self.origin.host):\(self.origin.port)\(self.target)" }
 }

@@ -10,7 +10,10 @@ extension HTTPClient {
     /// ```
     ///
     /// - `Cache-Control`, `Expires`, `Age` and `Date` determine how long the value is fresh (RFC 9111), and for how long it may
-    ///   be used when it is stale (RFC 5861); without them, `policy` does.
+    ///   be used when it is stale (RFC 5861). An answer with a `Last-Modified` alone is fresh for a tenth of the time since then, up to
+    ///   ``HTTPClient/Configuration/heuristicLimit``; one with an `ETag` alone is validated each time
+    ///   (``HTTPClient/Configuration/validatesWithoutLifetime``). Where the server says nothing at
+    ///   all, `policy` determines.
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews it without decoding.
     /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
     /// - A server that answers 500, 502, 503 or 504 counts as one that cannot be reached.
@@ -103,7 +106,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         self.domain = self.choice.isMismatch ? nil : domain
         self.policy = StaleIfError.applied(to: policy)
         self.cacheKey = cacheKey
-        self.conditionalFetch = HTTPFetch(client: client, heuristicLimit: policy.timeToLive)
+        self.conditionalFetch = HTTPFetch(client: client)
         self.index = HTTPResourceIndex(client.invalidation, time: self.choice.repository.time)
         self.request = request
     }

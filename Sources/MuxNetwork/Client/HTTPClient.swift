@@ -273,6 +273,16 @@ extension HTTPClient {
         /// Measures the waits between attempts and those that `Retry-After` asks for.
         public var clock: any Clock<Duration> = ContinuousClock()
 
+        /// The longest freshness of a cached value that is derived from the last change alone; a day.
+        ///
+        /// It is a tenth of the time since then, where the server says nothing else (RFC 9111, section 4.2.2); zero for none.
+        public var heuristicLimit: Duration = .seconds(24 * 60 * 60)
+
+        /// Whether a cached value is validated for each request where the server says nothing of time, but sends an `ETag`; `true`.
+        ///
+        /// Otherwise the policy of the multiplexer says how long it is fresh.
+        public var validatesWithoutLifetime = true
+
         /// The wall clock, which dates answers.
         public var wallTime: @Sendable () -> Date = { Date() }
 

@@ -4,8 +4,6 @@ import MuxKit
 /// Fetches a resource for a multiplexer, conditionally where it has a value: RFC 9111, section 4.3.
 struct HTTPFetch: Sendable {
     let client: HTTPClient
-    /// The longest freshness that is derived from the last change alone.
-    let heuristicLimit: Duration
 
     /// Fetches the value, or validates `before`.
     ///
@@ -45,9 +43,11 @@ struct HTTPFetch: Sendable {
             throw HTTPError.status(request.mapper.failure(of: response))
         }
         let freshness = self.freshness(request, response, delay)
+        let isAsked = freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
+        let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
         return Fetched(
             try request.mapper.output(of: response),
-            timeToLive: freshness.timeToLive,
+            timeToLive: timeToLive,
             staleWhileRevalidate: freshness.staleWhileRevalidate,
             staleIfError: freshness.staleIfError,
             validator: freshness.validator?.text,
@@ -92,6 +92,6 @@ struct HTTPFetch: Sendable {
             receivedAt: self.client.configuration.wallTime(),
             delay: delay
         )
-        return .of(answer, heuristicLimit: self.heuristicLimit)
+        return .of(answer, heuristicLimit: self.client.configuration.heuristicLimit)
     }
 }

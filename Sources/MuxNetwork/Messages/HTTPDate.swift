@@ -11,8 +11,10 @@ package enum HTTPDate {
     ///   - now: Determines the century of a year of two digits: more than 50 years ahead means the past.
     /// - Returns: The date; `nil` if it is invalid.
     package static func parse(_ text: String, now: Date) -> Date? {
-        let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ")
+        let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)
         switch words.count {
+        // A day of one digit is padded with a blank; no other place has two.
+        case 6 where words[2].isEmpty && words[3].utf8.count == 1: return self.ofC(words[..<2] + words[3...])
         case 6: return self.preferred(words)
         case 5: return self.ofC(words)
         case 4: return self.obsolete(words, now: now)
@@ -44,7 +46,8 @@ package enum HTTPDate {
     }
 
     /// `Sun Nov  6 08:49:37 1994`.
-    private static func ofC(_ words: [Substring]) -> Date? {
+    private static func ofC(_ words: some Sequence<Substring>) -> Date? {
+        let words = Array(words)
         guard self.days.contains(words[0]), let day = self.number(words[2], 1...2),
             let year = self.number(words[4], 4...4)
         else { return nil }

@@ -100,12 +100,15 @@ package final class HTTPExchange: Sendable {
         let end: Moment
         /// The largest body that is accepted, in bytes; `nil` for any size.
         let body: Int?
+        /// The number of the session in which the call began.
+        let session: UInt64
 
-        package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment) {
+        package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
             self.silence = silence
             self.deadline = deadline
             self.end = deadline.map { start.advanced(by: $0) } ?? .distantFuture
             self.body = body
+            self.session = session
         }
     }
 
@@ -140,7 +143,7 @@ package final class HTTPExchange: Sendable {
     package static let capacity = 256 << 10
 
     private let state: Locked<State>
-    private let limits: Limits
+    package let limits: Limits
     private let time: TimeSource
 
     package init(_ call: ValidatedCall, _ limits: Limits, _ time: TimeSource) {

@@ -125,12 +125,22 @@ package protocol ValidatedTransport: HTTPTransport {
     /// - Returns: The head of the answer, once the body is complete.
     /// - Throws: ``HTTPError``, what the sink threw, or `CancellationError`.
     func perform(_ call: ValidatedCall, _ exchange: HTTPExchange, into sink: any HTTPSink) async throws -> HTTPReply
+
+    /// The number of the session in which a call begins that is made now; always the same for a transport that keeps nothing.
+    var session: UInt64 { get }
+
+    /// The answer to a call that needs no exchange; `nil` if there is none.
+    func stored(for call: ValidatedCall) -> HTTPReply?
 }
 
 extension ValidatedTransport {
+    package var session: UInt64 { 0 }
+    package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
+
     /// Sends a request and returns the complete answer, within the limits of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         let limit = self.options.maximumBodySize
+        if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
         var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline)
@@ -170,7 +180,13 @@ extension ValidatedTransport {
         var call = call
         var redirects = HTTPRedirects(call.call, self.options)
         let silence = call.call.timeout ?? self.options.timeout
-        let limits = HTTPExchange.Limits(silence: silence, deadline: deadline, body: sizeLimit, from: self.time.now)
+        let limits = HTTPExchange.Limits(
+            silence: silence,
+            deadline: deadline,
+            body: sizeLimit,
+            from: self.time.now,
+            session: self.session
+        )
         while true {
             let redirecting = RedirectingSink(redirects, sink)
             let exchange = HTTPExchange(call, limits, self.time)
@@ -231,7 +247,7 @@ extension HTTPTransport {
 
 extension HTTPError {
     /// The error of an exchange whose transport threw `error`: a ``HTTPError``, or `CancellationError`.
-    fileprivate static func ended(by error: any Error) -> any Error {
+    static func ended(by error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error
         case let error as HTTPError.TransportFailure: HTTPError.transport(error)

@@ -36,19 +36,39 @@ struct CachedRequestTests {
         #expect(self.server.calls.count == 2)
     }
 
-    @Test func `N01 where the server says nothing the policy decides`() async throws {
+    @Test func `HC-03 where the server says nothing but has a tag, it is asked`() async throws {
         self.say(nil)
-        self.server.state.withLock { $0.answersConditions = false }
         let number = self.number(MuxPolicy(timeToLive: .seconds(3)))
+
+        for _ in 0..<3 { _ = try await number.request() }
+        #expect(number.cachedEntry?.timeToLive == .zero)
+        #expect(self.server.calls.count == 3)
+        #expect(self.server.calls.last?.headers["If-None-Match"] != nil)
+    }
+
+    @Test func `HC-03 whether it is asked is a setting`() async throws {
+        self.say(nil)
+        let client = self.world.client(self.server.transport) { $0.validatesWithoutLifetime = false }
+        let number = client.multiplexer(
+            policy: MuxPolicy(timeToLive: .seconds(3)),
+            repository: self.world.repository,
+            GetNumber()
+        )
 
         _ = try await number.request()
         #expect(number.cachedEntry?.timeToLive == .seconds(3))
+    }
+
+    @Test func `HC-03 a guess has a limit of its own`() async throws {
         self.say(nil, ["Last-Modified": "Sun, 06 Nov 1994 08:49:27 GMT"])
-        _ = try await number.refresh().request()
+        self.server.state.withLock { $0.answersConditions = false }
+        let number = self.number(MuxPolicy(timeToLive: .zero))
+
+        _ = try await number.request()
         #expect(number.cachedEntry?.timeToLive == .seconds(1), "a tenth of ten seconds")
         self.say(nil, ["Last-Modified": "Sun, 06 Nov 1904 08:49:27 GMT"])
         _ = try await number.refresh().request()
-        #expect(number.cachedEntry?.timeToLive == .seconds(3), "no longer than the policy says")
+        #expect(number.cachedEntry?.timeToLive == .seconds(86_400), "no longer than the configuration says")
     }
 
     @Test func `N01 what must not be stored is not`() async throws {

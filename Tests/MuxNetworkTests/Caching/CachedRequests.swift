@@ -34,13 +34,15 @@ struct CachingWorld: Sendable {
     func client(
         _ transport: any HTTPTransport,
         viewer: String? = nil,
-        authenticator: (any HTTPAuthenticator)? = nil
+        authenticator: (any HTTPAuthenticator)? = nil,
+        _ change: (inout HTTPClient.Configuration) -> Void = { _ in }
     ) -> HTTPClient {
         var configuration = HTTPClient.Configuration()
         configuration.clock = self.clock
         let (start, clock) = (self.start, self.clock)
         configuration.wallTime = { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) }
         configuration.viewer = viewer
+        change(&configuration)
         return HTTPClient(configuration: configuration, transport: transport, authenticator: authenticator)
     }
 }

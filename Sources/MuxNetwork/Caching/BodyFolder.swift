@@ -1,0 +1,264 @@
+import Foundation
+import MuxKit
+
+/// The folder of bodies that are too long to be kept in memory, bounded by bytes.
+///
+/// Members block, and are called on threads that may. A file that no stored answer names any more is removed when the space is needed,
+/// the least recently used first; an answer whose file is gone is a miss.
+///
+/// **On disk.** A folder for each session, `bodies-` and the session's epoch; that of an earlier session is removed when the next begins.
+final class BodyFolder: Sendable {
+    /// A file of another session, or one that another process removed.
+    struct Gone: Error {}
+
+    private struct Use: Sendable {
+        var size: Int64
+        /// The number of its last use.
+        var place: UInt64
+    }
+
+    private struct State: Sendable {
+        /// The folder of the session; `nil` while there is none.
+        var path: String?
+        var files: [String: Use] = [:]
+        var used: Int64 = 0
+        var lastPlace: UInt64 = 0
+
+        mutating func use(_ name: String, size: Int64) {
+            self.lastPlace &+= 1
+            self.used += size - (self.files[name]?.size ?? 0)
+            self.files[name] = Use(size: size, place: self.lastPlace)
+        }
+
+        mutating func forget(_ name: String) {
+            self.used -= self.files.removeValue(forKey: name)?.size ?? 0
+        }
+    }
+
+    private static let prefix = "bodies-"
+    private static let pieceSize = 256 << 10
+
+    /// The number of bytes that all files may have together.
+    let limit: Int64
+    private let root: String
+    private let fileSystem: any FileSystem
+    private let state = Locked(State())
+    /// The greatest epoch that was opened; held while folders are made and removed.
+    private let lastEpoch = Locked(UInt64(0))
+
+    /// Whether `text` can be the name of a file of this folder.
+    static func isName(_ text: String) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy { (48...57).contains($0) || (97...122).contains($0) }
+    }
+
+    init(_ root: URL, limit: Int64, fileSystem: any FileSystem) {
+        self.root = root.path
+        self.limit = limit
+        self.fileSystem = fileSystem
+    }
+
+    // MARK: - Sessions
+
+    /// Prepares the folder for the session of `epoch`, unless it is; removes the files of any other.
+    ///
+    /// - Throws: ``Gone`` if a later session was opened.
+    func open(epoch: UInt64) throws {
+        try self.lastEpoch.withLock { last throws in
+            guard epoch >= last else { throw Gone() }
+            try self.openFolder(epoch)
+            last = epoch
+        }
+    }
+
+    private func openFolder(_ epoch: UInt64) throws(MuxStoreError) {
+        let name = Self.prefix + String(epoch)
+        let path = FilePath.join(self.root, name)
+        guard self.state.withLock({ $0.path }) != path else { return }
+        try self.fileSystem.makeFolders(path)
+        try? self.fileSystem.mark(self.root)
+        try self.removeSessions { $0 != name }
+        var found: [(name: String, size: Int64, modified: Int64)] = []
+        for file in try self.fileSystem.names(in: path) {
+            guard let status = try self.fileSystem.status(at: FilePath.join(path, file)) else { continue }
+            found.append((file, status.size, status.modified))
+        }
+        self.state.withLock { state in
+            guard state.path != path else { return }
+            state = State(path: path)
+            for file in found.sorted(by: { $0.modified < $1.modified }) { state.use(file.name, size: file.size) }
+        }
+    }
+
+    /// Removes the files of a session that has ended.
+    func end() throws(MuxStoreError) {
+        try self.lastEpoch.withLock { _ throws(MuxStoreError) in
+            self.state.withLock { $0 = State() }
+            guard try self.fileSystem.status(at: self.root) != nil else { return }
+            try self.removeSessions { _ in true }
+        }
+    }
+
+    /// Whether the folder is open for the session of `epoch`.
+    func isOpen(epoch: UInt64) -> Bool {
+        self.state.withLock { $0.path == FilePath.join(self.root, Self.prefix + String(epoch)) }
+    }
+
+    private func removeSessions(_ isOver: (String) -> Bool) throws(MuxStoreError) {
+        for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.prefix) && isOver(name) {
+            try self.fileSystem.removeTree(FilePath.join(self.root, name))
+        }
+    }
+
+    // MARK: - Files
+
+    /// A body that is being written.
+    struct Growing: Sendable {
+        fileprivate let file: OpenFile
+        fileprivate let name: String
+        fileprivate let folder: String
+        fileprivate(set) var count: Int64 = 0
+    }
+
+    /// Begins a file; ``open(epoch:)`` has to have been called for the session.
+    func begin() throws -> Growing {
+        guard let folder = self.state.withLock({ $0.path }) else { throw Gone() }
+        let name = Hex.text(of: .random(in: .min ... .max))
+        let file = try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
+        return Growing(file: file, name: name, folder: folder)
+    }
+
+    func append(_ bytes: Data, to growing: inout Growing) throws(MuxStoreError) {
+        try self.fileSystem.appendAll([UInt8](bytes), to: growing.file)
+        growing.count += Int64(bytes.count)
+    }
+
+    /// Counts the file as used, and removes others if there is too much.
+    ///
+    /// - Returns: The name by which it is found; `nil` if its session has ended, and it is removed.
+    func finish(_ growing: Growing) -> String? {
+        let gone = self.state.withLock { state -> [String]? in
+            guard state.path == growing.folder else { return nil }
+            state.use(growing.name, size: growing.count)
+            var gone: [String] = []
+            guard state.used > self.limit else { return gone }
+            for (name, _) in state.files.sorted(by: { $0.value.place < $1.value.place }) where state.used > self.limit {
+                gone.append(name)
+                state.forget(name)
+            }
+            return gone
+        }
+        guard let gone else {
+            self.discard(growing)
+            return nil
+        }
+        for name in gone { try? self.fileSystem.removeFile(FilePath.join(growing.folder, name)) }
+        return gone.contains(growing.name) ? nil : growing.name
+    }
+
+    /// Removes a file that is not complete.
+    func discard(_ growing: Growing) {
+        try? self.fileSystem.removeFile(FilePath.join(growing.folder, growing.name))
+    }
+
+    /// Removes a file that no answer names any more.
+    func remove(_ name: String) {
+        let path = self.state.withLock { state -> String? in
+            state.forget(name)
+            return state.path
+        }
+        if let path, Self.isName(name) { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
+    }
+
+    /// Opens a file for reading, which may then be removed meanwhile.
+    ///
+    /// - Throws: ``Gone`` if there is none of that name and length.
+    func read(_ name: String, count: Int) throws -> OpenFile {
+        guard let path = self.state.withLock({ $0.path }), Self.isName(name) else { throw Gone() }
+        do {
+            let file = try self.fileSystem.openFile(FilePath.join(path, name), for: .read)
+            guard try self.fileSystem.status(of: file).size == Int64(count) else { throw Gone() }
+            self.state.withLock { $0.use(name, size: Int64(count)) }
+            return file
+        } catch {
+            self.remove(name)
+            throw Gone()
+        }
+    }
+
+    /// The next bytes of an open file, from `place` on, up to `end`.
+    func piece(of file: OpenFile, at place: Int, upTo end: Int) throws -> Data {
+        let count = min(Self.pieceSize, end - place)
+        let bytes = try self.fileSystem.readAll(file, at: Int64(place), count: count)
+        guard bytes.count == count else { throw Gone() }
+        return Data(bytes)
+    }
+
+    /// The number of bytes that all files have together.
+    var used: Int64 { self.state.withLock { $0.used } }
+}
+
+/// Collects the body of an answer: in memory, then in a file if it is long.
+struct BodySpool: Sendable {
+    private let folder: BodyFolder?
+    private let memoryLimit: Int
+    private let limit: Int
+    private var data = Data()
+    private var growing: BodyFolder.Growing?
+    private(set) var count = 0
+
+    /// The body has become too long, or could not be written.
+    struct Failed: Error {}
+
+    /// Makes a spool.
+    ///
+    /// - Parameters:
+    ///   - folder: Takes what is longer than `memoryLimit`; `nil` for nothing.
+    ///   - memoryLimit: The most that is kept in memory, in bytes.
+    ///   - limit: The most that is kept at all, in bytes.
+    init(in folder: BodyFolder?, memoryLimit: Int, limit: Int) {
+        self.folder = folder
+        self.memoryLimit = memoryLimit
+        self.limit = min(limit, folder.map { Int(clamping: $0.limit) } ?? memoryLimit)
+    }
+
+    /// Whether a body of this length will do.
+    func fits(_ count: Int) -> Bool { count <= self.limit }
+
+    /// Takes a piece of the body.
+    ///
+    /// - Throws: ``Failed``; the spool has to be discarded then.
+    mutating func append(_ bytes: Data) async throws {
+        guard bytes.count <= self.limit - self.count else { throw Failed() }
+        self.count += bytes.count
+        guard self.growing != nil || self.count > self.memoryLimit, let folder else {
+            self.data.append(bytes)
+            return
+        }
+        let (held, growing) = (self.data, self.growing)
+        self.data = Data()
+        self.growing = try await BlockingWork.run {
+            Result {
+                var file = try growing ?? folder.begin()
+                do {
+                    if !held.isEmpty { try folder.append(held, to: &file) }
+                    try folder.append(bytes, to: &file)
+                } catch {
+                    folder.discard(file)
+                    throw error
+                }
+                return file
+            }
+        }.get()
+    }
+
+    /// The complete body; `nil` if its session has ended.
+    func finish() async -> StoredAnswer.Body? {
+        guard let growing, let folder else { return .memory(self.data) }
+        return await BlockingWork.run { folder.finish(growing) }.map { .file($0) }
+    }
+
+    func discard() async {
+        guard let growing, let folder else { return }
+        await BlockingWork.run { folder.discard(growing) }
+    }
+}

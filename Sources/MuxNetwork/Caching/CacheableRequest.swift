@@ -1,0 +1,230 @@
+import Foundation
+import MuxKit
+
+/// What counts of a request for a private cache.
+struct CacheableRequest: Sendable {
+    /// What the request asks for.
+    enum Kind: Sendable, Equatable {
+        case whole
+        case range(HTTPByteRange)
+        /// Asks whether a version that it has is still the one: RFC 9110, sections 13.1.2 and 13.1.3.
+        case validation
+        /// Only the server can answer it.
+        case other
+    }
+
+    let call: ValidatedCall
+    /// The primary key: RFC 9111, section 2.
+    let name: String
+    let control: HTTPRequestCacheControl
+    let kind: Kind
+
+    init(_ call: ValidatedCall) {
+        self.call = call
+        self.name = HTTPResourceName(call.call.url)?.text ?? call.call.url.absoluteString
+        let headers = call.call.headers
+        guard call.method == .get || call.method == .head, call.call.body == nil else {
+            (self.control, self.kind) = (HTTPRequestCacheControl(headers[.cacheControl]), .other)
+            return
+        }
+        guard !headers.isEmpty else {
+            (self.control, self.kind) = (HTTPRequestCacheControl(nil), .whole)
+            return
+        }
+        self.control = HTTPRequestCacheControl(headers[.cacheControl])
+        let names = Set(headers.fields.map(\.name))
+        if !names.isDisjoint(with: [.ifMatch, .ifUnmodifiedSince, .ifRange]) {
+            self.kind = .other
+        } else if !names.isDisjoint(with: [.ifNoneMatch, .ifModifiedSince]) {
+            self.kind = names.contains(.range) ? .other : .validation
+        } else if let range = headers[.range] {
+            // RFC 9110, section 14.2: of all methods, GET alone has ranges.
+            guard call.method == .get else {
+                self.kind = .whole
+                return
+            }
+            self.kind = HTTPByteRange(range).map { .range($0) } ?? .other
+        } else {
+            self.kind = .whole
+        }
+    }
+
+    var headers: HTTPHeaders { self.call.call.headers }
+}
+
+extension CacheableRequest {
+    /// What to do with the request, given what is stored for its URL.
+    ///
+    /// - Parameters:
+    ///   - stored: The answers that are stored for the URL, the newest first.
+    ///   - now: The time.
+    ///   - staleLimit: For how long after its freshness an answer may be used without a connection.
+    /// - Returns: What to do.
+    func decision(
+        _ stored: [StoredAnswer],
+        at now: StoredAnswer.Now,
+        staleLimit: Duration = .zero
+    ) -> CacheDecision {
+        guard self.call.method == .get || self.call.method == .head else {
+            return .forward(CacheForward(reason: .method))
+        }
+        let decision = self.unrestrictedDecision(stored, at: now, staleLimit)
+        if self.control.onlyIfCached, case .forward = decision { return .refuse }
+        return decision
+    }
+
+    private func unrestrictedDecision(
+        _ stored: [StoredAnswer],
+        at now: StoredAnswer.Now,
+        _ staleLimit: Duration
+    ) -> CacheDecision {
+        guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
+        guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
+        let selected = stored.filter { $0.isSelected(by: self.headers) }
+        guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
+        guard let hit = selected.lazy.compactMap({ self.hit($0, at: now) }).first else {
+            var forward = self.forward(.partial)
+            if self.kind == .whole, self.call.method == .get {
+                forward.completed = selected.first { answer in
+                    answer.fileName == nil && answer.part?.first == 0 && answer.strongTag != nil
+                        && self.isFresh(answer, at: now)
+                }
+            }
+            forward.isShared = forward.isShared && forward.completed == nil
+            forward.demandsServer = selected.contains { $0.body == .none }
+            if forward.demandsServer { forward.reason = .stale }
+            return .forward(forward)
+        }
+        guard !self.control.noStore, !self.control.noCache else {
+            return .forward(self.forward(.request, validating: hit, staleLimit: .zero))
+        }
+        if self.permits(hit) { return .use(hit) }
+        let stale = Duration.zero - hit.timeToLive
+        if stale >= .zero, let granted = hit.answer.freshness.staleWhileRevalidate, stale <= granted, granted > .zero,
+            !hit.answer.freshness.mustRevalidate, !hit.answer.isInvalidated, self.control.maxAge == nil,
+            self.control.minFresh == nil,
+            self.kind == .whole
+        {
+            var renewed = hit
+            renewed.revalidates = true
+            return .use(renewed)
+        }
+        return .forward(self.forward(.stale, validating: hit, staleLimit: staleLimit))
+    }
+
+    /// Whether the request takes a stored answer of this age: RFC 9111, sections 4.2 and 5.2.1.
+    private func permits(_ hit: CacheHit) -> Bool {
+        if let limit = self.control.maxAge, hit.age > limit {
+            // RFC 8246, section 2: a reload is no reason to ask for what never changes.
+            guard limit == .zero, hit.answer.isImmutable, hit.timeToLive > .zero else { return false }
+        }
+        if hit.timeToLive > (self.control.minFresh ?? .zero) { return true }
+        guard let tolerated = self.control.maxStale, self.control.minFresh == nil,
+            !hit.answer.freshness.mustRevalidate, !hit.answer.isInvalidated
+        else { return false }
+        return .zero - hit.timeToLive <= tolerated
+    }
+
+    private func isFresh(_ answer: StoredAnswer, at now: StoredAnswer.Now) -> Bool {
+        !answer.isInvalidated
+            && (answer.residentTime(at: now).map { $0 < answer.freshness.timeToLive ?? .zero } ?? false)
+    }
+
+    /// How `answer` answers the request, whatever its age; `nil` if it does not hold what is asked for.
+    private func hit(_ answer: StoredAnswer, at now: StoredAnswer.Now) -> CacheHit? {
+        guard answer.body != .none else { return nil }
+        let resident = answer.residentTime(at: now)
+        var hit = CacheHit(
+            answer: answer,
+            age: answer.freshness.age + (resident ?? .longest),
+            timeToLive: (answer.isInvalidated ? .zero : answer.freshness.timeToLive ?? .zero) - (resident ?? .longest)
+        )
+        switch self.kind {
+        case .other: return nil
+        case .whole: return answer.part == nil ? hit : nil
+        case .validation:
+            guard answer.part == nil else { return nil }
+            hit.isNotModified = answer.status == 200 && self.isMet(by: answer)
+            return hit
+        case .range(let range):
+            guard answer.status == 200 || answer.status == 206 else { return answer.part == nil ? hit : nil }
+            let first = answer.part?.first ?? 0
+            // Bytes of a content that was decoded are not those that the server counts.
+            guard ["", "identity"].contains(answer.headers[.contentEncoding]?.lowercased() ?? "") else { return nil }
+            let total = answer.part == nil ? answer.count : answer.part?.total
+            guard let places = range.places(in: total), places.lowerBound >= first,
+                places.upperBound <= first + answer.count
+            else { return nil }
+            hit.places = (places.lowerBound - first)..<(places.upperBound - first)
+            return hit
+        }
+    }
+
+    /// Whether the version that the request has is that of `answer`: RFC 9111, section 4.3.2.
+    private func isMet(by answer: StoredAnswer) -> Bool {
+        if let tags = self.headers[.ifNoneMatch] {
+            let own = answer.headers[.eTag].map { HTTPGrammar.trimmed($0) }
+            return HTTPDirective.elements(of: tags).contains { tag in
+                tag == "*" || own.map { HTTPValidator.isWeaklyEqual(tag, $0) } ?? false
+            }
+        }
+        guard let since = self.headers[.ifModifiedSince].flatMap({ HTTPDate.parse($0, now: answer.receivedAt) }) else {
+            return false
+        }
+        let changed = [HTTPHeaders.Name.lastModified, .date].lazy.compactMap { answer.headers[$0] }.first
+        return (changed.flatMap { HTTPDate.parse($0, now: answer.receivedAt) } ?? answer.receivedAt) <= since
+    }
+
+    /// How a request goes on that nothing stored can answer.
+    private func forward(_ reason: HTTPCacheStatus.Forward) -> CacheForward {
+        // An answer to a request with conditions or a range is for that request alone.
+        let isShared = self.kind == .whole && self.call.method == .get
+        let control = self.control
+        let isRestricted = control.noStore || control.noCache || control.maxAge != nil || control.minFresh != nil
+        return CacheForward(reason: reason, isShared: isShared && !isRestricted)
+    }
+
+    /// How a request goes on that `hit` may answer once it is validated.
+    private func forward(
+        _ reason: HTTPCacheStatus.Forward,
+        validating hit: CacheHit,
+        staleLimit: Duration
+    ) -> CacheForward {
+        var forward = self.forward(reason)
+        let answer = hit.answer
+        // The request's own condition goes to the server as it is; so does a range, for a part is not validated.
+        if self.kind == .whole, !self.control.noStore, answer.freshness.validator != nil { forward.validated = answer }
+        if self.call.method == .head, !self.control.noStore { forward.described = answer }
+        forward.demandsServer = answer.freshness.mustRevalidate
+        guard !answer.freshness.mustRevalidate, !answer.isInvalidated, !self.control.noCache, !self.control.noStore
+        else {
+            return forward
+        }
+        let stale = Duration.zero - hit.timeToLive
+        let granted = [answer.freshness.staleIfError, self.control.staleIfError].compactMap(\.self).max()
+        forward.toleratesFailure = granted.map { $0 > .zero && stale <= $0 } ?? false
+        if stale <= max(granted ?? .zero, staleLimit) { forward.fallback = hit }
+        return forward
+    }
+
+    /// Whether an answer is one that GET would get.
+    func isAnswered(by reply: HTTPReply) -> Bool {
+        if self.call.method == .get { return self.kind != .other }
+        // RFC 9110, section 9.3.3: with a lifetime of its own and the same URL in Content-Location.
+        guard self.call.method == .post, (200...299).contains(reply.status) else { return false }
+        guard HTTPCacheControl(reply.headers[.cacheControl]).maxAge != nil || reply.headers[.expires] != nil,
+            let location = reply.headers[.contentLocation],
+            let url = URL(string: location, relativeTo: reply.url ?? self.call.call.url)
+        else { return false }
+        return HTTPResourceName(url.absoluteURL)?.text == self.name
+    }
+
+    /// Which requests share an exchange: those for the same URL with the same values of the fields that its answers depend on.
+    func flightName(_ stored: [StoredAnswer]) -> String {
+        guard let names = stored.first.map({ Array($0.selecting.keys) }), !names.isEmpty else { return "" }
+        return StoredAnswer.selecting(names, in: self.headers)
+            .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
+            .sorted()
+            .joined(separator: "\n")
+    }
+}

@@ -1,0 +1,149 @@
+public import Foundation
+public import MuxKit
+
+/// Keeps the answers of another transport, and uses them again as HTTP permits: a private cache (RFC 9111).
+///
+/// ```swift
+/// let client = HTTPClient(transport: .caching())
+/// ```
+///
+/// Whole answers are kept, with their header fields: a fresh one is returned without a request, a stale one is validated with the
+/// server (`ETag`, `Last-Modified`) and returned if it has not changed. `Vary` keeps variants apart, a range is cut from a whole
+/// answer, a change (POST, PUT, PATCH, DELETE) makes the answers of its URL stale, and RFC 5861 says when a stale answer is used while
+/// it is renewed, or in place of an error. The directives of a request's own `Cache-Control` are obeyed. What happened is said by
+/// ``HTTPResponse/cacheStatus``.
+///
+/// For values of one type, `client.multiplexer` is simpler: it caches what was decoded.
+///
+/// **Concurrent calls.** Requests for one URL share an exchange: the first one's task performs it, and the others wait for the stored
+/// answer, but no longer than the silence that the transport permits a server.
+///
+/// **Accounts.** A cache belongs to one account at a time: `MuxRepository/clearAll()` removes what is stored. For several accounts at
+/// once, make one for each.
+///
+/// **On disk.** With a ``Options/cacheKey`` answers are written when the repository saves; long bodies go to files at once. A header field
+/// `Set-Cookie` stays in memory. Otherwise everything stays in memory.
+///
+/// **After a failure.** Storing never fails a request: what cannot be stored is not. Where the server cannot be reached, a stale answer is
+/// used (``Options/staleLimit``); if the stored one may be used with the server's consent alone, the answer has status 504 (RFC 9111,
+/// section 5.2.2.2), and if there is none, the error of the transport is thrown.
+public final class CachingTransport: HTTPTransport {
+    let cache: ResponseCache
+    private let base: any HTTPTransport
+
+    /// Makes a cache.
+    ///
+    /// - Parameters:
+    ///   - base: Sends what the cache cannot answer.
+    ///   - options: Its limits, and where it keeps answers.
+    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them.
+    public convenience init(
+        _ base: any HTTPTransport = .system,
+        options: CachingTransport.Options = .init(),
+        repository: MuxRepository = .shared
+    ) {
+        self.init(base, options: options, repository: repository, fileSystem: POSIXFileSystem())
+    }
+
+    package init(
+        _ base: any HTTPTransport,
+        options: CachingTransport.Options,
+        repository: MuxRepository,
+        fileSystem: any FileSystem
+    ) {
+        self.base = base
+        self.cache = ResponseCache(base, options, repository, fileSystem)
+    }
+
+    /// What was counted since the cache was made: hits, requests that went to the server, and those that shared an exchange.
+    public var statistics: MuxRepository.Statistics { self.cache.statistics }
+
+    /// Forgets what is stored for a URL, in all its variants; running requests get their answers, which are not stored.
+    ///
+    /// - Parameter url: The URL; its fragment does not count.
+    public func remove(_ url: URL) async {
+        guard let name = HTTPResourceName(url) else { return }
+        await self.cache.remove(name.text)
+    }
+
+    /// Forgets everything; running requests get their answers, which are not stored.
+    ///
+    /// - Returns: What could not be removed from disk, and will be by the next save. Files of long bodies that could not be removed are
+    ///   not used any more.
+    @discardableResult
+    public func removeAll() async -> MuxRepository.ClearReport { await self.cache.removeAll() }
+}
+
+extension CachingTransport: ValidatedTransport {
+    /// The numbers of waiting callers, running renewals and URLs that have an exchange: zero at rest.
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.cache.engine.occupancy }
+
+    package var options: HTTPTransportOptions {
+        (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
+    }
+    package var time: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.cache.time }
+    package var pendingCount: Int { (self.base as? any ValidatedTransport)?.pendingCount ?? 0 }
+
+    package var session: UInt64 { self.cache.engine.withState { $0.session } }
+
+    package func stored(for call: ValidatedCall) -> HTTPReply? { self.cache.fresh(call) }
+
+    package func perform(
+        _ call: ValidatedCall,
+        _ exchange: HTTPExchange,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        try await self.cache.perform(call, exchange.limits, into: sink)
+    }
+}
+
+extension CachingTransport {
+    /// What a cache keeps, where, and how much.
+    public struct Options: Sendable, Hashable {
+        /// Names the answers on disk; `nil`, the default, to keep them in memory.
+        public var cacheKey: String?
+
+        /// What the answers in memory may take together, in bytes.
+        public var memoryLimit = 16 << 20
+
+        /// The longest body that is kept in memory, in bytes; with a ``cacheKey``, longer ones are kept in files.
+        public var memoryBodyLimit = 256 << 10
+
+        /// What the files of long bodies may take together, in bytes.
+        public var diskLimit = 256 << 20
+
+        /// The longest body that is kept at all, in bytes.
+        public var bodyLimit = 64 << 20
+
+        /// The folder of long bodies, used by this cache alone; `nil` for one in the app's caches folder.
+        public var directory: URL?
+
+        /// The longest freshness that is derived from the last change alone: a tenth of the time since then (RFC 9111, section 4.2.2).
+        public var heuristicLimit: Duration = .seconds(24 * 60 * 60)
+
+        /// For how long after its freshness an answer is used where the server cannot be reached (RFC 9111, section 4.2.4).
+        ///
+        /// An answer that must be validated, by `no-cache` or `must-revalidate`, never is.
+        public var staleLimit: Duration = .seconds(7 * 24 * 60 * 60)
+
+        /// The defaults.
+        public init() {}
+    }
+}
+
+extension HTTPTransport where Self == CachingTransport {
+    /// A private cache in front of another transport.
+    ///
+    /// - Parameters:
+    ///   - base: Sends what the cache cannot answer.
+    ///   - options: Its limits, and where it keeps answers.
+    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them.
+    /// - Returns: The cache.
+    public static func caching(
+        _ base: any HTTPTransport = .system,
+        options: CachingTransport.Options = .init(),
+        repository: MuxRepository = .shared
+    ) -> CachingTransport {
+        CachingTransport(base, options: options, repository: repository)
+    }
+}

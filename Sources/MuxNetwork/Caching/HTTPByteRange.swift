@@ -1,0 +1,67 @@
+/// A range of bytes that a request asks for: RFC 9110, section 14.1.2.
+enum HTTPByteRange: Sendable, Equatable {
+    case from(Int)
+    case within(ClosedRange<Int>)
+    case last(Int)
+
+    /// Reads the field `Range`; `nil` unless it is one range of bytes.
+    init?(_ text: String) {
+        let parts = HTTPGrammar.trimmed(text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.count == 2, parts[0].lowercased() == "bytes" else { return nil }
+        let ends = parts[1].split(separator: "-", omittingEmptySubsequences: false).map { HTTPGrammar.trimmed($0) }
+        guard ends.count == 2 else { return nil }
+        let (first, last) = (HTTPGrammar.place(ends[0]), HTTPGrammar.place(ends[1]))
+        switch (first, last) {
+        case (let first?, let last?) where first <= last: self = .within(first...last)
+        case (let first?, nil) where ends[1].isEmpty: self = .from(first)
+        case (nil, let count?) where ends[0].isEmpty && count > 0: self = .last(count)
+        default: return nil
+        }
+    }
+
+    /// The places of the bytes in a content of this length; `nil` if it has none of them, or that is not known.
+    func places(in total: Int?) -> Range<Int>? {
+        switch self {
+        case .from(let first):
+            guard let total, first < total else { return nil }
+            return first..<total
+        case .within(let range):
+            guard let total else { return range.upperBound < .max ? Range(range) : nil }
+            guard range.lowerBound < total else { return nil }
+            return range.lowerBound..<(range.upperBound < total ? range.upperBound + 1 : total)
+        case .last(let count):
+            guard let total, total > 0 else { return nil }
+            return max(0, total - count)..<total
+        }
+    }
+}
+
+/// The part that an answer says it is: RFC 9110, section 14.4.
+struct HTTPContentRange: Sendable, Equatable {
+    let places: ClosedRange<Int>
+    /// `nil` if the server does not say.
+    let total: Int?
+
+    /// Reads the field `Content-Range`; `nil` unless it is one valid range of bytes.
+    init?(_ text: String) {
+        let words = HTTPGrammar.trimmed(text).split(separator: " ")
+        guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
+        let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2 else { return nil }
+        let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
+        guard ends.count == 2, let first = HTTPGrammar.place(ends[0]), let last = HTTPGrammar.place(ends[1]),
+            first <= last, last < .max
+        else { return nil }
+        let total = HTTPGrammar.place(parts[1])
+        guard parts[1] == "*" || total.map({ last < $0 }) == true else { return nil }
+        self.places = first...last
+        self.total = total
+    }
+}
+
+extension HTTPGrammar {
+    /// The number of `text`, which is digits alone; `nil` for any other, and for one that is no `Int`.
+    fileprivate static func place(_ text: some StringProtocol) -> Int? {
+        self.number(text).flatMap { Int(exactly: $0) }
+    }
+}

@@ -1,0 +1,169 @@
+import Foundation
+import MuxKit
+
+extension ResponseCache {
+    /// What is stored for a URL, in memory or on disk.
+    nonisolated(nonsending) func stored(_ resource: String) async -> [StoredAnswer] {
+        if let stored = self.answers.cachedValue(key: resource) { return stored.answers }
+        guard self.options.cacheKey != nil else { return [] }
+        return await self.answers.loadCachedValue(key: resource)?.answers ?? []
+    }
+
+    /// A spool for the body of an answer; `nil` if it cannot be kept.
+    nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
+        var folder = self.folder
+        if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
+        let spool = BodySpool(in: folder, memoryLimit: self.options.memoryBodyLimit, limit: self.options.bodyLimit)
+        let announced = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) } ?? 0
+        return Int(exactly: announced).map { spool.fits($0) } ?? false ? spool : nil
+    }
+
+    nonisolated(nonsending) func open(_ folder: BodyFolder) async throws {
+        let epoch = try await self.repository.currentEpoch()
+        guard !folder.isOpen(epoch: epoch) else { return }
+        try await BlockingWork.run { Result { try folder.open(epoch: epoch) } }.get()
+    }
+
+    /// Stores an answer, unless a fence has passed its exchange, or a session has ended since its call began.
+    ///
+    /// - Parameters:
+    ///   - answer: The answer.
+    ///   - former: What it is a newer state of; it is not stored if another answer has taken that place.
+    ///   - request: The request.
+    ///   - flight: The exchange.
+    ///   - name: Its name.
+    ///   - limits: Those of the call.
+    /// - Returns: Whether it is stored.
+    nonisolated(nonsending) func store(
+        _ answer: StoredAnswer,
+        replacing former: StoredAnswer? = nil,
+        for request: CacheableRequest,
+        _ flight: FlightID,
+        of name: FlightName,
+        _ limits: HTTPExchange.Limits
+    ) async -> Bool {
+        // The other variants may be on disk alone.
+        _ = await self.stored(request.name)
+        let partLimit = self.options.memoryBodyLimit
+        let gone = self.commits.withLock { _ -> [StoredAnswer]? in
+            var isOfSession = false
+            let isCurrent = self.engine.report(from: flight, of: name) { isOfSession = $0.session == limits.session }
+            guard isCurrent, isOfSession else { return nil }
+            return self.change(request.name) { stored in
+                if let former, !stored.answers.contains(former),
+                    stored.answers.contains(where: { $0.isSelected(by: request.headers) })
+                {
+                    return nil
+                }
+                return stored.insert(answer, for: request.headers, partLimit: partLimit)
+            }
+        }
+        guard let gone else {
+            self.tell(.fenceDropped)
+            if former == nil { await self.removeFiles(of: [answer], except: nil) }
+            return false
+        }
+        let isStored = gone != [answer]
+        await self.removeFiles(of: gone, except: isStored ? answer : nil)
+        return isStored
+    }
+
+    /// Changes what is stored for a URL, in one step; ``commits`` is held.
+    ///
+    /// - Parameters:
+    ///   - resource: The URL.
+    ///   - body: Changes it, perhaps several times; returns `nil` to leave it as it is.
+    /// - Returns: What `body` returned at last.
+    private func change<R>(_ resource: String, _ body: (inout StoredAnswers) -> R?) -> R? {
+        while true {
+            let entry = self.answers.cachedEntry(key: resource)
+            var stored = entry?.value ?? StoredAnswers()
+            guard let result = body(&stored) else { return nil }
+            guard let entry else {
+                self.answers.store(stored, key: resource)
+                return result
+            }
+            // What was cleared meanwhile stays cleared.
+            if self.answers.store(stored, key: resource, ifUnchangedSince: entry) { return result }
+        }
+    }
+
+    private nonisolated(nonsending) func removeFiles(of answers: [StoredAnswer], except kept: StoredAnswer?) async {
+        guard let folder else { return }
+        let names = answers.compactMap(\.fileName).filter { $0 != kept?.fileName }
+        if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
+    }
+
+    /// Forgets an answer whose body is gone, or that may not be stored any more.
+    func forget(_ answer: StoredAnswer, of resource: String) {
+        self.commits.withLock { _ in
+            _ = self.change(resource) { stored -> Void? in
+                guard stored.answers.contains(answer) else { return nil }
+                stored.remove(answer)
+                return ()
+            }
+        }
+    }
+
+    /// Makes the answers of a URL stale, whatever they say: RFC 9111, section 4.4.
+    ///
+    /// - Parameters:
+    ///   - resource: The URL.
+    ///   - own: The flight that has learned of the change, which is not fenced.
+    nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
+        self.commits.withLock { _ in self.fence(resource, except: own) }
+        let known = await self.stored(resource)
+        let isMarked = self.commits.withLock { _ -> Bool in
+            self.fence(resource, except: own)
+            let change: Void? = self.change(resource) { stored -> Void? in
+                guard !stored.answers.isEmpty else { return nil }
+                stored.update { $0.isInvalidated = true }
+                return ()
+            }
+            return change != nil
+        }
+        // What memory has no room for is on disk, or cannot be read now.
+        guard !isMarked, self.options.cacheKey != nil else { return }
+        await self.answers.clear(key: resource)
+        await self.removeFiles(of: known, except: nil)
+    }
+
+    /// Keeps running exchanges for a URL from storing their answers.
+    private func fence(_ resource: String, except own: FlightName? = nil) {
+        for name in self.engine.keysInFlight where name.resource == resource && name != own {
+            self.engine.fence(name) { _ in }
+        }
+    }
+
+    func remove(_ resource: String) async {
+        let stored = await self.stored(resource)
+        self.commits.withLock { _ in self.fence(resource) }
+        await self.answers.clear(key: resource)
+        await self.removeFiles(of: stored, except: nil)
+    }
+
+    func removeAll() async -> MuxRepository.ClearReport {
+        self.commits.withLock { _ in self.engine.fenceAll { _ in } }
+        let report = await self.answers.clear()
+        if let folder { _ = await BlockingWork.run { Result { try folder.end() } } }
+        return report
+    }
+}
+
+extension ResponseCache: SessionParticipant {
+    func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
+        self.commits.withLock { _ in
+            self.engine.dismissed(cancelling: false) { state in
+                state.renewals = [:]
+                state.session &+= 1
+                // Those who wait ask for themselves, with what their callers have now.
+                return (.success(.alone), ())
+            }.answerWaiters
+        }
+    }
+
+    func removeTraces() async throws {
+        guard let folder else { return }
+        try await BlockingWork.run { Result { try folder.end() } }.get()
+    }
+}

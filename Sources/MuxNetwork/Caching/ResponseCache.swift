@@ -1,0 +1,415 @@
+import Foundation
+import MuxKit
+
+/// The parts of a ``CachingTransport``: what is stored, flights, and the exchanges with the server.
+final class ResponseCache: Sendable {
+    typealias Engine = FlightEngine<FlightName, Landed, State>
+    typealias Now = StoredAnswer.Now
+
+    /// Which requests share an exchange.
+    struct FlightName: Hashable, Sendable {
+        /// The URL.
+        let resource: String
+        /// The values of the fields that its answers depend on.
+        let variant: String
+        /// A number of its own for an exchange that is not shared; otherwise 0.
+        let own: UInt64
+    }
+
+    /// What an exchange has for those who wait for it.
+    enum Landed: Sendable {
+        /// The answer, which is stored.
+        case stored(StoredAnswer)
+        /// There was no answer.
+        case unavailable(any Error)
+        /// The server answered that it cannot, and a stale answer was used.
+        case failed
+        /// Each has to ask for itself.
+        case alone
+        /// The one who performed it has left.
+        case again
+    }
+
+    /// An answer to renew while it is used.
+    struct Renewal: Sendable {
+        let request: CacheableRequest
+        let stale: StoredAnswer
+        let session: UInt64
+    }
+
+    /// The state under the engine's lock.
+    struct State: Sendable {
+        var statistics = MuxRepository.Statistics()
+        var renewals: [FlightName: Renewal] = [:]
+        /// The number of ended sessions.
+        var session: UInt64 = 0
+    }
+
+    let time: TimeSource
+    let heuristicLimit: Duration
+    let engine: Engine
+    private let base: any HTTPTransport
+    let options: CachingTransport.Options
+    let repository: MuxRepository
+    let answers: MultiplexerMap<String, StoredAnswers>
+    let folder: BodyFolder?
+    /// Held while an answer is stored, so that it cannot come after a fence that has passed its exchange.
+    let commits = Locked(())
+
+    init(
+        _ base: any HTTPTransport,
+        _ options: CachingTransport.Options,
+        _ repository: MuxRepository,
+        _ fileSystem: any FileSystem
+    ) {
+        self.base = base
+        self.options = options
+        self.repository = repository
+        self.time = repository.time
+        self.heuristicLimit = options.heuristicLimit
+        let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredAnswers>.CacheKey($0) }
+        self.answers = MultiplexerMap(
+            policy: MuxPolicy(
+                timeToLive: .longest,
+                maximumCount: nil,
+                maximumCost: .init(options.memoryLimit) { (answers: StoredAnswers) in answers.memoryCost }
+            ),
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            isAttached: true
+        ) { _, _ in throw CancellationError() }
+        self.folder = options.cacheKey.map { key in
+            let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxHTTP")
+            return BodyFolder(
+                options.directory ?? standard.appending(component: MuxStoreLocation.folderName(for: key)),
+                limit: Int64(options.diskLimit),
+                fileSystem: fileSystem
+            )
+        }
+        let engineOptions = Engine.Options(name: "mux.http", linger: nil, wouldDeadlock: MuxError.wouldDeadlock)
+        self.engine = Engine(State(), engineOptions, time: repository.time, spawn: repository.spawn)
+        self.engine.flies { [weak self] name, flight in await self?.renew(name, flight) }
+        repository.attach(self)
+    }
+
+    /// Measures the limits of calls.
+    private var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
+
+    var now: Now { Now(moment: self.time.now, date: self.repository.wallTime()) }
+
+    // MARK: - Requests
+
+    /// The answer to a call, if it is stored, fresh and in memory.
+    func fresh(_ call: ValidatedCall) -> HTTPReply? {
+        let request = CacheableRequest(call)
+        guard request.kind != .other, let stored = self.answers.cachedValue(key: request.name),
+            case .use(let hit) = request.decision(stored.answers, at: self.now), !hit.revalidates,
+            !(300...399).contains(hit.answer.status), case .memory(let body) = hit.answer.body
+        else { return nil }
+        var reply = self.reply(hit, .init())
+        if call.method != .head, !hit.isNotModified {
+            reply.body = hit.places.map { body.piece($0) } ?? body
+        }
+        self.counted(.hit)
+        return reply
+    }
+
+    /// Answers a call from what is stored, or performs the exchange and stores the answer.
+    @concurrent
+    func perform(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        let request = CacheableRequest(call)
+        var waits = 0
+        var hasFiles = true
+        while true {
+            var stored = request.kind == .other ? [] : await self.stored(request.name)
+            if !hasFiles { stored.removeAll { $0.fileName != nil } }
+            switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
+            case .refuse: return try await self.refuse(.request, into: sink)
+            case .use(let hit):
+                if hit.revalidates { try await self.startRenewal(of: hit, for: request, in: limits.session) }
+                do {
+                    let reply = try await self.deliver(hit, .init(), to: request, into: sink)
+                    self.counted(.hit)
+                    return reply
+                } catch is BodyFolder.Gone {
+                    self.forget(hit.answer, of: request.name)
+                    hasFiles = false
+                }
+            case .forward(let forward):
+                let isShared = forward.isShared && waits < 3
+                let name = FlightName(
+                    resource: request.name,
+                    variant: isShared ? request.flightName(stored) : "",
+                    own: isShared ? 0 : self.engine.nextID()
+                )
+                switch try await self.enter(name, limits, isCacheable: request.kind != .other) {
+                case .lead(let flight):
+                    let exchange = CacheExchange(self, request, forward, name, flight, limits)
+                    return try await exchange.run(into: sink)
+                case .output(let landed):
+                    waits += 1
+                    if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
+                    if case .alone = landed { waits = .max - 1 }
+                }
+            }
+        }
+    }
+
+    /// Waits for the exchange of `name`, or leads it; no longer than the limits of the call.
+    private nonisolated(nonsending) func enter(
+        _ name: FlightName,
+        _ limits: HTTPExchange.Limits,
+        isCacheable: Bool
+    ) async throws -> Engine.Landing {
+        let limit = min(limits.silence, limits.end.duration(since: self.transportTime.now))
+        var isJoined = false
+        let landing = try await self.engine.enter(
+            name,
+            leads: true,
+            decide: { _ in .flyNoLonger(than: limit) { _, _, _, _ in .success(.alone) } },
+            joined: { state, _ in
+                state.statistics.joins += 1
+                isJoined = true
+            }
+        )
+        if isCacheable { self.tell(isJoined ? .joined : .missed) }
+        return landing
+    }
+
+    /// Answers with what another request's exchange has brought; `nil` if the request has to go on.
+    private nonisolated(nonsending) func share(
+        _ landed: Landed,
+        _ request: CacheableRequest,
+        _ forward: CacheForward,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply? {
+        switch landed {
+        case .stored(let answer) where answer.part == nil && answer.isSelected(by: request.headers):
+            let hit = CacheHit(
+                answer: answer,
+                age: answer.freshness.age,
+                timeToLive: answer.freshness.timeToLive ?? .zero
+            )
+            var status = HTTPCacheStatus(forward: forward.reason)
+            status.isCollapsed = true
+            do {
+                return try await self.deliver(hit, status, to: request, into: sink)
+            } catch is BodyFolder.Gone {
+                return nil
+            }
+        case .unavailable(let error):
+            return try await self.deliverUnreached(forward, error, to: request, into: sink)
+        case .failed:
+            guard forward.toleratesFailure, let fallback = forward.fallback else { return nil }
+            do {
+                return try await self.deliverStale(fallback, to: request, into: sink)
+            } catch is BodyFolder.Gone {
+                return nil
+            }
+        case .stored, .alone, .again: return nil
+        }
+    }
+
+    // MARK: - Answers from the cache
+
+    /// The head of an answer from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
+    private func reply(_ hit: CacheHit, _ status: HTTPCacheStatus) -> HTTPReply {
+        let answer = hit.answer
+        var reply = HTTPReply(status: answer.status, headers: answer.headers(age: hit.age), url: answer.url)
+        if hit.isNotModified {
+            reply.status = 304
+            for name in [HTTPHeaders.Name.contentLength, .contentType, .contentEncoding] { reply.headers[name] = nil }
+        } else if let places = hit.places {
+            let first = answer.part?.first ?? 0
+            let total = (answer.part == nil ? answer.count : answer.part?.total).map { String($0) } ?? "*"
+            let (start, end) = (first + places.lowerBound, first + places.upperBound - 1)
+            reply.status = 206
+            reply.headers[.contentRange] = "bytes \(start)-\(end)/\(total)"
+            reply.headers[.contentLength] = String(places.count)
+        }
+        var status = status
+        status.timeToLive = .seconds(hit.timeToLive.components.seconds)
+        reply.headers.append(status.description, for: .cacheStatus)
+        return reply
+    }
+
+    /// Hands a stored answer to `sink`.
+    ///
+    /// - Throws: ``BodyFolder/Gone`` if its file is gone, before anything is handed on; what the sink threw.
+    nonisolated(nonsending) func deliver(
+        _ hit: CacheHit,
+        _ status: HTTPCacheStatus,
+        to request: CacheableRequest,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        let reply = self.reply(hit, status)
+        let hasBody = request.call.method != .head && !hit.isNotModified
+        let places = hasBody ? hit.places ?? 0..<hit.answer.count : 0..<0
+        switch hit.answer.body {
+        case .memory(let data):
+            try await sink.receive(head: reply)
+            if !places.isEmpty { try await sink.receive(places.count == data.count ? data : data.piece(places)) }
+        case .none: throw BodyFolder.Gone()
+        case .file(let name):
+            guard let folder else { throw BodyFolder.Gone() }
+            do { try await self.open(folder) } catch { throw BodyFolder.Gone() }
+            let count = hit.answer.count
+            let file = try await BlockingWork.run { Result { try folder.read(name, count: count) } }.get()
+            try await sink.receive(head: reply)
+            var place = places.lowerBound
+            while place < places.upperBound {
+                let (start, end) = (place, places.upperBound)
+                do {
+                    let piece = try await BlockingWork.run {
+                        Result { try folder.piece(of: file, at: start, upTo: end) }
+                    }
+                    .get()
+                    place += piece.count
+                    try await sink.receive(piece)
+                } catch is BodyFolder.Gone {
+                    throw HTTPError.transport(.truncated(expected: count, received: place))
+                }
+            }
+        }
+        return reply
+    }
+
+    /// Answers without the server, which could not be reached: RFC 9111, sections 4.2.4 and 5.2.2.2.
+    ///
+    /// - Throws: `error` if nothing is stored that says what to do.
+    nonisolated(nonsending) func deliverUnreached(
+        _ forward: CacheForward,
+        _ error: any Error,
+        to request: CacheableRequest,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        // A transport of an app's own may throw errors of its own.
+        let isUnreached = (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure ?? false
+        guard isUnreached else { throw error }
+        if let fallback = forward.fallback {
+            do {
+                return try await self.deliverStale(fallback, to: request, into: sink)
+            } catch is BodyFolder.Gone {
+                throw error
+            }
+        }
+        guard forward.demandsServer else { throw error }
+        return try await self.refuse(.stale, into: sink)
+    }
+
+    /// Answers with a stale answer, for the server cannot: RFC 5861, section 4.
+    nonisolated(nonsending) func deliverStale(
+        _ hit: CacheHit,
+        to request: CacheableRequest,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        let status = HTTPCacheStatus(forward: .stale)
+        let reply = try await self.deliver(hit, status, to: request, into: sink)
+        self.tell(.servedStale)
+        return reply
+    }
+
+    /// Status 504: RFC 9111, sections 5.2.1.7 and 5.2.2.2.
+    private nonisolated(nonsending) func refuse(
+        _ reason: HTTPCacheStatus.Forward,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        let reply = HTTPReply(status: 504, headers: [.cacheStatus: HTTPCacheStatus(forward: reason).description])
+        try await sink.receive(head: reply)
+        return reply
+    }
+
+    // MARK: - Exchanges
+
+    /// Performs one exchange with the server.
+    nonisolated(nonsending) func send(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        guard let base = self.base as? any ValidatedTransport else {
+            return try await self.base.stream(call.call, into: sink)
+        }
+        return try await base.perform(call, HTTPExchange(call, limits, base.time), into: sink)
+    }
+
+    // MARK: - Renewal
+
+    /// Starts an exchange that nobody waits for: RFC 5861, section 3.
+    private nonisolated(nonsending) func startRenewal(
+        of hit: CacheHit,
+        for request: CacheableRequest,
+        in session: UInt64
+    ) async throws {
+        let name = FlightName(resource: request.name, variant: request.flightName([hit.answer]), own: 0)
+        guard !self.engine.isInFlight(name) else { return }
+        _ = try await self.engine.enter(
+            name,
+            decide: { state in
+                state.renewals[name] = Renewal(request: request, stale: hit.answer, session: session)
+                return .answerAndFly(.again)
+            },
+            joined: { _, _ in }
+        )
+    }
+
+    private func renew(_ name: FlightName, _ flight: FlightID) async {
+        let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
+        guard self.engine.workBegins(flight, of: name, { _, _ in }) else { return }
+        guard let renewal else { return self.land(.again, flight, of: name) }
+        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
+        let limits = HTTPExchange.Limits(
+            silence: renewal.request.call.call.timeout ?? options.timeout,
+            deadline: options.deadline,
+            body: self.options.bodyLimit,
+            from: self.transportTime.now,
+            session: renewal.session
+        )
+        var forward = CacheForward(reason: .stale)
+        if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
+        let exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
+        _ = try? await exchange.run(into: DroppingSink())
+    }
+
+    /// Ends the exchange of a flight.
+    func land(_ landed: Landed, _ flight: FlightID, of name: FlightName) {
+        self.engine.land(flight, of: name, failed: false) { _, _ in .success(landed) }
+    }
+
+    // MARK: - Counting
+
+    var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
+
+    private func counted(_ kind: MuxEvent.Kind) {
+        self.engine.withState { $0.statistics.hits += 1 }
+        self.tell(kind)
+    }
+
+    /// Tells the observer, and counts what went to the server.
+    func tell(_ kind: MuxEvent.Kind) {
+        switch kind {
+        case .missed: self.engine.withState { $0.statistics.misses += 1 }
+        case .fetchStarted: self.engine.withState { $0.statistics.fetches += 1 }
+        case .fetchFailed: self.engine.withState { $0.statistics.failures += 1 }
+        default: break
+        }
+        self.repository.observer?.tell(MuxEvent(kind, cacheKey: self.options.cacheKey))
+    }
+}
+
+extension Data {
+    /// The bytes at `places`, counted from the first.
+    fileprivate func piece(_ places: Range<Int>) -> Data {
+        Data(self.dropFirst(places.lowerBound).prefix(places.count))
+    }
+}
+
+/// Drops an answer that nobody waits for.
+struct DroppingSink: HTTPSink {
+    func receive(head: HTTPReply) {}
+    func receive(_ bytes: Data) {}
+}

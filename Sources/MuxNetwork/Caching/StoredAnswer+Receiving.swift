@@ -1,0 +1,160 @@
+import Foundation
+import MuxKit
+
+extension StoredAnswer {
+    /// RFC 8246.
+    var isImmutable: Bool { HTTPCacheControl(self.headers[.cacheControl]).isImmutable }
+
+    /// The tag that identifies the bytes of the body; `nil` without one: RFC 9110, section 8.8.1.
+    var strongTag: String? {
+        guard case .entityTag(let tag)? = self.freshness.validator, HTTPValidator.isStrongTag(tag) else { return nil }
+        return tag
+    }
+
+    /// The answer to store, whose body has yet to arrive; `nil` if it may not be stored.
+    ///
+    /// - Parameters:
+    ///   - reply: The head of the answer.
+    ///   - request: The request.
+    ///   - arrival: When the answer arrived.
+    ///   - delay: The time from the request to the answer.
+    ///   - heuristicLimit: The longest freshness that is derived from the last change alone.
+    init?(
+        _ reply: HTTPReply,
+        to request: CacheableRequest,
+        at arrival: Now,
+        delay: Duration,
+        heuristicLimit: Duration
+    ) {
+        guard !request.control.noStore, request.isAnswered(by: reply) else { return nil }
+        // About the request rather than the resource, whatever they say of their lifetime.
+        guard ![401, 407, 412, 416].contains(reply.status) else { return nil }
+        var part: Part?
+        if reply.status == 206 {
+            guard case .range = request.kind, let range = reply.headers[.contentRange].flatMap({ HTTPContentRange($0) })
+            else { return nil }
+            part = Part(first: range.places.lowerBound, total: range.total)
+        }
+        self.init(
+            reply,
+            part,
+            request,
+            HTTPFreshness.Answer(
+                // A part is as fresh as the whole.
+                status: part == nil ? HTTPStatus(reply.status) : .ok,
+                headers: reply.headers,
+                receivedAt: arrival.date,
+                delay: delay
+            ),
+            at: arrival,
+            heuristicLimit
+        )
+    }
+
+    init?(
+        _ reply: HTTPReply,
+        _ part: Part?,
+        _ request: CacheableRequest,
+        _ answer: HTTPFreshness.Answer,
+        at arrival: Now,
+        _ heuristicLimit: Duration
+    ) {
+        guard reply.status != 304, let names = Self.selectingNames(reply.headers) else { return nil }
+        let freshness = HTTPFreshness.of(answer, heuristicLimit: heuristicLimit)
+        let isOfUse =
+            freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
+            || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero
+        guard freshness.isKept, isOfUse || freshness.mustRevalidate else { return nil }
+        self.status = reply.status
+        self.headers = Self.storable(reply.headers)
+        self.url = reply.url
+        self.selecting = Self.selecting(names, in: request.headers)
+        self.isTransient = Self.areCredentials(names, of: request)
+        self.freshness = freshness
+        self.receivedAt = arrival.date
+        self.received = arrival.moment
+        self.isInvalidated = false
+        self.part = part
+        self.body = isOfUse ? .memory(Data()) : .none
+        self.count = 0
+    }
+
+    /// The answer after the server has said with a 304 that it has not changed: RFC 9111, sections 3.2 and 4.3.4.
+    func validated(
+        by reply: HTTPReply,
+        for request: CacheableRequest,
+        at arrival: Now,
+        delay: Duration,
+        heuristicLimit: Duration
+    ) -> StoredAnswer {
+        var updated = self
+        updated.headers = Self.updated(self.headers, by: reply.headers)
+        // The fields of the time are those of the 304: an age of before is over.
+        if reply.headers[.age] == nil { updated.headers[.age] = nil }
+        updated.freshness = .of(
+            HTTPFreshness.Answer(
+                status: self.part == nil ? HTTPStatus(self.status) : .ok,
+                headers: updated.headers,
+                receivedAt: arrival.date,
+                delay: delay
+            ),
+            heuristicLimit: heuristicLimit
+        )
+        if let names = Self.selectingNames(updated.headers) {
+            updated.selecting = Self.selecting(names, in: request.headers)
+            updated.isTransient = Self.areCredentials(names, of: request)
+        } else {
+            updated.freshness.isKept = false
+        }
+        updated.isInvalidated = false
+        updated.receivedAt = arrival.date
+        updated.received = arrival.moment
+        return updated
+    }
+
+    /// Whether an answer to HEAD describes this content: RFC 9111, section 4.3.5.
+    func isDescribed(by reply: HTTPReply) -> Bool {
+        guard reply.status == self.status else { return false }
+        let isCoded = self.headers[.contentEncoding] != nil
+        return [HTTPHeaders.Name.eTag, .lastModified, .contentLength].allSatisfy { name in
+            guard let value = reply.headers[name], !(isCoded && name == .contentLength) else { return true }
+            return self.headers[name].map { HTTPGrammar.trimmed($0) == HTTPGrammar.trimmed(value) }
+                ?? (name == .contentLength)
+        }
+    }
+
+    /// The fields of an answer from the cache: RFC 9111, section 5.1.
+    func headers(age: Duration) -> HTTPHeaders {
+        var headers = self.headers
+        headers[.age] = String(max(0, age.components.seconds))
+        return headers
+    }
+
+    /// This part and `other` as one answer of no more than `limit` bytes; `nil` if they are not neighbours of one content: RFC 9111,
+    /// section 3.4.
+    ///
+    /// The fields are those of `other`, which is the newer one, where both have them.
+    func combined(with other: StoredAnswer, limit: Int) -> StoredAnswer? {
+        guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
+            tag == other.strongTag,
+            case .memory(let own) = self.body, case .memory(let new) = other.body,
+            let total = otherPart.total ?? part.total,
+            part.total == nil || otherPart.total == nil || part.total == total
+        else { return nil }
+        let pieces = [(part.first, own), (otherPart.first, new)].sorted { $0.0 < $1.0 }
+        let (start, end) = (pieces[0].0, pieces[0].0 + pieces[0].1.count)
+        guard pieces[1].0 <= end else { return nil }
+        let body = pieces[0].1 + pieces[1].1.dropFirst(end - pieces[1].0)
+        var combined = other
+        combined.headers = Self.updated(self.headers, by: other.headers)
+        combined.body = .memory(body)
+        combined.count = body.count
+        combined.part = start == 0 && body.count >= total ? nil : Part(first: start, total: total)
+        if combined.part == nil { combined.status = 200 }
+        combined.headers[.contentRange] = combined.part.map {
+            "bytes \($0.first)-\($0.first + body.count - 1)/\(total)"
+        }
+        combined.headers[.contentLength] = String(body.count)
+        return combined
+    }
+}

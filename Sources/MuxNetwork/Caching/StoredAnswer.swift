@@ -1,0 +1,255 @@
+import Foundation
+import MuxKit
+
+/// An answer as a private cache keeps it: RFC 9111, section 3.
+struct StoredAnswer: Sendable, Equatable {
+    /// Where the content is.
+    enum Body: Sendable, Equatable {
+        case memory(Data)
+        /// In a file of ``BodyFolder``.
+        case file(String)
+        /// Nowhere: all that is known is that the server has to be asked.
+        case none
+    }
+
+    /// The bytes that a part holds: RFC 9110, section 14.4.
+    struct Part: Sendable, Equatable, Codable {
+        /// The place of the first byte.
+        var first: Int
+        /// The length of the whole content; `nil` if the server did not say.
+        var total: Int?
+    }
+
+    var status: Int
+    /// The fields, without those that are for one connection (RFC 9111, section 3.1).
+    var headers: HTTPHeaders
+    /// The URL that answered.
+    var url: URL?
+    /// The values of the request's fields that the answer depends on, normalized; `nil` where the request had none.
+    var selecting: [HTTPHeaders.Name: String?]
+    /// Whether it depends on credentials of the request, which are not written to disk; so neither is the answer.
+    var isTransient: Bool
+    var freshness: HTTPFreshness
+    /// When it arrived, or was last validated, by the wall clock.
+    var receivedAt: Date
+    /// The same by the clock of the process; `nil` if another process received it.
+    var received: Moment?
+    /// Whether its resource has changed since, so that it needs the server's consent: RFC 9111, section 4.4.
+    var isInvalidated: Bool
+    /// `nil` for the whole content.
+    var part: Part?
+    var body: Body
+    /// The length of the body.
+    var count: Int
+
+    /// The times at which an answer is looked at.
+    struct Now: Sendable {
+        var moment: Moment
+        var date: Date
+    }
+
+    /// How long ago the answer arrived; `nil` if the wall clock has gone back since.
+    func residentTime(at now: Now) -> Duration? {
+        if let received { return max(now.moment.duration(since: received), .zero) }
+        let seconds = now.date.timeIntervalSince(self.receivedAt)
+        return seconds >= 0 ? .milliseconds(Int64(min(seconds, 1e12) * 1000)) : nil
+    }
+
+    /// The file of the body, if it is in one.
+    var fileName: String? {
+        guard case .file(let name) = self.body else { return nil }
+        return name
+    }
+
+    /// What the answer costs in memory, roughly, in bytes.
+    var memoryCost: Int {
+        let fields = self.headers.fields.reduce(0) { $0 + $1.name.rawValue.utf8.count + $1.value.utf8.count + 64 }
+        guard case .memory(let data) = self.body else { return fields + 512 }
+        return fields + 512 + data.count
+    }
+
+    /// The names of the fields that the answer depends on, in lower case: RFC 9110, section 12.5.5; `nil` if on anything.
+    static func selectingNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
+        let names = headers.values(of: .vary).flatMap { HTTPDirective.elements(of: $0) }
+        guard !names.contains("*") else { return nil }
+        return names.map { HTTPHeaders.Name(stringLiteral: $0) }
+    }
+
+    /// Whether one of `names` is a field of credentials.
+    static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
+        let known = HTTPTransportOptions().credentialHeaders.union(request.call.call.credentialHeaders)
+        let credentials = Set(known.map { HTTPHeaders.Name(stringLiteral: $0) })
+        return !credentials.isDisjoint(with: names)
+    }
+
+    /// The values of `names` in a request, normalized: RFC 9111, section 4.1.
+    static func selecting(_ names: [HTTPHeaders.Name], in headers: HTTPHeaders) -> [HTTPHeaders.Name: String?] {
+        Dictionary(names.map { ($0, self.normalized(headers, $0)) }) { first, _ in first }
+    }
+
+    /// The values of the lines joined, blanks around commas left out, and in lower case where case does not count.
+    private static func normalized(_ headers: HTTPHeaders, _ name: HTTPHeaders.Name) -> String? {
+        guard let value = headers[name] else { return nil }
+        let text = HTTPDirective.elements(of: value).joined(separator: ",")
+        return Self.caseInsensitive.contains(name) ? text.lowercased() : text
+    }
+
+    /// RFC 9110, sections 12.5.1, 12.5.3 and 12.5.4, whose members are compared without regard to case.
+    private static let caseInsensitive: Set<HTTPHeaders.Name> = [.accept, .acceptEncoding, .acceptLanguage]
+
+    /// Whether the answer is for a request with these fields.
+    func isSelected(by headers: HTTPHeaders) -> Bool {
+        self.selecting.allSatisfy { Self.normalized(headers, $0.key) == $0.value }
+    }
+
+    /// The fields of an answer that may be stored: RFC 9111, section 3.1.
+    static func storable(_ headers: HTTPHeaders) -> HTTPHeaders {
+        guard headers.fields.contains(where: { Self.forOneConnection.contains($0.name) }) else { return headers }
+        let named = headers.values(of: .connection).flatMap { HTTPDirective.elements(of: $0) }
+        let gone = Self.forOneConnection.union(named.map { HTTPHeaders.Name(stringLiteral: $0) })
+        var stored = HTTPHeaders()
+        for field in headers.fields where !gone.contains(field.name) { stored.append(field.value, for: field.name) }
+        return stored
+    }
+
+    private static let forOneConnection: Set<HTTPHeaders.Name> = [
+        .connection, "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
+        .proxyAuthenticate, .proxyAuthorization, "Proxy-Authentication-Info",
+    ]
+
+    /// The stored fields after a validation: RFC 9111, section 3.2.
+    ///
+    /// The new ones replace those of the same names, but for those that describe the stored content.
+    static func updated(_ stored: HTTPHeaders, by new: HTTPHeaders) -> HTTPHeaders {
+        var fresh = HTTPHeaders()
+        for field in self.storable(new).fields where !self.describesContent(field.name) {
+            fresh.append(field.value, for: field.name)
+        }
+        return stored.merging(fresh)
+    }
+
+    private static func describesContent(_ name: HTTPHeaders.Name) -> Bool {
+        [.contentLength, .contentEncoding, .contentType, .contentRange, .cacheStatus].contains(name)
+    }
+}
+
+extension StoredAnswer: Codable {
+    private enum Key: String, CodingKey {
+        case status, fields, url, selecting, freshness, received, invalidated, part, body, file, count
+    }
+
+    init(from decoder: any Decoder) throws {
+        let record = try decoder.container(keyedBy: Key.self)
+        self.status = try record.decode(Int.self, forKey: .status)
+        self.headers = HTTPHeaders()
+        for field in try record.decode([[String]].self, forKey: .fields) {
+            guard field.count == 2, let name = HTTPHeaders.Name(rawValue: field[0]) else { continue }
+            self.headers.append(field[1], for: name)
+        }
+        self.url = try record.decodeIfPresent(URL.self, forKey: .url)
+        self.selecting = [:]
+        for field in try record.decode([[String]].self, forKey: .selecting) {
+            guard let name = field.first.flatMap({ HTTPHeaders.Name(rawValue: $0) }) else {
+                throw Self.damaged(decoder)
+            }
+            self.selecting[name] = .some(field.count > 1 ? field[1] : nil)
+        }
+        self.isTransient = false
+        self.freshness = try record.decode(HTTPFreshness.self, forKey: .freshness)
+        self.receivedAt = try record.decode(Date.self, forKey: .received)
+        self.isInvalidated = try record.decodeIfPresent(Bool.self, forKey: .invalidated) ?? false
+        self.part = try record.decodeIfPresent(Part.self, forKey: .part)
+        self.count = try record.decode(Int.self, forKey: .count)
+        if let file = try record.decodeIfPresent(String.self, forKey: .file) {
+            self.body = .file(file)
+        } else if let data = try record.decodeIfPresent(Data.self, forKey: .body) {
+            self.body = .memory(data)
+            self.count = data.count
+        } else {
+            self.body = .none
+        }
+        let isSound =
+            self.count >= 0 && (100...999).contains(self.status)
+            && (self.part.map { $0.first >= 0 && !$0.first.addingReportingOverflow(self.count).overflow } ?? true)
+            && (self.freshness.validator.map { HTTPValidator($0.text) == $0 } ?? true)
+            && (self.fileName.map { BodyFolder.isName($0) } ?? true)
+        guard isSound else { throw Self.damaged(decoder) }
+    }
+
+    private static func damaged(_ decoder: any Decoder) -> any Error {
+        DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "no stored answer"))
+    }
+
+    /// Writes the answer, but for `Set-Cookie`: what may be a credential stays in memory.
+    func encode(to encoder: any Encoder) throws {
+        var record = encoder.container(keyedBy: Key.self)
+        try record.encode(self.status, forKey: .status)
+        let fields = self.headers.fields.filter { $0.name != .setCookie }
+        try record.encode(fields.map { [$0.name.rawValue, $0.value] }, forKey: .fields)
+        try record.encodeIfPresent(self.url, forKey: .url)
+        let selecting = self.selecting.map { [$0.key.rawValue] + ($0.value.map { [$0] } ?? []) }
+        try record.encode(selecting.sorted { $0[0] < $1[0] }, forKey: .selecting)
+        try record.encode(self.freshness, forKey: .freshness)
+        try record.encode(self.receivedAt, forKey: .received)
+        if self.isInvalidated { try record.encode(true, forKey: .invalidated) }
+        try record.encodeIfPresent(self.part, forKey: .part)
+        try record.encode(self.count, forKey: .count)
+        switch self.body {
+        case .memory(let data): try record.encode(data, forKey: .body)
+        case .file(let name): try record.encode(name, forKey: .file)
+        case .none: break
+        }
+    }
+}
+
+/// The answers that are stored for one URL, the newest first: one for each variant, or several parts.
+struct StoredAnswers: Sendable {
+    /// How many are kept for one URL.
+    static let maximumCount = 16
+
+    private(set) var answers: [StoredAnswer] = []
+
+    /// Puts `answer` in the place of those that would be selected by the same requests.
+    ///
+    /// A part is put together with a part that is stored, where they are neighbours, and does not replace the whole that it is of.
+    ///
+    /// - Parameters:
+    ///   - answer: The answer.
+    ///   - headers: The fields of its request.
+    ///   - partLimit: The most bytes that parts are put together to.
+    /// - Returns: What is not stored any more; the answer itself if it is not stored.
+    mutating func insert(_ answer: StoredAnswer, for headers: HTTPHeaders, partLimit: Int) -> [StoredAnswer] {
+        var answer = answer
+        if answer.part != nil, let former = self.answers.first(where: { $0.isSelected(by: headers) }) {
+            if former.part == nil, former.strongTag != nil, former.strongTag == answer.strongTag { return [answer] }
+            answer = former.combined(with: answer, limit: partLimit) ?? answer
+        }
+        var gone = self.answers.filter { $0.isSelected(by: headers) }
+        self.answers.removeAll { $0.isSelected(by: headers) }
+        self.answers.insert(answer, at: 0)
+        while self.answers.count > Self.maximumCount, let last = self.answers.popLast() { gone.append(last) }
+        return gone
+    }
+
+    /// Changes every answer.
+    mutating func update(_ change: (inout StoredAnswer) -> Void) {
+        for index in self.answers.indices { change(&self.answers[index]) }
+    }
+
+    mutating func remove(_ answer: StoredAnswer) { self.answers.removeAll { $0 == answer } }
+
+    /// What they cost in memory, roughly, in bytes.
+    var memoryCost: Int { self.answers.reduce(0) { $0 + $1.memoryCost } }
+}
+
+extension StoredAnswers: Codable {
+    init(from decoder: any Decoder) throws {
+        self.answers = try decoder.singleValueContainer().decode([StoredAnswer].self)
+    }
+
+    /// Writes the answers, but for those that depend on credentials.
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(self.answers.filter { !$0.isTransient })
+    }
+}

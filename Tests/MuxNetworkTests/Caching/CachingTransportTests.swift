@@ -1,0 +1,393 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+@Suite(.timeLimit(.minutes(1)), .takesTurns)
+struct CachingTransportTests {
+    private let world = CachingWorld()
+    private let url = CacheFolder.url("/a")
+
+    private func cache(
+        _ options: CachingTransport.Options = .init(),
+        _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
+    ) -> (CachingTransport, ClosureTransport) {
+        let server = ClosureTransport(answer)
+        return (CachingTransport(server, options: options, repository: self.world.repository), server)
+    }
+
+    private func call(_ method: String = "GET", _ headers: HTTPHeaders = [:]) -> HTTPCall {
+        HTTPCall(method: method, url: self.url, headers: headers)
+    }
+
+    private static func reply(_ text: String = "one", _ headers: HTTPHeaders = ["Cache-Control": "max-age=10"])
+        -> HTTPReply
+    {
+        HTTPReply(status: 200, headers: headers, body: Data(text.utf8))
+    }
+
+    // MARK: - Single flight
+
+    @Test func `HC-05 requests for one URL share an exchange`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.cache { _ in try await gate.pass() }
+        let replies = try await withThrowingTaskGroup { group in
+            for _ in 0..<50 { group.addTask { try await cache.send(self.call()) } }
+            await gate.waitForCall(1)
+            await self.waitForWaiters(49, cache)
+            gate.open(returning: Self.reply())
+            return try await group.reduce(into: [HTTPReply]()) { $0.append($1) }
+        }
+
+        #expect(server.calls.count == 1)
+        #expect(replies.allSatisfy { String(decoding: $0.body, as: UTF8.self) == "one" })
+        let statuses = replies.compactMap { $0.headers.cacheStatuses.last }
+        #expect(statuses.count { $0.isCollapsed } == 49)
+        #expect(statuses.count { $0.isStored && $0.forward == .uriMiss } == 1)
+        await settled(cache)
+    }
+
+    @Test func `HC-05 when the first one leaves, the next one asks`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.cache { _ in try await gate.pass() }
+        let first = Task { try await cache.send(self.call()) }
+        await gate.waitForCall(1)
+        let second = Task { try await cache.send(self.call()) }
+        await self.waitForWaiters(1, cache)
+
+        first.cancel()
+        await #expect(throws: CancellationError.self) { try await first.value }
+        await gate.waitForCall(2)
+        gate.open(2, returning: Self.reply("two"))
+
+        #expect(try await second.value.body == Data("two".utf8))
+        #expect(server.calls.count == 2)
+        await settled(cache)
+    }
+
+    @Test func `HC-05 one who waits leaves at once, and the others notice nothing`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, _) = self.cache { _ in try await gate.pass() }
+        let first = Task { try await cache.send(self.call()) }
+        await gate.waitForCall(1)
+        let second = Task { try await cache.send(self.call()) }
+        await self.waitForWaiters(1, cache)
+
+        second.cancel()
+        await #expect(throws: CancellationError.self) { try await second.value }
+        gate.open(returning: Self.reply())
+        #expect(try await first.value.status == 200)
+    }
+
+    @Test func `HC-05 a failure is shared`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.cache { _ in try await gate.pass() }
+        let calls = (0..<5).map { _ in Task { try await cache.send(self.call()) } }
+        await gate.waitForCall(1)
+        await self.waitForWaiters(4, cache)
+        gate.fail(with: HTTPError.transport(.closedWithoutAnswer(FetchLost())))
+        for call in calls { await #expect(throws: HTTPError.self) { try await call.value } }
+        #expect(server.calls.count == 1)
+    }
+
+    @Test func `HC-05 an answer that may not be stored is not shared`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.cache { _ in try await gate.pass() }
+        let calls = (0..<5).map { _ in Task { try await cache.send(self.call()) } }
+        await gate.waitForCall(1)
+        await self.waitForWaiters(4, cache)
+        gate.open(returning: Self.reply("mine", ["Cache-Control": "no-store"]))
+        // The others ask for themselves, all at once.
+        await gate.waitForCall(5)
+        for number in 2...5 { gate.open(number, returning: Self.reply("yours", ["Cache-Control": "no-store"])) }
+        for call in calls { #expect(try await call.value.headers.cacheStatuses.last?.isStored == false) }
+        #expect(server.calls.count == 5)
+    }
+
+    // MARK: - Fences
+
+    @Test func `HC-05 an answer from before a change is not stored`() async throws {
+        let gate = Gate<HTTPReply>()
+        let (cache, server) = self.cache { call in
+            call.method == "GET" ? try await gate.pass() : HTTPReply(status: 204)
+        }
+        let old = Task { try await cache.send(self.call()) }
+        await gate.waitForCall(1)
+        _ = try await cache.send(self.call("PUT"))
+        gate.open(1, returning: Self.reply("old"))
+        #expect(try await old.value.body == Data("old".utf8))
+
+        gate.open(2, returning: Self.reply("new"))
+        #expect(try await cache.send(self.call()).body == Data("new".utf8))
+        #expect(try await cache.send(self.call()).body == Data("new".utf8))
+        #expect(server.calls.map(\.method) == ["GET", "PUT", "GET"])
+    }
+
+    @Test func `HC-05 a change makes what is stored stale, also if it has no answer`() async throws {
+        let fails = Locked(false)
+        let (cache, server) = self.cache { call in
+            if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            return call.method == "GET" ? Self.reply() : HTTPReply(status: 204)
+        }
+        _ = try await cache.send(self.call())
+        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        fails.withLock { $0 = true }
+        await #expect(throws: HTTPError.self) { try await cache.send(self.call("POST")) }
+        fails.withLock { $0 = false }
+        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == false)
+        #expect(server.calls.count == 3)
+    }
+
+    @Test func `HC-05 a sign-out leaves no answer behind`() async throws {
+        let gate = Gate<HTTPReply>()
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.memoryBodyLimit = 4
+        options.directory = folder.url
+        let (cache, server) = self.cache(options) { call in
+            call.url.path() == "/a" ? Self.reply("long enough for a file") : try await gate.pass()
+        }
+        _ = try await cache.send(self.call())
+        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        await self.world.repository.saveAll()
+        let other = HTTPCall(url: CacheFolder.url("/b"))
+        let running = Task { try await cache.send(other) }
+        await gate.waitForCall(1)
+
+        await self.world.repository.clearAll()
+        #expect(try folder.files() == [])
+        gate.open(returning: Self.reply("the former user's"))
+        _ = try await running.value
+        gate.open(2, returning: Self.reply("this user's"))
+
+        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == false)
+        #expect(try await cache.send(other).body == Data("this user's".utf8))
+        #expect(server.calls.count == 4)
+    }
+
+    // MARK: - Limits
+
+    @Test func `HC-06 answers in memory are bounded by bytes`() async throws {
+        var options = CachingTransport.Options()
+        options.memoryLimit = 100_000
+        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 10_000)) }
+        for number in 0..<50 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
+        let before = server.calls.count
+        for number in 0..<50 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
+        let hits = 50 - (server.calls.count - before)
+        #expect(hits < 10)
+    }
+
+    @Test func `HC-06 long bodies are kept in files, which are bounded by bytes`() async throws {
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.memoryBodyLimit = 100
+        options.diskLimit = 5_000
+        options.directory = folder.url
+        let (cache, server) = self.cache(options) { call in
+            Self.reply(String(repeating: call.url.lastPathComponent, count: 1_000))
+        }
+        for number in 0..<9 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
+        #expect(try folder.size() == 5_000)
+        let last = try await cache.send(HTTPCall(url: CacheFolder.url("/8")))
+        #expect(last.headers.cacheStatuses.last?.isHit == true)
+        #expect(last.body == Data(String(repeating: "8", count: 1_000).utf8))
+        let first = try await cache.send(HTTPCall(url: CacheFolder.url("/0")))
+        #expect(first.headers.cacheStatuses.last?.isHit == false)
+        #expect(first.body == Data(String(repeating: "0", count: 1_000).utf8))
+        #expect(server.calls.count == 10)
+    }
+
+    @Test func `HC-06 a body whose file is gone or cut is fetched once more`() async throws {
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.memoryBodyLimit = 10
+        options.directory = folder.url
+        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
+        _ = try await cache.send(self.call())
+        for file in try folder.files() { try Data("cut".utf8).write(to: file) }
+        #expect(try await cache.send(self.call()).body.count == 1_000)
+        for file in try folder.files() { try FileManager.default.removeItem(at: file) }
+        #expect(try await cache.send(self.call()).body.count == 1_000)
+        #expect(server.calls.count == 3)
+        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+    }
+
+    @Test func `HC-06 a body beyond the limit is passed on and not kept`() async throws {
+        var options = CachingTransport.Options()
+        options.memoryBodyLimit = 100
+        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
+        for _ in 0..<2 { #expect(try await cache.send(self.call()).body.count == 1_000) }
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-06 answers survive a relaunch, but for Set-Cookie`() async throws {
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.memoryBodyLimit = 10
+        options.directory = folder.url
+        let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "Set-Cookie": "secret=1", "X-One": "1"]
+        let (cache, _) = self.cache(options) { call in
+            Self.reply(call.url.path() == "/a" ? "short" : "long enough", headers)
+        }
+        let long = HTTPCall(url: CacheFolder.url("/long"))
+        _ = try await cache.send(self.call())
+        _ = try await cache.send(long)
+        #expect(try await cache.send(self.call()).headers["Set-Cookie"] == "secret=1")
+        await self.world.repository.saveAll()
+        self.world.clock.advance(by: .seconds(40))
+
+        let next = self.world.relaunched()
+        let server = ClosureTransport { _ in throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+        let again = CachingTransport(server, options: options, repository: next.repository)
+        let reply = try await again.send(self.call())
+        #expect(reply.body == Data("short".utf8))
+        #expect(reply.headers["X-One"] == "1")
+        #expect(reply.headers["Set-Cookie"] == nil)
+        #expect(reply.headers["Age"] == "40")
+        #expect(try await again.send(long).body == Data("long enough".utf8))
+        #expect(server.calls.isEmpty)
+    }
+
+    // MARK: - Cache-Status
+
+    @Test(arguments: [
+        ("MuxKit; hit; ttl=376", "MuxKit; hit; ttl=376"),
+        ("ExampleCache; fwd=uri-miss; collapsed; stored", "ExampleCache; fwd=uri-miss; stored; collapsed"),
+        ("\"a, b\"; fwd=stale; fwd-status=304; ttl=-3", "\"a, b\"; fwd=stale; fwd-status=304; ttl=-3"),
+        ("A; detail=\"x; y\"", "A; detail=\"x; y\""),
+        ("A; hit=?0", "A"),
+    ])
+    func `HC-07 a member of Cache-Status is read and written`(text: String, written: String) throws {
+        #expect(try #require(HTTPCacheStatus(text)).description == written)
+    }
+
+    @Test func `HC-07 an answer says what the cache did`() async throws {
+        let server = ClosureTransport { _ in
+            Self.reply("1", ["Cache-Control": "max-age=10", "Cache-Status": "Edge; hit, Origin; fwd=miss"])
+        }
+        let client = self.world.client(CachingTransport(server, repository: self.world.repository))
+        let miss = try await client.response(to: Ask { _ in }).cacheStatus
+        #expect(miss?.forward == .uriMiss)
+        #expect(miss?.isStored == true)
+        self.world.clock.advance(by: .seconds(4))
+        let response = try await client.response(to: Ask { _ in })
+        #expect(response.cacheStatus?.isHit == true)
+        #expect(response.cacheStatus?.timeToLive == .seconds(6))
+        #expect(response.headers.cacheStatuses.map(\.cache) == ["Edge", "Origin", "MuxKit"])
+    }
+
+    @Test func `HC-07 the log says what the cache did`() async throws {
+        let lines = Locked<[String]>([])
+        let repository = MuxRepository(
+            store: MemoryStore(),
+            observer: LoggingObserver(showsKeys: false, isIncluded: { _ in true }) { line, _ in
+                lines.withLock { $0.append(line) }
+            }
+        )
+        let folder = try CacheFolder()
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.directory = folder.url
+        let cache = CachingTransport(ClosureTransport { _ in Self.reply() }, options: options, repository: repository)
+        for _ in 0..<2 { _ = try await cache.send(self.call()) }
+        #expect(lines.withLock { $0 }.contains { $0.contains("HTTP") && $0.contains("hit") })
+        #expect(cache.statistics.hits == 1)
+        #expect(cache.statistics.fetches == 1)
+    }
+
+    // MARK: - Rules
+
+    @Test func `HC-04 a redirection is stored as any other answer`() async throws {
+        let visits = Locked(0)
+        let backend = LoopbackServer { request in
+            visits.withLock { $0 += 1 }
+            return request.path == "/new"
+                ? .init(status: 200, headers: ["Cache-Control": "max-age=100"], body: Data("there".utf8))
+                : .init(status: 301, headers: ["Location": "/new", "Cache-Control": "max-age=100"])
+        }
+        try backend.start()
+        let cache = CachingTransport(.system, repository: self.world.repository)
+        let old = HTTPCall(url: backend.url.appending(path: "old"))
+        for _ in 0..<3 {
+            let reply = try await cache.send(old)
+            #expect(reply.body == Data("there".utf8))
+            #expect(reply.url?.path() == "/new")
+        }
+        #expect(visits.withLock { $0 } == 2)
+        await backend.stop()
+    }
+
+    @Test func `HC-04 a part is completed with the rest of the same version`() async throws {
+        let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "ETag": "\"1\""]
+        let (cache, server) = self.cache { call in
+            let all = Data("0123456789".utf8)
+            var reply = HTTPReply(status: 206, headers: headers)
+            switch call.headers["Range"] {
+            case "bytes=0-4":
+                reply.headers["Content-Range"] = "bytes 0-4/10"
+                reply.body = all.prefix(5)
+            case "bytes=5-":
+                #expect(call.headers["If-Range"] == "\"1\"")
+                reply.headers["Content-Range"] = "bytes 5-9/10"
+                reply.body = Data(all.suffix(5))
+            default:
+                reply.status = 200
+                reply.body = all
+            }
+            return reply
+        }
+        let part = try await cache.send(self.call("GET", ["Range": "bytes=0-4"]))
+        #expect(part.status == 206)
+        let whole = try await cache.send(self.call())
+        #expect(whole.status == 200)
+        #expect(whole.body == Data("0123456789".utf8))
+        #expect(whole.headers["Content-Range"] == nil)
+        let last = try await cache.send(self.call("GET", ["Range": "bytes=-3"]))
+        #expect(last.status == 206)
+        #expect(last.body == Data("789".utf8))
+        #expect(last.body.startIndex == 0)
+        #expect(last.headers["Content-Range"] == "bytes 7-9/10")
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-04 a stale answer is used while it is renewed`() async throws {
+        let count = Locked(0)
+        let (cache, server) = self.cache { _ in
+            Self.reply(
+                String(
+                    count.withLock { count in
+                        count += 1
+                        return count
+                    }
+                ),
+                ["Cache-Control": "max-age=10, stale-while-revalidate=100"]
+            )
+        }
+        #expect(try await cache.send(self.call()).body == Data("1".utf8))
+        self.world.clock.advance(by: .seconds(50))
+        let stale = try await cache.send(self.call())
+        #expect(stale.body == Data("1".utf8))
+        #expect(stale.headers.cacheStatuses.last?.timeToLive == .seconds(-40))
+        await settled(cache)
+        #expect(try await cache.send(self.call()).body == Data("2".utf8))
+        #expect(server.calls.count == 2)
+    }
+
+    private func waitForWaiters(_ count: Int, _ cache: CachingTransport) async {
+        while cache.occupancy.waiters < count { await Task.yield() }
+    }
+
+    private func settled(_ cache: CachingTransport) async {
+        let left = await settledOccupancy { cache.occupancy }
+        #expect(left == (0, 0, 0))
+    }
+}
+
+struct FetchLost: Error, ConnectivityError {}
