@@ -28,6 +28,7 @@ struct Benchmarks {
         BenchmarkGroup("envelope", "What the journal's format adds to JSON", EnvelopeGroup.rows),
         BenchmarkGroup("signout", "Signing out with 50,000 entries on disk", SignOutGroup.rows),
         BenchmarkGroup("transport", "Small requests over loopback", TransportGroup.rows),
+        BenchmarkGroup("caching", "Answers that a private cache keeps", CachingGroup.rows),
         BenchmarkGroup("media", "A large file over loopback", MediaGroup.rows),
         BenchmarkGroup(
             "growth",

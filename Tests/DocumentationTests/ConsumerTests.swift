@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// What `Tests/Consumers/run` compiles and runs is what the rows ask for; CI runs it.
-@Suite(.timeLimit(.minutes(5)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct ConsumerTests {
     private static let folder = "Tests/Consumers"
 

@@ -64,7 +64,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
 }
 
 #if os(macOS) || os(Linux)
-@Suite(.timeLimit(.minutes(5)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct FirstStepsTests {
     @Test func `P-03 the program of the first steps prints what the article says`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path

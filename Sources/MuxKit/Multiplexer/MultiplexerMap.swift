@@ -20,7 +20,7 @@
 ///
 /// **On disk.** With a `cacheKey` values can be kept on disk. Keys may be any text of any length: nothing is named by them.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
-    @usableFromInline nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
+    @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
     package init(
         policy: MuxPolicy,

@@ -23,6 +23,8 @@ final class BodyFolder: Sendable {
         var files: [String: Use] = [:]
         var used: Int64 = 0
         var lastPlace: UInt64 = 0
+        /// Whether nothing that is in the folder may stay.
+        var isAbandoned = false
 
         mutating func use(_ name: String, size: Int64) {
             self.lastPlace &+= 1
@@ -73,7 +75,9 @@ final class BodyFolder: Sendable {
     private func openFolder(_ epoch: UInt64) throws(MuxStoreError) {
         let name = Self.prefix + String(epoch)
         let path = FilePath.join(self.root, name)
-        guard self.state.withLock({ $0.path }) != path else { return }
+        let (opened, isAbandoned) = self.state.withLock { ($0.path, $0.isAbandoned) }
+        guard opened != path else { return }
+        if isAbandoned, try self.fileSystem.status(at: self.root) != nil { try self.removeSessions { _ in true } }
         try self.fileSystem.makeFolders(path)
         try? self.fileSystem.mark(self.root)
         try self.removeSessions { $0 != name }
@@ -86,6 +90,14 @@ final class BodyFolder: Sendable {
             guard state.path != path else { return }
             state = State(path: path)
             for file in found.sorted(by: { $0.modified < $1.modified }) { state.use(file.name, size: file.size) }
+        }
+    }
+
+    /// Has all files removed when the folder is opened again; does not block.
+    func abandon() {
+        self.state.withLock { state in
+            state = State()
+            state.isAbandoned = true
         }
     }
 

@@ -60,7 +60,7 @@ struct CacheExchange: Sendable {
                 do {
                     let reply = try await self.deliver(answer, status, into: sink)
                     self.cache.tell(.fetched)
-                    landed = .stored(answer)
+                    landed = status.isStored ? .stored(answer) : .alone
                     return reply
                 } catch is BodyFolder.Gone {
                     exchange.forward.askPlainly()

@@ -162,6 +162,15 @@ extension ResponseCache: SessionParticipant {
         }
     }
 
+    func signOutCompleted() {
+        // A call that began while the session ended may have the credentials of the former one.
+        self.commits.withLock { _ in
+            self.engine.fenceAll { $0.session &+= 1 }
+            self.answers.core.signOutCompleted()
+            self.folder?.abandon()
+        }
+    }
+
     func removeTraces() async throws {
         guard let folder else { return }
         try await BlockingWork.run { Result { try folder.end() } }.get()

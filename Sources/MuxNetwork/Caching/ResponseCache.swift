@@ -14,6 +14,8 @@ final class ResponseCache: Sendable {
         let variant: String
         /// A number of its own for an exchange that is not shared; otherwise 0.
         let own: UInt64
+        /// The number of the session in which the calls began.
+        let session: UInt64
     }
 
     /// What an exchange has for those who wait for it.
@@ -127,6 +129,9 @@ final class ResponseCache: Sendable {
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
+            // A call of a session that has ended has nothing to do with what is stored since.
+            let isOfSession = self.engine.withState { $0.session } == limits.session
+            if !isOfSession { stored = [] }
             switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
             case .refuse: return try await self.refuse(.request, into: sink)
             case .use(let hit):
@@ -144,7 +149,8 @@ final class ResponseCache: Sendable {
                 let name = FlightName(
                     resource: request.name,
                     variant: isShared ? request.flightName(stored) : "",
-                    own: isShared ? 0 : self.engine.nextID()
+                    own: isShared ? 0 : self.engine.nextID(),
+                    session: limits.session
                 )
                 switch try await self.enter(name, limits, isCacheable: request.kind != .other) {
                 case .lead(let flight):
@@ -345,7 +351,12 @@ final class ResponseCache: Sendable {
         for request: CacheableRequest,
         in session: UInt64
     ) async throws {
-        let name = FlightName(resource: request.name, variant: request.flightName([hit.answer]), own: 0)
+        let name = FlightName(
+            resource: request.name,
+            variant: request.flightName([hit.answer]),
+            own: 0,
+            session: session
+        )
         guard !self.engine.isInFlight(name) else { return }
         _ = try await self.engine.enter(
             name,

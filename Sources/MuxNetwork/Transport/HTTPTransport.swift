@@ -143,7 +143,7 @@ extension ValidatedTransport {
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
-        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline)
+        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: self.session)
         reply.body = buffer.body
         return reply
     }
@@ -166,7 +166,13 @@ extension ValidatedTransport {
     /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError` if the task is cancelled, as
     ///   soon as the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        try await self.follow(try ValidatedCall(call), into: sink, sizeLimit: nil, deadline: call.deadline)
+        try await self.follow(
+            try ValidatedCall(call),
+            into: sink,
+            sizeLimit: nil,
+            deadline: call.deadline,
+            in: self.session
+        )
     }
 
     /// Performs the exchanges of a call: one, and one more for each redirection.
@@ -175,7 +181,8 @@ extension ValidatedTransport {
         _ call: ValidatedCall,
         into sink: any HTTPSink,
         sizeLimit: Int?,
-        deadline: Duration?
+        deadline: Duration?,
+        in session: UInt64
     ) async throws -> HTTPReply {
         var call = call
         var redirects = HTTPRedirects(call.call, self.options)
@@ -185,7 +192,7 @@ extension ValidatedTransport {
             deadline: deadline,
             body: sizeLimit,
             from: self.time.now,
-            session: self.session
+            session: session
         )
         while true {
             let redirecting = RedirectingSink(redirects, sink)

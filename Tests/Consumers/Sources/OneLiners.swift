@@ -44,7 +44,7 @@ let globalOAuth = OAuthDependentRunner(refreshAccess: Up.refresh, signIn: Up.sig
 let globalMe = Multiplexer(cacheKey: "me", dependency: globalOAuth, onFetch: Backend.fetchMe)
 let globalUsers = MultiplexerMap(cacheKey: "users", dependency: globalOAuth, onFetch: Backend.fetchUser)
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct OneLinerTests {
     private let screen: Screen
 

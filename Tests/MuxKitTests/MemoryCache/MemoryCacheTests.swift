@@ -2,7 +2,7 @@ import MuxKit
 import MuxTestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct MemoryCacheTests {
     @Test func `AM-14 count and cost are bounded and counted`() {
         let cache = MemoryCache<Int, String>(maximumCount: 3, maximumCost: 100)

@@ -33,7 +33,7 @@ private struct CuriousError: Error {
     let object: Curious
 }
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct KeyLifetimeTests {
     @Test func `CO-17 keys and remembered errors are let go of outside the lock`() async {
         // A lock that is taken twice ends the process.

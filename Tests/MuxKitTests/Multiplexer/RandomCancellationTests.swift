@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct RandomCancellationTests {
     @Test func `MX-03 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
         for seed in UInt64(0)..<10_000 {

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Remembered failures beside a value that is there.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct RememberedFailureTests {
     private let world = World()
 

@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Requests from tasks that a fetch starts, and that it may or may not await.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct UnawaitedRequestTests {
     private let world = World()
 

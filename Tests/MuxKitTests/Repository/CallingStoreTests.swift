@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// A store that calls its repository while it is being used.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct CallingStoreTests {
     enum Member: CaseIterable, Sendable {
         case sessionEpoch

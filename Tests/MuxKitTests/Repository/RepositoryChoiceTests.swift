@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Values belong to the session of their dependency.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct RepositoryChoiceTests {
     private func runner(_ repository: MuxRepository) -> OAuthDependentRunner<String, String> {
         OAuthDependentRunner(

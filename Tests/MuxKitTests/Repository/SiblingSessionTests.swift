@@ -4,7 +4,7 @@ import MuxTesting
 import Testing
 
 /// Two repositories on one folder stand for two processes, an app and its widget.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct SiblingSessionTests {
     private let scratch = Scratch()
     private let app: MuxRepository

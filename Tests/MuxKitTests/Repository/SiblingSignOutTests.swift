@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// Sign-outs of other processes: two repositories on one folder stand for them where one process is enough to see it.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct SiblingSignOutTests {
     private let scratch = Scratch()
 
@@ -185,7 +185,7 @@ struct SiblingSignOutTests {
 
 #if os(macOS) || os(Linux)
 /// The same with processes that are ones.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ProcessSignOutTests {
     @Test func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
         let scratch = Scratch(isInspected: false)

@@ -5,7 +5,7 @@ import MuxTesting
 import Testing
 
 /// The samples of the article "Retrying", as they stand there.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct RetryArticleTests {
     private struct Busy: Error {}
     private struct Page: Sendable, Equatable, Codable {}

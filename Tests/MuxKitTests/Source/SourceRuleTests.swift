@@ -3,7 +3,7 @@ import MuxTestSupport
 import Testing
 
 /// Rules that the sources keep, so that they need not be believed.
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct SourceRuleTests {
     private func expectNone(
         of words: [String],
@@ -107,7 +107,7 @@ struct SourceRuleTests {
         let suites = SourceLines.tests.filter { $0.file.hasPrefix("MuxKitTests/") && $0.code.contains("@Suite") }
         #expect(suites.count > 40)
         let without = suites.filter { !$0.code.contains(".endsAtRest") }.map(\.place)
-        #expect(without == [], "write @Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)")
+        #expect(without == [], "write @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)")
 
         let files = Set(SourceLines.tests.filter { $0.code.contains("@Test") }.map(\.file))
         let bare = files.filter { $0.hasPrefix("MuxKitTests/") }.subtracting(suites.map(\.file))

@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct LostFolderTests {
     @Test(arguments: ["", "store", "store/journal", "store/journal/00000001.jsonl", "store/epoch.json"])
     func `CO-17 what was in a folder that is deleted while running is saved again`(path: String) async throws {

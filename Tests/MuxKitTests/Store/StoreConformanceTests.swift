@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct StoreConformanceTests {
     @Test func `DK-08 the journal keeps the rules of a store`() async throws {
         let folders = Locked<[Scratch]>([])

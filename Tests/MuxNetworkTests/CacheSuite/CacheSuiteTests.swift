@@ -18,7 +18,7 @@ let cacheSubjectGoal = (required: 137, optimal: 70)
 
 /// The public suite http-tests/cache-tests, played by an interpreter of its own.
 @Suite(
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
 )

@@ -7,7 +7,7 @@ import Testing
 
 /// The suite, played against the cache of values: a map of whole answers, by URL.
 @Suite(
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
 )

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(1)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct CachingTransportTests {
     private let world = CachingWorld()
     private let url = CacheFolder.url("/a")

@@ -7,7 +7,7 @@ import Testing
 /// The transport against httpbin, which says what it received.
 @Suite(
     .enabled(if: Interop.httpbin != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .serialized
 )

@@ -7,7 +7,7 @@ import Testing
 /// Transport and caching against nginx.
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .serialized
 )

@@ -8,7 +8,7 @@ import Testing
 /// The OAuth client against django-oauth-toolkit with rotation and reuse protection.
 @Suite(
     .enabled(if: Interop.oauth != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .serialized
 )

@@ -8,7 +8,7 @@ import Testing
 /// TLS, HTTP/2 and proxies against nginx.
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns,
     .serialized
 )

@@ -8,7 +8,7 @@ import Testing
 /// Downloads from nginx, which serves `film.mp4` whole and slowly.
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"),
-    .timeLimit(.minutes(5)),
+    .timeLimit(.minutes(15)),
     .takesTurns
 )
 struct MediaInteropTests {

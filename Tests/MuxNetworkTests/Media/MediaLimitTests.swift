@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct MediaLimitTests {
     private func limits(_ change: (inout AsyncMedia.Limits) -> Void) -> AsyncMedia.Limits {
         var limits = AsyncMedia.Limits()

@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(5)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct HTTPMapperTests {
     private struct User: Decodable, Sendable, Equatable {
         var name: String

@@ -1,0 +1,89 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+
+/// Answers that a private cache keeps.
+enum CachingGroup {
+    static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
+        try await withFolder { folder in
+            [try await self.hit(group, effort)] + [try await self.storing(group, folder, effort)]
+        }
+    }
+
+    /// A server in memory.
+    private struct Server: HTTPTransport {
+        let body: Data
+
+        func send(_ call: HTTPCall) async throws -> HTTPReply {
+            HTTPReply(
+                status: 200,
+                headers: [.cacheControl: "max-age=3600", .contentType: "text/plain"],
+                body: self.body
+            )
+        }
+    }
+
+    private static func url(_ path: String) -> URL {
+        var components = URLComponents()
+        (components.scheme, components.host, components.path) = ("http", "example.org", path)
+        return components.url ?? URL(filePath: path)
+    }
+
+    /// A small answer from memory, beside the same answer from a server that takes no time.
+    private static func hit(_ group: String, _ effort: Effort) async throws -> Row {
+        let server = Server(body: Data("hello".utf8))
+        let cache = CachingTransport(server, repository: MuxRepository(store: MemoryStore()))
+        let call = HTTPCall(url: self.url("/small"))
+        _ = try await cache.send(call)
+        var contest = Contest(rounds: effort.rounds(25))
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await server.send(call)) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await cache.send(call)) }
+        }
+        return Row(
+            group,
+            "a small answer from memory",
+            try await contest.play(),
+            figure: 1,
+            limit: ("a server that takes no time", 0),
+            goals: [.atMost(3_000)]
+        )
+    }
+
+    /// An answer of 1 MB on its way into a file, beside writing the file.
+    private static func storing(_ group: String, _ folder: URL, _ effort: Effort) async throws -> Row {
+        let body = Data(repeating: 7, count: 1 << 20)
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.directory = folder.appending(path: "cache")
+        let cache = CachingTransport(
+            Server(body: body),
+            options: options,
+            repository: MuxRepository(store: MemoryStore())
+        )
+        let count = 20
+        var contest = Contest(rounds: effort.rounds(9))
+        contest.add(times: count) { count in
+            for number in 0..<count { try body.write(to: folder.appending(path: "file-\(number)")) }
+        }
+        contest.add(times: count) { count in
+            for number in 0..<count {
+                let call = HTTPCall(
+                    url: self.url("/\(number)"),
+                    headers: [.cacheControl: "no-cache"]
+                )
+                consume(try await cache.send(call))
+            }
+        }
+        return Row(
+            group,
+            "storing an answer of 1 MB",
+            try await contest.play(),
+            figure: 1,
+            limit: ("writing the file", 0),
+            goals: [.timesLimit(1.3)]
+        )
+    }
+}
