@@ -21,6 +21,20 @@ func cachedRequests(_ client: HTTPClient) async throws {
     _ = (me, alice)
 }
 
+func wholeAnswers() async throws {
+    let client = HTTPClient(transport: .caching())
+    let response = try await client.response(to: GetProfile())
+    print(response.cacheStatus?.isHit ?? false)
+}
+
+func wholeAnswersOnDisk() {
+    var options = CachingTransport.Options()
+    options.cacheKey = "HTTP"
+    options.diskLimit = 100 << 20
+    let client = HTTPClient(transport: .caching(options: options))
+    _ = client
+}
+
 func viewers(_ account: String, _ oauth: OAuthDependentRunner<JSONWebToken, String>) {
     var configuration = HTTPClient.Configuration()
     configuration.viewer = account

@@ -91,29 +91,33 @@ private struct CacheScenario: Sendable {
         for _ in 0..<4 {
             for _ in 0..<self.schedule.draw(0..<3) { await self.schedule.pause() }
             let place = self.schedule.draw(0..<2)
-            let task = Task {
-                // Credentials and session in one step: whoever asks has those of the session.
-                let (user, version, session) = self.server.withLock { ($0.user, $0.known[place], self.cache.session) }
-                let call = try ValidatedCall(self.call("GET", place, user: user))
-                let limits = HTTPExchange.Limits(
-                    silence: .seconds(1_000),
-                    deadline: nil,
-                    body: nil,
-                    from: self.cache.time.now,
-                    session: session
-                )
-                let sink = CollectingSink()
-                let exchange = HTTPExchange(call, limits, self.cache.time)
-                var reply = try await self.cache.perform(call, exchange, into: sink)
-                reply.body = sink.body
-                return (user, version, reply)
+            let result = try await withThrowingTaskGroup(of: (Int, Int, HTTPReply)?.self) { group in
+                group.addTask {
+                    // Credentials and session in one step: whoever asks has those of the session.
+                    let (user, version, session) = self.server.withLock {
+                        ($0.user, $0.known[place], self.cache.session)
+                    }
+                    let call = try ValidatedCall(self.call("GET", place, user: user))
+                    let limits = HTTPExchange.Limits(
+                        silence: .seconds(1_000),
+                        deadline: nil,
+                        body: nil,
+                        from: self.cache.time.now,
+                        session: session
+                    )
+                    let sink = CollectingSink()
+                    let exchange = HTTPExchange(call, limits, self.cache.time)
+                    var reply = try await self.cache.perform(call, exchange, into: sink)
+                    reply.body = sink.body
+                    return (user, version, reply)
+                }
+                if self.schedule.draw(0..<6) == 0 {
+                    await self.schedule.pause()
+                    group.cancelAll()
+                }
+                do { return try await group.next() ?? nil } catch is CancellationError { return nil }
             }
-            if self.schedule.draw(0..<6) == 0 {
-                await self.schedule.pause()
-                task.cancel()
-            }
-            let (user, version, reply): (Int, Int, HTTPReply)
-            do { (user, version, reply) = try await task.value } catch is CancellationError { continue }
+            guard let (user, version, reply) = result else { continue }
             let words = String(decoding: reply.body, as: UTF8.self).split(separator: " ").compactMap { Int($0) }
             guard words.count == 2 else { throw Violation(text: "no answer: \(reply)") }
             // A renewal that is under way while the answer is used is the only reason for an older version.
