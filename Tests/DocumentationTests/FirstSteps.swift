@@ -66,7 +66,7 @@ func whenTheTokenEnds(_ backend: LoopbackBackend, _ cities: MultiplexerMap<Int, 
 #if os(macOS) || os(Linux)
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct FirstStepsTests {
-    @Test func `P-03 the program of the first steps prints what the article says`() async throws {
+    @Test(.ownThreads) func `P-03 the program of the first steps prints what the article says`() async throws {
         let home = FileManager.default.temporaryDirectory.appending(component: "MuxKit-home-\(UUID().uuidString)").path
         defer { try? FileManager.default.removeItem(atPath: home) }
         for count in [1, 0] {

@@ -7,7 +7,7 @@ import Testing
 /// The shared repository, each time in a process of its own.
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct SharedRepositoryTests {
-    @Test func `CO-10 the shared repository can be set up once before its first use`() async {
+    @Test(.ownThreads) func `CO-10 the shared repository can be set up once before its first use`() async {
         await #expect(processExitsWith: .success) {
             let folder = FileManager.default.temporaryDirectory.appending(component: "MuxKit-" + UUID().uuidString)
             defer { try? FileManager.default.removeItem(at: folder) }
@@ -27,7 +27,7 @@ struct SharedRepositoryTests {
         }
     }
 
-    @Test func `CO-10 a set-up after the first use is refused`() async {
+    @Test(.ownThreads) func `CO-10 a set-up after the first use is refused`() async {
         await #expect(processExitsWith: .success) {
             let first = MuxRepository.shared
 

@@ -75,7 +75,8 @@ struct RandomKillTests {
         }
     }
 
-    @Test func `Q-05 processes killed at random leave the old entry or the new one and lose nothing reported`()
+    @Test(.ownThreads)
+    func `Q-05 processes killed at random leave the old entry or the new one and lose nothing reported`()
         async throws
     {
         let first = ProofEnvironment.number("MUX_SEED") ?? 1

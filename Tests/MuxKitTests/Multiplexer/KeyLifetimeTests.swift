@@ -35,7 +35,7 @@ private struct CuriousError: Error {
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct KeyLifetimeTests {
-    @Test func `CO-17 keys and remembered errors are let go of outside the lock`() async {
+    @Test(.ownThreads) func `CO-17 keys and remembered errors are let go of outside the lock`() async {
         // A lock that is taken twice ends the process.
         await #expect(processExitsWith: .success) {
             let executor = OrderedExecutor()

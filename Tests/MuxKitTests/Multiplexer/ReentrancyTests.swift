@@ -169,7 +169,7 @@ struct ReentrancyTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test func `MX-14 a value may ask its multiplexer while it goes`() async {
+    @Test(.ownThreads) func `MX-14 a value may ask its multiplexer while it goes`() async {
         final class Curious: Sendable {
             let later: Later<Multiplexer<Curious>>
             let asked: Locked<Int>

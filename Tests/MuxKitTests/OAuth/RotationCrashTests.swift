@@ -6,7 +6,7 @@ import MuxTesting
 import Testing
 
 /// A process that is killed while it exchanges a refresh token, and the next start.
-@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .ownThreads, .endsAtRest)
 struct RotationCrashTests {
     /// Where the process is killed.
     enum Step: String, CaseIterable, Sendable {

@@ -35,7 +35,8 @@ struct TokenSafetyTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
+    @Test(.ownThreads)
+    func `D09 the tokens that a killed writer left beside the file go at the next start`() async throws {
         defer { self.folder.remove() }
         let path = self.folder.url.path
         try await ProtectedFileTokenStore(named: "session", directory: self.folder.url).save(Data("one".utf8))

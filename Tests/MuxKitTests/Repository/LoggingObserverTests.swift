@@ -67,7 +67,8 @@ struct LoggingObserverTests {
     }
 
     #if os(Linux)
-    @Test func `MX-28 elsewhere than on Apple the log is standard error, and hits are left out`() async throws {
+    @Test(.ownThreads)
+    func `MX-28 elsewhere than on Apple the log is standard error, and hits are left out`() async throws {
         let result = try await #require(processExitsWith: .success, observing: [\.standardErrorContent]) {
             let printed = Printed()
             let repository = MuxRepository(store: MemoryStore(), observer: printed)

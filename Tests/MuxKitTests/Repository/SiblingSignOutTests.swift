@@ -187,7 +187,7 @@ struct SiblingSignOutTests {
 /// The same with processes that are ones.
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ProcessSignOutTests {
-    @Test func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
+    @Test(.ownThreads) func `CO-07 CO-08 another process's sign-out is noticed by a process that runs`() async throws {
         let scratch = Scratch(isInspected: false)
         let (hasValues, isSignedOut) = (Gate<Void>(), Gate<Void>())
         let server = LoopbackServer { request in

@@ -57,7 +57,7 @@ struct JournalSiblingTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test func `DK-10 two processes that save at once lose nothing`() async throws {
+    @Test(.ownThreads) func `DK-10 two processes that save at once lose nothing`() async throws {
         let scratch = Scratch()
         let store = scratch.store()
         let path = scratch.folder.path

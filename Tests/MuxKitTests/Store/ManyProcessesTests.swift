@@ -28,7 +28,7 @@ struct ManyProcessesTests {
         #expect(await store.statistics().damagedRecords == 0)
     }
 
-    @Test func `DK-10 processes that save, compact and keep indexes at once lose nothing`() async throws {
+    @Test(.ownThreads) func `DK-10 processes that save, compact and keep indexes at once lose nothing`() async throws {
         let scratch = Scratch()
         let path = scratch.folder.path
         try await withThrowingTaskGroup(of: Void.self) { group in
@@ -54,7 +54,8 @@ struct ManyProcessesTests {
         #expect(try await fresh.brokenInvariants().isEmpty)
     }
 
-    @Test func `DK-10 sign-outs in the midst of the saves of other processes leave nothing behind`() async throws {
+    @Test(.ownThreads)
+    func `DK-10 sign-outs in the midst of the saves of other processes leave nothing behind`() async throws {
         let scratch = Scratch()
         let path = scratch.folder.path
         try await withThrowingTaskGroup(of: Void.self) { group in

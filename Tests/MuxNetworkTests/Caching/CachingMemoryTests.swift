@@ -10,7 +10,8 @@ import Testing
 @Suite(.timeLimit(.minutes(10)), .takesTurns)
 struct CachingMemoryTests {
     /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
-    @Test func `HC-06 a long body goes into the cache and out of it through less than 16 megabytes`() async {
+    @Test(.ownThreads) func `HC-06 a long body goes into the cache and out of it through less than 16 megabytes`() async
+    {
         await #expect(processExitsWith: .success) {
             let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
             let folder = try CacheFolder()
@@ -19,7 +20,7 @@ struct CachingMemoryTests {
             options.directory = folder.url
             (options.diskLimit, options.bodyLimit) = (2 * size, size)
             let cache = CachingTransport(
-                LongAnswers(size: size),
+                Self.longAnswers,
                 options: options,
                 repository: MuxRepository(store: MemoryStore())
             )
@@ -38,26 +39,17 @@ struct CachingMemoryTests {
     }
 
     /// A server in memory whose answers are as long as their paths say.
-    private struct LongAnswers: HTTPTransport {
-        let size: Int
-
-        func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.buffered(call) }
-
-        func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-            let length = Int(call.url.lastPathComponent) ?? 0
-            let head = HTTPReply(
-                status: 200,
-                headers: [.cacheControl: "max-age=60", .contentLength: String(length)]
-            )
-            try await sink.receive(head: head)
-            let piece = Data(repeating: 7, count: 64 << 10)
-            var rest = length
-            while rest > 0 {
-                try await sink.receive(rest >= piece.count ? piece : Data(piece.prefix(rest)))
-                rest -= min(rest, piece.count)
-            }
-            return head
+    private static let longAnswers = ExchangeTransport { call, sink in
+        let length = Int(call.url.lastPathComponent) ?? 0
+        let headers: HTTPHeaders = [.cacheControl: "max-age=60", .contentLength: String(length)]
+        try await sink.receive(head: HTTPReply(status: 200, headers: headers))
+        let piece = Data(repeating: 7, count: 64 << 10)
+        var rest = length
+        while rest > 0 {
+            try await sink.receive(rest >= piece.count ? piece : Data(piece.prefix(rest)))
+            rest -= min(rest, piece.count)
         }
+        return [:]
     }
 
     /// Counts the bytes, and looks at the memory at every fourth megabyte.

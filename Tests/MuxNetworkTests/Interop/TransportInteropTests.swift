@@ -65,7 +65,7 @@ struct TransportInteropTests {
         }
     }
 
-    @Test func `TR-06 a proxy of the environment is used unless that is switched off`() async {
+    @Test(.ownThreads) func `TR-06 a proxy of the environment is used unless that is switched off`() async {
         await #expect(processExitsWith: .success) {
             guard let server = Interop.nginx, let proxy = Interop.proxy else { exit(1) }
             setenv("http_proxy", proxy.absoluteString, 1)

@@ -11,7 +11,8 @@ import Testing
 struct MissingLibraryCrashTests {
     private static let line = "MuxKit network: libcurl.so.4 cannot be used"
 
-    @Test func `TR-09 without libcurl requests are sent with URLSession, which is said once`() async throws {
+    @Test(.ownThreads) func `TR-09 without libcurl requests are sent with URLSession, which is said once`() async throws
+    {
         let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
             let library = CurlLibrary(named: "libcurl-of-another-machine.so.4")
             #expect(library == nil)
@@ -28,13 +29,13 @@ struct MissingLibraryCrashTests {
         #expect(text.ranges(of: Self.line).count == 1, "\(text)")
     }
 
-    @Test func `TR-09 a library that is no libcurl is none`() async {
+    @Test(.ownThreads) func `TR-09 a library that is no libcurl is none`() async {
         await #expect(processExitsWith: .success) {
             #expect(CurlLibrary(named: "libc.so.6") == nil)
         }
     }
 
-    @Test func `TR-09 with libcurl nothing is said`() async throws {
+    @Test(.ownThreads) func `TR-09 with libcurl nothing is said`() async throws {
         let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
             #expect(CurlLibrary.system != nil)
             #expect(SystemTransport().base is CurlTransport)

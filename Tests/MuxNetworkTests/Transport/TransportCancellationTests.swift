@@ -148,7 +148,7 @@ struct TransportCancellationTests {
 
     #if os(macOS) || os(Linux)
     /// Foundation on Linux ends the process if it is told where to go by a task that has been cancelled.
-    @Test func `K13 a refused redirection and a call cancelled in one do no harm`() async {
+    @Test(.ownThreads) func `K13 a refused redirection and a call cancelled in one do no harm`() async {
         await #expect(processExitsWith: .success) {
             let calls = Locked<[String: Task<HTTPReply, any Error>]>([:])
             let server = LoopbackServer { request in
@@ -177,7 +177,7 @@ struct TransportCancellationTests {
     }
 
     /// They may wait for a session, which waits for its delegate.
-    @Test func `K13 the delegate is called though all threads of the pool wait`() async {
+    @Test(.ownThreads) func `K13 the delegate is called though all threads of the pool wait`() async {
         await #expect(processExitsWith: .success) {
             let held = DispatchSemaphore(value: 0)
             for _ in 0..<1000 { DispatchQueue.global().async { held.wait() } }

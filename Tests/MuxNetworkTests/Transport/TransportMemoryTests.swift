@@ -10,7 +10,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10)), .takesTurns, .serialized)
 struct TransportMemoryTests {
     /// 64 MB, and 1 GB with `MUX_FUZZ=16` or more.
-    @Test func `TR-07 a large body goes to a slow consumer through less than 16 megabytes`() async {
+    @Test(.ownThreads) func `TR-07 a large body goes to a slow consumer through less than 16 megabytes`() async {
         await #expect(processExitsWith: .success) {
             let size = FuzzRun().factor >= 16 ? 1 << 30 : 64 << 20
             let isFull = Gate<Void>()
@@ -76,7 +76,7 @@ struct TransportMemoryTests {
     }
 
     #if os(Linux)
-    @Test func `TR-07 ten thousand calls wait on one thread, and no core is busy`() async {
+    @Test(.ownThreads) func `TR-07 ten thousand calls wait on one thread, and no core is busy`() async {
         await #expect(processExitsWith: .success) {
             let count = 10_000
             let held = Tally()

@@ -1,0 +1,9 @@
+import Testing
+
+/// Stands in for the traits of this package's own tests, which samples name: a consumer's process runs few of them.
+struct StandIn: TestTrait, SuiteTrait {}
+
+extension Trait where Self == StandIn {
+    static var takesTurns: Self { .init() }
+    static var ownThreads: Self { .init() }
+}
