@@ -46,7 +46,7 @@ struct Demo {
         let clock = ContinuousClock()
         let start = clock.now
         console.say(Act.header)
-        let plays = Acts.all + CacheActs.all + MediaActs.all
+        let plays = Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all
         var acts: [Act] = []
         for (index, play) in plays.enumerated() {
             console.show("act \(index + 1) of \(plays.count)", fraction: Double(index) / Double(plays.count))

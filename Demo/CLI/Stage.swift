@@ -23,6 +23,7 @@ final class Stage: Sendable {
         let oauth = FakeOAuthServer(users: Self.passwords)
         self.backend = try LoopbackBackend(oauth: oauth, places: places) { request in
             if request.method == "GET", let gate = gate.withLock({ $0 }) { try? await gate.pass() }
+            if let page = Pages.answer(to: request) { return page }
             guard request.segments.first == "batch", oauth.authorize(request.bearerToken ?? "") != nil else {
                 return nil
             }

@@ -56,7 +56,11 @@ enum TransportGroup {
         let calls = (0..<10_000).map { _ in
             Task { try await transport.send(HTTPCall(url: url, timeout: .seconds(600))) }
         }
-        await gate.waitForCall(HTTPTransportOptions().connectionsPerHost)
+        while transport.pendingCount < calls.count { try await Task.sleep(for: .milliseconds(1)) }
+        // The transport's thread takes calls in order: when it has answered this one, it has the others.
+        let quick = LoopbackServer { _ in .text("") }
+        _ = try await transport.send(HTTPCall(url: try quick.start()))
+        await quick.stop()
         let start = ProcessorTime.nanoseconds
         try await Task.sleep(for: .seconds(1))
         let end = ProcessorTime.nanoseconds

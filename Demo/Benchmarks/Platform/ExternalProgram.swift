@@ -23,6 +23,22 @@ struct ExternalProgram {
         return process
     }
 
+    /// Runs the program until it exits, and returns what it printed.
+    func output(_ arguments: [String]) throws -> String {
+        let process = Process()
+        process.executableURL = URL(filePath: self.path)
+        process.arguments = arguments
+        let pipe = Pipe()
+        process.standardOutput = pipe
+        try process.run()
+        let data = try pipe.fileHandleForReading.readToEnd() ?? Data()
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else {
+            throw BenchmarkError.wrongResult("\(self.path): \(process.terminationStatus)")
+        }
+        return String(bytes: data, encoding: .utf8) ?? ""
+    }
+
     /// Runs the program until it exits.
     func run(_ arguments: [String]) throws {
         let process = try self.start(arguments)

@@ -104,9 +104,11 @@ final class BodyFolder: Sendable {
     /// Removes the files of a session that has ended.
     func end() throws(MuxStoreError) {
         try self.lastEpoch.withLock { _ throws(MuxStoreError) in
-            self.state.withLock { $0 = State() }
+            // What cannot be removed now is when the folder is opened again.
+            self.abandon()
             guard try self.fileSystem.status(at: self.root) != nil else { return }
             try self.removeSessions { _ in true }
+            self.state.withLock { $0.isAbandoned = false }
         }
     }
 
@@ -181,32 +183,33 @@ final class BodyFolder: Sendable {
         if let path, Self.isName(name) { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
     }
 
-    /// Opens a file for reading, which may then be removed meanwhile.
+    /// Opens a file for reading, which may then be removed meanwhile, and reads its first piece at `places`.
     ///
-    /// - Throws: ``Gone`` if there is none of that name and length.
-    func read(_ name: String, count: Int) throws -> OpenFile {
+    /// - Throws: ``Gone`` if there is none of that name and length, or it cannot be read.
+    func read(_ name: String, count: Int, piece places: Range<Int>) throws -> (OpenFile, Data) {
         guard let path = self.state.withLock({ $0.path }), Self.isName(name) else { throw Gone() }
         do {
             let file = try self.fileSystem.openFile(FilePath.join(path, name), for: .read)
             guard try self.fileSystem.status(of: file).size == Int64(count) else { throw Gone() }
             self.state.withLock { $0.use(name, size: Int64(count)) }
-            return file
+            return (file, try self.piece(of: file, name, at: places))
         } catch {
             self.remove(name)
             throw Gone()
         }
     }
 
-    /// The next bytes of an open file, from `place` on, up to `end`.
-    func piece(of file: OpenFile, at place: Int, upTo end: Int) throws -> Data {
-        let count = min(Self.pieceSize, end - place)
-        let bytes = try self.fileSystem.readAll(file, at: Int64(place), count: count)
-        guard bytes.count == count else { throw Gone() }
+    /// The next bytes of an open file at `places`; a file that cannot be read is removed.
+    func piece(of file: OpenFile, _ name: String, at places: Range<Int>) throws -> Data {
+        guard !places.isEmpty else { return Data() }
+        let count = min(Self.pieceSize, places.count)
+        let bytes = try? self.fileSystem.readAll(file, at: Int64(places.lowerBound), count: count)
+        guard let bytes, bytes.count == count else {
+            self.remove(name)
+            throw Gone()
+        }
         return Data(bytes)
     }
-
-    /// The number of bytes that all files have together.
-    var used: Int64 { self.state.withLock { $0.used } }
 }
 
 /// Collects the body of an answer: in memory, then in a file if it is long.

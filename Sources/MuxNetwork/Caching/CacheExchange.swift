@@ -107,6 +107,12 @@ struct CacheExchange: Sendable {
             var call = self.request.call.call
             if let validator = self.forward.validated?.freshness.validator {
                 call.headers[validator.condition.name] = validator.condition.value
+                // RFC 9111, section 4.3.1: both, for servers that know one of them.
+                if let time = self.forward.validated?.headers[.lastModified], HTTPGrammar.isFieldValue(time),
+                    HTTPDate.parse(time, now: self.cache.now.date) != nil
+                {
+                    call.headers[.ifModifiedSince] = time
+                }
             } else if let completed = self.forward.completed, let tag = completed.strongTag {
                 call.headers[.range] = "bytes=\(completed.count)-"
                 call.headers[.ifRange] = tag
@@ -180,6 +186,8 @@ struct CacheExchange: Sendable {
 
     var moment: Moment { self.cache.time.now }
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
+    /// Whether the answer says something of one that is stored: it is one to HEAD.
+    var describes: Bool { self.forward.described != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         await self.cache.spool(for: reply)
@@ -187,6 +195,9 @@ struct CacheExchange: Sendable {
 
     /// The answer cannot be stored: those who wait ask for themselves.
     func isNotStored() { self.cache.land(.alone, self.flight, of: self.name) }
+
+    /// The body is of no use.
+    nonisolated(nonsending) func drop(_ answer: StoredAnswer) async { await self.cache.removeFiles(of: [answer]) }
 
     nonisolated(nonsending) func store(_ answer: StoredAnswer) async -> Bool {
         await self.cache.store(answer, for: self.request, self.flight, of: self.name, self.limits)
@@ -304,7 +315,7 @@ final class CachingSink: HTTPSink {
             let isKept = answer.map { $0.body != .none } ?? false
             let spool = isKept ? await self.exchange.spool(for: head) : nil
             if !isKept, let answer { _ = await self.exchange.store(answer) }
-            if spool == nil { self.exchange.isNotStored() }
+            if spool == nil, !self.exchange.describes { self.exchange.isNotStored() }
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.isStored = spool != nil
             var reply = head
@@ -400,9 +411,9 @@ final class CachingSink: HTTPSink {
             await self.exchange.noted(head, sentAt: self.sent)
             return .answered(reply, await self.complete(answer, state.spool))
         case .rest(let stored, let rest):
-            guard let rest = await self.completed(rest, state.spool),
-                let whole = stored.combined(with: rest, limit: .max)
-            else {
+            guard let rest = await self.completed(rest, state.spool) else { return .answered(reply, nil) }
+            guard let whole = stored.combined(with: rest, limit: .max) else {
+                await self.exchange.drop(rest)
                 return .answered(reply, nil)
             }
             return .answered(reply, await self.exchange.store(whole) ? whole : nil)
@@ -420,7 +431,10 @@ final class CachingSink: HTTPSink {
         var answer = answer
         answer.body = body
         answer.count = spool.count
-        guard answer.part == nil || answer.isWholePart else { return nil }
+        guard answer.part == nil || answer.isWholePart else {
+            await self.exchange.drop(answer)
+            return nil
+        }
         return answer
     }
 }

@@ -21,7 +21,7 @@ struct CacheableRequest: Sendable {
 
     init(_ call: ValidatedCall) {
         self.call = call
-        self.name = HTTPResourceName(call.call.url)?.text ?? call.call.url.absoluteString
+        self.name = HTTPResourceName(call.call.url, of: call.origin).text
         let headers = call.call.headers
         guard call.method == .get || call.method == .head, call.call.body == nil else {
             (self.control, self.kind) = (HTTPRequestCacheControl(headers[.cacheControl]), .other)
@@ -80,9 +80,13 @@ extension CacheableRequest {
     ) -> CacheDecision {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
         guard !stored.isEmpty else { return .forward(self.forward(.uriMiss)) }
-        let selected = stored.filter { $0.isSelected(by: self.headers) }
-        guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
-        guard let hit = selected.lazy.compactMap({ self.hit($0, at: now) }).first else {
+        var found: CacheHit?
+        for answer in stored where found == nil && answer.isSelected(by: self.headers) {
+            found = self.hit(answer, at: now)
+        }
+        guard let hit = found else {
+            let selected = stored.filter { $0.isSelected(by: self.headers) }
+            guard !selected.isEmpty else { return .forward(self.forward(.varyMiss)) }
             var forward = self.forward(.partial)
             if self.kind == .whole, self.call.method == .get {
                 forward.completed = selected.first { answer in
@@ -90,7 +94,6 @@ extension CacheableRequest {
                         && self.isFresh(answer, at: now)
                 }
             }
-            forward.isShared = forward.isShared && forward.completed == nil
             forward.demandsServer = selected.contains { $0.body == .none }
             if forward.demandsServer { forward.reason = .stale }
             return .forward(forward)
@@ -100,7 +103,8 @@ extension CacheableRequest {
         }
         if self.permits(hit) { return .use(hit) }
         let stale = Duration.zero - hit.timeToLive
-        if stale >= .zero, let granted = hit.answer.freshness.staleWhileRevalidate, stale <= granted, granted > .zero,
+        let freshness = hit.answer.freshness
+        if stale >= .zero, let granted = freshness.granted(freshness.staleWhileRevalidate), stale <= granted,
             !hit.answer.freshness.mustRevalidate, !hit.answer.isInvalidated, self.control.maxAge == nil,
             self.control.minFresh == nil,
             self.kind == .whole
@@ -137,7 +141,8 @@ extension CacheableRequest {
         var hit = CacheHit(
             answer: answer,
             age: answer.freshness.age + (resident ?? .longest),
-            timeToLive: (answer.isInvalidated ? .zero : answer.freshness.timeToLive ?? .zero) - (resident ?? .longest)
+            timeToLive: (answer.isInvalidated ? .zero : answer.freshness.timeToLive ?? .zero) - answer.freshness.overdue
+                - (resident ?? .longest)
         )
         switch self.kind {
         case .other: return nil
@@ -201,7 +206,8 @@ extension CacheableRequest {
             return forward
         }
         let stale = Duration.zero - hit.timeToLive
-        let granted = [answer.freshness.staleIfError, self.control.staleIfError].compactMap(\.self).max()
+        let granted = [answer.freshness.granted(answer.freshness.staleIfError), self.control.staleIfError]
+            .compactMap(\.self).max()
         forward.toleratesFailure = granted.map { $0 > .zero && stale <= $0 } ?? false
         if stale <= max(granted ?? .zero, staleLimit) { forward.fallback = hit }
         return forward

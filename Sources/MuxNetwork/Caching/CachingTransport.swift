@@ -29,7 +29,9 @@ public import MuxKit
 /// section 5.2.2.2), and if there is none, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
     let cache: ResponseCache
-    private let base: any HTTPTransport
+    /// What sends, if it is of this library.
+    private let base: (any ValidatedTransport)?
+    package let options: HTTPTransportOptions
 
     /// Makes a cache.
     ///
@@ -51,7 +53,8 @@ public final class CachingTransport: HTTPTransport {
         repository: MuxRepository,
         fileSystem: any FileSystem
     ) {
-        self.base = base
+        self.base = base as? any ValidatedTransport
+        self.options = self.base?.options ?? HTTPTransportOptions()
         self.cache = ResponseCache(base, options, repository, fileSystem)
     }
 
@@ -68,8 +71,8 @@ public final class CachingTransport: HTTPTransport {
 
     /// Forgets everything; running requests get their answers, which are not stored.
     ///
-    /// - Returns: What could not be removed from disk, and will be by the next save. Files of long bodies that could not be removed are
-    ///   not used any more.
+    /// - Returns: What could not be removed from disk. It is not used any more, and is removed by the next save, or when the next long body is
+    ///   stored.
     @discardableResult
     public func removeAll() async -> MuxRepository.ClearReport { await self.cache.removeAll() }
 }
@@ -78,13 +81,10 @@ extension CachingTransport: ValidatedTransport {
     /// The numbers of waiting callers, running renewals and URLs that have an exchange: zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.cache.engine.occupancy }
 
-    package var options: HTTPTransportOptions {
-        (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
-    }
-    package var time: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.cache.time }
-    package var pendingCount: Int { (self.base as? any ValidatedTransport)?.pendingCount ?? 0 }
+    package var time: TimeSource { self.base?.time ?? self.cache.time }
+    package var pendingCount: Int { self.base?.pendingCount ?? 0 }
 
-    package var session: UInt64 { self.cache.engine.withState { $0.session } }
+    package var session: UInt64 { self.cache.session }
 
     package func stored(for call: ValidatedCall) -> HTTPReply? { self.cache.fresh(call) }
 

@@ -68,7 +68,10 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
         for directive in HTTPDirective.list(text) {
             let seconds = HTTPDeltaSeconds.parse(directive.argument).map { Duration.seconds($0) }
             switch directive.name {
-            case "max-age": self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
+            case "max-age":
+                // Two that differ say nothing but that the server is to be asked.
+                if let maxAge, maxAge != seconds ?? .zero { self.noCache = true }
+                self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
             case "min-fresh": self.minFresh = max(self.minFresh ?? .zero, seconds ?? .longest)
             case "max-stale": self.maxStale = directive.argument == nil ? .longest : seconds ?? .zero
             case "stale-if-error": self.staleIfError = seconds ?? .zero
@@ -95,6 +98,8 @@ struct HTTPDirective: Sendable, Equatable {
 
     /// The elements of a list; separators within quotation marks do not separate: RFC 9110, sections 5.6.1 and 5.6.4.
     ///
+    /// Without a mark for each there are none, so that a lost one does not hide what follows, perhaps on another line.
+    ///
     /// - Parameters:
     ///   - text: The list.
     ///   - separator: What stands between two elements.
@@ -102,6 +107,12 @@ struct HTTPDirective: Sendable, Equatable {
     /// - Complexity: O(*n*).
     static func list(_ text: String, separatedBy separator: Unicode.Scalar = ",") -> [HTTPDirective] {
         let separator = UInt8(ascii: separator)
+        let elements = self.list(text, separator, hasQuotes: true)
+        return elements ?? self.list(text, separator, hasQuotes: false) ?? []
+    }
+
+    /// - Returns: The elements; `nil` if a quotation mark is missing.
+    private static func list(_ text: String, _ separator: UInt8, hasQuotes: Bool) -> [HTTPDirective]? {
         var directives: [HTTPDirective] = []
         var name: [UInt8] = []
         var argument: [UInt8]?
@@ -118,7 +129,7 @@ struct HTTPDirective: Sendable, Equatable {
                 isEscaped = false
             } else if isQuoted, byte == UInt8(ascii: "\\") {
                 isEscaped = true
-            } else if byte == UInt8(ascii: "\""), argument != nil {
+            } else if hasQuotes, byte == UInt8(ascii: "\""), argument != nil {
                 isQuoted.toggle()
             } else if byte == separator, !isQuoted {
                 end()
@@ -130,6 +141,7 @@ struct HTTPDirective: Sendable, Equatable {
                 name.append(byte)
             }
         }
+        guard !isQuoted else { return nil }
         end()
         return directives
     }

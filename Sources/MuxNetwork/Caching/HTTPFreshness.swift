@@ -10,6 +10,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     package var mustRevalidate = false
     /// For how long it is fresh from now on; `nil` if the server does not say.
     package var timeToLive: Duration?
+    /// For how long it had been stale when it arrived.
+    package var overdue = Duration.zero
     /// How long after that it may be served while it is renewed; `nil` if the server does not say.
     package var staleWhileRevalidate: Duration?
     /// How long after that it may be served in place of an error; `nil` if the server does not say.
@@ -19,6 +21,17 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     /// The server does not say anything.
     package init() {}
+
+    /// A limit for the time since its lifetime ended, of one for the time since it arrived; `nil` if there is none.
+    func granted(_ limit: Duration?) -> Duration? {
+        limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
+    }
+
+    /// Whether the times are possible ones, in what was read from disk.
+    var isSound: Bool {
+        [self.age, self.overdue, self.timeToLive, self.staleWhileRevalidate, self.staleIfError].compactMap(\.self)
+            .allSatisfy { (.zero ... .longest).contains($0) }
+    }
 
     /// An answer with the times that count for its age.
     package struct Answer: Sendable {
@@ -65,21 +78,18 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         freshness.age = self.age(answer)
         freshness.mustRevalidate = control.mustRevalidate || control.noCache
         // 4.1: `Vary: *` matches no later request. 5.2.2.4: `no-cache` requires validation.
-        let variesAlways = answer.headers[.vary].map {
-            $0.split(separator: ",").contains { HTTPGrammar.trimmed($0) == "*" }
-        }
-        if control.noCache || variesAlways == true {
+        if control.noCache || StoredAnswer.selectingNames(answer.headers) == nil {
             freshness.timeToLive = .zero
             freshness.staleWhileRevalidate = .zero
             freshness.staleIfError = .zero
             return freshness
         }
         let lifetime = self.lifetime(answer, control, heuristicLimit)
-        let left = lifetime.map { $0 - freshness.age }
-        freshness.timeToLive = left.map { max($0, .zero) }
+        freshness.timeToLive = lifetime.map { max($0 - freshness.age, .zero) }
         // An answer that arrives stale has used up a part of what is granted beyond its lifetime.
-        let used = max(.zero - (left ?? .zero), .zero)
-        func granted(_ seconds: Int64?) -> Duration? { seconds.map { max(.seconds($0) - used, .zero) } }
+        let overdue = max(freshness.age - (lifetime ?? .zero), .zero)
+        freshness.overdue = overdue
+        func granted(_ seconds: Int64?) -> Duration? { seconds.map { max(.seconds($0) - overdue, .zero) } }
         freshness.staleWhileRevalidate = control.mustRevalidate ? .zero : granted(control.staleWhileRevalidate)
         freshness.staleIfError = control.mustRevalidate ? .zero : granted(control.staleIfError)
         return freshness

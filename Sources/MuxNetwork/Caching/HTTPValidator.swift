@@ -60,7 +60,10 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     }
 
     /// Whether two tags are the same but for their strength: RFC 9110, section 8.8.3.2.
-    static func isWeaklyEqual(_ a: String, _ b: String) -> Bool { self.opaque(a) == self.opaque(b) }
+    static func isWeaklyEqual(_ a: String, _ b: String) -> Bool {
+        let tag = self.opaque(a)
+        return !tag.isEmpty && tag == self.opaque(b)
+    }
 
     private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
 

@@ -167,6 +167,11 @@ package struct HTTPResourceName: Sendable, Hashable {
     /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other.
     package init?(_ url: URL) {
         guard let origin = HTTPOrigin(url) else { return nil }
+        self.init(url, of: origin)
+    }
+
+    /// The name of the resource of a URL whose origin is known.
+    init(_ url: URL, of origin: HTTPOrigin) {
         self.origin = origin
         let path = url.path(percentEncoded: true)
         let query = url.query(percentEncoded: true).map { "?\($0)" } ?? ""
@@ -174,5 +179,5 @@ package struct HTTPResourceName: Sendable, Hashable {
     }
 
     /// The name as text, without a fragment.
-    var text: String { "\(self.origin.scheme)://\(self.origin.host):\(self.origin.port)\(self.target)" }
+    var text: String { self.origin.scheme + "://" + self.origin.host + ":" + String(self.origin.port) + self.target }
 }

@@ -45,7 +45,7 @@ extension ResponseCache {
         // The other variants may be on disk alone.
         _ = await self.stored(request.name)
         let partLimit = self.options.memoryBodyLimit
-        let gone = self.commits.withLock { _ -> [StoredAnswer]? in
+        let change = self.commits.withLock { _ -> (gone: [StoredAnswer], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { isOfSession = $0.session == limits.session }
             guard isCurrent, isOfSession else { return nil }
@@ -58,14 +58,13 @@ extension ResponseCache {
                 return stored.insert(answer, for: request.headers, partLimit: partLimit)
             }
         }
-        guard let gone else {
+        guard let change else {
             self.tell(.fenceDropped)
-            if former == nil { await self.removeFiles(of: [answer], except: nil) }
+            if former == nil { await self.removeFiles(of: [answer]) }
             return false
         }
-        let isStored = gone != [answer]
-        await self.removeFiles(of: gone, except: isStored ? answer : nil)
-        return isStored
+        await self.removeFiles(of: change.gone, except: change.isStored ? answer : nil)
+        return change.isStored
     }
 
     /// Changes what is stored for a URL, in one step; ``commits`` is held.
@@ -88,7 +87,7 @@ extension ResponseCache {
         }
     }
 
-    private nonisolated(nonsending) func removeFiles(of answers: [StoredAnswer], except kept: StoredAnswer?) async {
+    nonisolated(nonsending) func removeFiles(of answers: [StoredAnswer], except kept: StoredAnswer? = nil) async {
         guard let folder else { return }
         let names = answers.compactMap(\.fileName).filter { $0 != kept?.fileName }
         if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
@@ -125,7 +124,7 @@ extension ResponseCache {
         // What memory has no room for is on disk, or cannot be read now.
         guard !isMarked, self.options.cacheKey != nil else { return }
         await self.answers.clear(key: resource)
-        await self.removeFiles(of: known, except: nil)
+        await self.removeFiles(of: known)
     }
 
     /// Keeps running exchanges for a URL from storing their answers.
@@ -139,13 +138,20 @@ extension ResponseCache {
         let stored = await self.stored(resource)
         self.commits.withLock { _ in self.fence(resource) }
         await self.answers.clear(key: resource)
-        await self.removeFiles(of: stored, except: nil)
+        // An exchange that began since the first time may have validated what is removed.
+        self.commits.withLock { _ in self.fence(resource) }
+        await self.removeFiles(of: stored)
     }
 
     func removeAll() async -> MuxRepository.ClearReport {
         self.commits.withLock { _ in self.engine.fenceAll { _ in } }
-        let report = await self.answers.clear()
-        if let folder { _ = await BlockingWork.run { Result { try folder.end() } } }
+        var report = await self.answers.clear()
+        // An exchange that began since the first time may have validated what is removed.
+        self.commits.withLock { _ in self.engine.fenceAll { _ in } }
+        guard let folder else { return report }
+        if case .failure(let error) = await BlockingWork.run({ Result { try folder.end() } }) {
+            report.failures.append(error)
+        }
         return report
     }
 }

@@ -97,6 +97,9 @@ final class ResponseCache: Sendable {
     /// Measures the limits of calls.
     private var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
 
+    /// The number of ended sessions.
+    var session: UInt64 { self.engine.withState { $0.session } }
+
     var now: Now { Now(moment: self.time.now, date: self.repository.wallTime()) }
 
     // MARK: - Requests
@@ -104,7 +107,8 @@ final class ResponseCache: Sendable {
     /// The answer to a call, if it is stored, fresh and in memory.
     func fresh(_ call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
-        guard request.kind != .other, let stored = self.answers.cachedValue(key: request.name),
+        guard request.kind != .other, call.session.map({ $0 == self.session }) ?? true,
+            let stored = self.answers.requestedValue(key: request.name),
             case .use(let hit) = request.decision(stored.answers, at: self.now), !hit.revalidates,
             !(300...399).contains(hit.answer.status), case .memory(let body) = hit.answer.body
         else { return nil }
@@ -130,8 +134,7 @@ final class ResponseCache: Sendable {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
             // A call of a session that has ended has nothing to do with what is stored since.
-            let isOfSession = self.engine.withState { $0.session } == limits.session
-            if !isOfSession { stored = [] }
+            if self.session != limits.session { stored = [] }
             switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
             case .refuse: return try await self.refuse(.request, into: sink)
             case .use(let hit):
@@ -144,8 +147,11 @@ final class ResponseCache: Sendable {
                     self.forget(hit.answer, of: request.name)
                     hasFiles = false
                 }
-            case .forward(let forward):
-                let isShared = forward.isShared && waits < 3
+            case .forward(var forward):
+                // Parts are put together in memory.
+                let total = forward.completed?.part?.total ?? .max
+                if total > self.options.memoryBodyLimit { forward.completed = nil }
+                let isShared = forward.isShared && forward.completed == nil && waits < 3
                 let name = FlightName(
                     resource: request.name,
                     variant: isShared ? request.flightName(stored) : "",
@@ -154,12 +160,19 @@ final class ResponseCache: Sendable {
                 )
                 switch try await self.enter(name, limits, isCacheable: request.kind != .other) {
                 case .lead(let flight):
+                    // Removes the files of earlier sessions.
+                    if let folder { try? await self.open(folder) }
                     let exchange = CacheExchange(self, request, forward, name, flight, limits)
                     return try await exchange.run(into: sink)
                 case .output(let landed):
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
-                    if case .alone = landed { waits = .max - 1 }
+                    // Another exchange would bring the same.
+                    switch landed {
+                    case .alone: waits = .max - 1
+                    case .stored(let answer) where answer.isSelected(by: request.headers): waits = .max - 1
+                    case .stored, .unavailable, .failed, .again: break
+                    }
                 }
             }
         }
@@ -186,7 +199,8 @@ final class ResponseCache: Sendable {
         return landing
     }
 
-    /// Answers with what another request's exchange has brought; `nil` if the request has to go on.
+    /// Answers with what another request's exchange has brought; `nil` if the request has to go on, as it has where the answer needs
+    /// the server's consent for each use (RFC 9111, section 4).
     private nonisolated(nonsending) func share(
         _ landed: Landed,
         _ request: CacheableRequest,
@@ -194,12 +208,8 @@ final class ResponseCache: Sendable {
         into sink: any HTTPSink
     ) async throws -> HTTPReply? {
         switch landed {
-        case .stored(let answer) where answer.part == nil && answer.isSelected(by: request.headers):
-            let hit = CacheHit(
-                answer: answer,
-                age: answer.freshness.age,
-                timeToLive: answer.freshness.timeToLive ?? .zero
-            )
+        case .stored(let answer):
+            guard case .use(let hit) = request.decision([answer], at: self.now), !hit.revalidates else { return nil }
             var status = HTTPCacheStatus(forward: forward.reason)
             status.isCollapsed = true
             do {
@@ -216,7 +226,7 @@ final class ResponseCache: Sendable {
             } catch is BodyFolder.Gone {
                 return nil
             }
-        case .stored, .alone, .again: return nil
+        case .alone, .again: return nil
         }
     }
 
@@ -264,19 +274,19 @@ final class ResponseCache: Sendable {
             guard let folder else { throw BodyFolder.Gone() }
             do { try await self.open(folder) } catch { throw BodyFolder.Gone() }
             let count = hit.answer.count
-            let file = try await BlockingWork.run { Result { try folder.read(name, count: count) } }.get()
+            let (file, first) = try await BlockingWork.run {
+                Result { try folder.read(name, count: count, piece: places) }
+            }.get()
             try await sink.receive(head: reply)
-            var place = places.lowerBound
-            while place < places.upperBound {
-                let (start, end) = (place, places.upperBound)
+            var (place, piece) = (places.lowerBound, first)
+            while !piece.isEmpty {
+                try await sink.receive(piece)
+                place += piece.count
+                let rest = place..<places.upperBound
                 do {
-                    let piece = try await BlockingWork.run {
-                        Result { try folder.piece(of: file, at: start, upTo: end) }
-                    }
-                    .get()
-                    place += piece.count
-                    try await sink.receive(piece)
-                } catch is BodyFolder.Gone {
+                    piece = try await BlockingWork.run { Result { try folder.piece(of: file, name, at: rest) } }.get()
+                } catch {
+                    self.forget(hit.answer, of: request.name)
                     throw HTTPError.transport(.truncated(expected: count, received: place))
                 }
             }
@@ -388,7 +398,12 @@ final class ResponseCache: Sendable {
 
     /// Ends the exchange of a flight.
     func land(_ landed: Landed, _ flight: FlightID, of name: FlightName) {
-        self.engine.land(flight, of: name, failed: false) { _, _ in .success(landed) }
+        self.engine.land(flight, of: name, failed: false) { _, _ in
+            .success(landed)
+        } always: { state in
+            // One that was noted while another renewal ran.
+            state.renewals[name] = nil
+        }
     }
 
     // MARK: - Counting

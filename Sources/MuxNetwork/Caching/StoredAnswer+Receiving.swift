@@ -27,6 +27,8 @@ extension StoredAnswer {
         heuristicLimit: Duration
     ) {
         guard !request.control.noStore, request.isAnswered(by: reply) else { return nil }
+        // A transport that follows redirections by itself: the answer is that of another URL.
+        guard (reply.url.flatMap { HTTPResourceName($0)?.text } ?? request.name) == request.name else { return nil }
         // About the request rather than the resource, whatever they say of their lifetime.
         guard ![401, 407, 412, 416].contains(reply.status) else { return nil }
         var part: Part?
@@ -91,6 +93,8 @@ extension StoredAnswer {
         updated.headers = Self.updated(self.headers, by: reply.headers)
         // The fields of the time are those of the 304: an age of before is over.
         if reply.headers[.age] == nil { updated.headers[.age] = nil }
+        // RFC 9110, section 6.6.1: one without a date is of the time of its arrival.
+        if reply.headers[.date] == nil { updated.headers[.date] = nil }
         updated.freshness = .of(
             HTTPFreshness.Answer(
                 status: self.part == nil ? HTTPStatus(self.status) : .ok,

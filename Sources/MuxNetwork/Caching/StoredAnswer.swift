@@ -70,9 +70,10 @@ struct StoredAnswer: Sendable, Equatable {
 
     /// The names of the fields that the answer depends on, in lower case: RFC 9110, section 12.5.5; `nil` if on anything.
     static func selectingNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
-        let names = headers.values(of: .vary).flatMap { HTTPDirective.elements(of: $0) }
-        guard !names.contains("*") else { return nil }
-        return names.map { HTTPHeaders.Name(stringLiteral: $0) }
+        let elements = headers.values(of: .vary).flatMap { $0.split(separator: ",") }.map { HTTPGrammar.trimmed($0) }
+        // What is no name may be any.
+        guard elements.allSatisfy({ $0.isEmpty || ($0 != "*" && HTTPGrammar.isToken($0)) }) else { return nil }
+        return elements.filter { !$0.isEmpty }.map { HTTPHeaders.Name(stringLiteral: $0) }
     }
 
     /// Whether one of `names` is a field of credentials.
@@ -171,6 +172,7 @@ extension StoredAnswer: Codable {
         let isSound =
             self.count >= 0 && (100...999).contains(self.status)
             && (self.part.map { $0.first >= 0 && !$0.first.addingReportingOverflow(self.count).overflow } ?? true)
+            && self.freshness.isSound
             && (self.freshness.validator.map { HTTPValidator($0.text) == $0 } ?? true)
             && (self.fileName.map { BodyFolder.isName($0) } ?? true)
         guard isSound else { throw Self.damaged(decoder) }
@@ -217,18 +219,24 @@ struct StoredAnswers: Sendable {
     ///   - answer: The answer.
     ///   - headers: The fields of its request.
     ///   - partLimit: The most bytes that parts are put together to.
-    /// - Returns: What is not stored any more; the answer itself if it is not stored.
-    mutating func insert(_ answer: StoredAnswer, for headers: HTTPHeaders, partLimit: Int) -> [StoredAnswer] {
+    /// - Returns: What is not stored any more, and whether the answer is; if it is not, it is among the former.
+    mutating func insert(
+        _ answer: StoredAnswer,
+        for headers: HTTPHeaders,
+        partLimit: Int
+    ) -> (gone: [StoredAnswer], isStored: Bool) {
         var answer = answer
         if answer.part != nil, let former = self.answers.first(where: { $0.isSelected(by: headers) }) {
-            if former.part == nil, former.strongTag != nil, former.strongTag == answer.strongTag { return [answer] }
+            if former.part == nil, former.strongTag != nil, former.strongTag == answer.strongTag {
+                return ([answer], false)
+            }
             answer = former.combined(with: answer, limit: partLimit) ?? answer
         }
         var gone = self.answers.filter { $0.isSelected(by: headers) }
         self.answers.removeAll { $0.isSelected(by: headers) }
         self.answers.insert(answer, at: 0)
         while self.answers.count > Self.maximumCount, let last = self.answers.popLast() { gone.append(last) }
-        return gone
+        return (gone, true)
     }
 
     /// Changes every answer.

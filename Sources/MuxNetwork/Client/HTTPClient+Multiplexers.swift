@@ -25,7 +25,7 @@ extension HTTPClient {
     ///   - repository: Where the multiplexer takes part in saves and sign-outs; `nil`, the default, for the repository of the
     ///     authenticator, or the shared one where it has none. With another one than the authenticator's, requests fail with
     ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
-    ///   - request: Makes the request, for each fetch.
+    ///   - request: Makes the request: for each fetch, and for each use of a value whose answer has `Vary`, on the caller's executor.
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -39,6 +39,7 @@ extension HTTPClient {
             policy: resource.policy,
             repository: resource.repository,
             persistence: resource.persistence(like: cacheKey?.persistence) { _ in true },
+            selection: resource.selection { _ in true },
             fetch: { try await resource.fetch(true, $0) }
         )
         resource.attach(multiplexer)
@@ -74,6 +75,7 @@ extension HTTPClient {
             policy: resources.policy,
             repository: resources.repository,
             persistence: resources.persistence(like: cacheKey?.persistence) { $0.key },
+            selection: resources.selection { $0.key },
             fetch: resources.fetch
         )
         resources.attach(map)
@@ -126,6 +128,16 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
             return self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) }
         }
         return persistence
+    }
+
+    /// A value is for the requests that its answer's `Vary` selects: RFC 9111, section 4.1.
+    func selection<EntryKey: Sendable>(
+        key: @escaping @Sendable (EntryKey) -> Key
+    ) -> EntrySelection<EntryKey> {
+        EntrySelection(
+            concerns: { HTTPVariant.isVarying($0) },
+            selects: { self.conditionalFetch.isSelected($1, by: self.request(key($0))) }
+        )
     }
 
     @Sendable @concurrent

@@ -99,7 +99,9 @@ public struct HTTPClient: Sendable {
         token: (any HTTPToken)? = nil,
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
-        let call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
+        var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
+        // Before there is a token: a call with the token of a session that has ended since belongs to that session.
+        call.session = (self.transport as? any ValidatedTransport)?.session
         guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
         guard let authenticator, token == nil else {
             return try await self.exchange(try call.authorized(by: token?.headers ?? [:]))
@@ -204,25 +206,32 @@ extension HTTPCall {
     ) throws(HTTPError.PreparationFailure) {
         let url = try request.url(path: values)
         let method = request.method
-        var fields = HTTPHeaders()
-        if !request.usesPrivateHeaders {
-            fields = [.accept: configuration.contentType.rawValue]
-            fields = fields.merging(configuration.headers)
-        }
+        var fields = configuration.fields(of: request)
         var content: HTTPCall.Body?
         if let body = request.body {
             guard method.allowsBody else { throw .bodyNotAllowed(method) }
             let encoded = try body.encoded()
-            fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
+            if request.headers[.contentType] == nil {
+                fields[.contentType] = (encoded.contentType ?? configuration.contentType).rawValue
+            }
             content = encoded.body
         }
         self.init(
             method: method.rawValue,
             url: url,
-            headers: fields.merging(request.headers).merging(headers),
+            headers: fields.merging(headers),
             body: content,
             timeout: request.timeout ?? configuration.transport.timeout
         )
+    }
+}
+
+extension HTTPClient.Configuration {
+    /// The header fields of a request, but for those of its content and of a token.
+    func fields(of request: some HTTPRequest) -> HTTPHeaders {
+        guard !request.usesPrivateHeaders else { return request.headers }
+        let own: HTTPHeaders = [.accept: self.contentType.rawValue]
+        return own.merging(self.headers).merging(request.headers)
     }
 }
 

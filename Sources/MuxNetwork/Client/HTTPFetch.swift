@@ -14,15 +14,32 @@ struct HTTPFetch: Sendable {
         _ before: FetchedBefore<Request.Output>?
     ) async throws -> Fetched<Request.Output> {
         let isAsked = request.method == .get || request.method == .head
-        if isAsked, let before, let validator = before.validator.flatMap({ HTTPValidator($0) }) {
-            let condition = validator.condition
-            let (response, delay) = try await self.response(to: request, [condition.name: condition.value])
-            guard response.status == .notModified else { return try self.fetched(request, response, delay) }
-            if validator.isMet(by: response.headers) { return self.renewed(before, request, response, delay) }
+        let fields = self.client.configuration.fields(of: request)
+        let variant = before?.validator.map { HTTPVariant($0) }
+        // What is known is for a request with other fields.
+        let before = variant?.isSelected(by: fields) ?? true ? before : nil
+        var headers: HTTPHeaders = [:]
+        // Who fetches although the value is fresh wants the server's: no cache on the way may answer (RFC 9111, section 5.2.1.4).
+        if isAsked, let before, before.age < before.timeToLive, fields[.cacheControl] == nil {
+            headers[.cacheControl] = "no-cache"
+        }
+        if isAsked, let before, let variant, let validator = variant.validator {
+            var conditional = headers
+            conditional[validator.condition.name] = validator.condition.value
+            let (response, delay) = try await self.response(to: request, conditional)
+            guard response.status == .notModified else { return try self.fetched(request, fields, response, delay) }
+            if validator.isMet(by: response.headers) {
+                return self.renewed(before, variant, request, fields, response, delay)
+            }
             // RFC 9111, section 4.3.4: the 304 is about another version.
         }
-        let (response, delay) = try await self.response(to: request, [:])
-        return try self.fetched(request, response, delay)
+        let (response, delay) = try await self.response(to: request, headers)
+        return try self.fetched(request, fields, response, delay)
+    }
+
+    /// Whether a cached value with this validator is for `request` as it is now.
+    func isSelected(_ validator: String, by request: some HTTPRequest) -> Bool {
+        HTTPVariant(validator).isSelected(by: self.client.configuration.fields(of: request))
     }
 
     private func response(
@@ -36,6 +53,7 @@ struct HTTPFetch: Sendable {
 
     private func fetched<Request: HTTPRequest>(
         _ request: Request,
+        _ fields: HTTPHeaders,
         _ response: HTTPResponse,
         _ delay: Duration
     ) throws -> Fetched<Request.Output> {
@@ -45,20 +63,23 @@ struct HTTPFetch: Sendable {
         let freshness = self.freshness(request, response, delay)
         let isAsked = freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
         let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
+        let variant = HTTPVariant(freshness.validator, varying: self.names(response), in: fields)
         return Fetched(
             try request.mapper.output(of: response),
             timeToLive: timeToLive,
             staleWhileRevalidate: freshness.staleWhileRevalidate,
             staleIfError: freshness.staleIfError,
-            validator: freshness.validator?.text,
-            isKept: freshness.isKept
+            validator: variant.text,
+            isKept: freshness.isKept && !variant.dependsOnCredentials(in: fields)
         )
     }
 
     /// RFC 9111, section 4.3.4: the fields of the 304 replace those of before; the others stay.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
+        _ variant: HTTPVariant,
         _ request: Request,
+        _ fields: HTTPHeaders,
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> Fetched<Request.Output> {
@@ -70,14 +91,21 @@ struct HTTPFetch: Sendable {
             freshness.staleWhileRevalidate = before.stale.whileRevalidate
             freshness.staleIfError = before.stale.ifError
         }
+        let names = response.headers[.vary] == nil ? variant.names : self.names(response)
+        let renewed = HTTPVariant(freshness.validator ?? variant.validator, varying: names, in: fields)
         var fetched = before.notModified(
             timeToLive: freshness.timeToLive,
             staleWhileRevalidate: freshness.staleWhileRevalidate,
             staleIfError: freshness.staleIfError,
-            validator: freshness.validator?.text
+            validator: renewed.text
         )
-        fetched.isKept = freshness.isKept
+        fetched.isKept = freshness.isKept && !renewed.dependsOnCredentials(in: fields)
         return fetched
+    }
+
+    private func names(_ response: HTTPResponse) -> [HTTPHeaders.Name] {
+        // With `*` each use is validated in any case.
+        StoredAnswer.selectingNames(response.headers) ?? []
     }
 
     private func freshness(

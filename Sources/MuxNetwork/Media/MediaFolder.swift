@@ -210,8 +210,10 @@ final class MediaFolder: Sendable {
         try self.whole { disk in
             guard check() else { throw Fenced() }
             // In this order: bytes are never beside a sidecar of another representation.
-            disk.used -= try self.fileSystem.status(of: file).size
-            try self.fileSystem.truncate(file, to: 0)
+            let size = try self.fileSystem.status(of: file).size
+            disk.used -= size
+            // ext4 starts to write what was truncated to nothing when the file is closed, and the caller waits for that.
+            if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             let isReplacing = try self.fileSystem.status(at: note.path) != nil
             let durability = isReplacing ? self.durability : .relaxed

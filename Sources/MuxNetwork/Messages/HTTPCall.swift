@@ -46,11 +46,6 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.deadline = deadline
     }
 
-    /// Checks what every transport of this library checks before it sends anything: for a transport of your own.
-    ///
-    /// - Throws: ``HTTPError/preparation(_:)``, which names the part that is not valid.
-    public func validate() throws(HTTPError) { _ = try ValidatedCall(self) }
-
     /// Method, host and path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }
 }
@@ -93,6 +88,9 @@ extension HTTPCall {
 
         fileprivate typealias Next = (_ isolation: isolated (any Actor)?) async throws -> Data?
 
+        /// The pieces have another length than was announced.
+        private struct WrongLength: Error {}
+
         /// Makes a stream.
         ///
         /// - Parameters:
@@ -105,7 +103,15 @@ extension HTTPCall {
             self.length = length
             self.source = Source {
                 var iterator = pieces().makeAsyncIterator()
-                return { isolation in try await iterator.next(isolation: isolation) }
+                var rest = length
+                return { isolation in
+                    let piece = try await iterator.next(isolation: isolation)
+                    guard let known = rest else { return piece }
+                    let left = known - (piece?.count ?? 0)
+                    guard left >= 0, piece != nil || left == 0 else { throw WrongLength() }
+                    rest = left
+                    return piece
+                }
             }
         }
 
@@ -152,6 +158,8 @@ package struct ValidatedCall: Sendable {
     package private(set) var call: HTTPCall
     package let method: HTTPMethod
     package let origin: HTTPOrigin
+    /// The session in which the call began, if that was before it is sent: see ``ValidatedTransport/session``.
+    package var session: UInt64?
 
     /// Validates a call.
     ///

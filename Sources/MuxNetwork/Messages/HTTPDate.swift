@@ -14,9 +14,9 @@ package enum HTTPDate {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)
         switch words.count {
         // A day of one digit is padded with a blank; no other place has two.
-        case 6 where words[2].isEmpty && words[3].utf8.count == 1: return self.ofC(words[..<2] + words[3...])
+        case 6 where words[2].isEmpty: return self.ofC(words[..<2] + words[3...], dayDigits: 1)
         case 6: return self.preferred(words)
-        case 5: return self.ofC(words)
+        case 5: return self.ofC(words[...], dayDigits: 2)
         case 4: return self.obsolete(words, now: now)
         default: return nil
         }
@@ -46,9 +46,9 @@ package enum HTTPDate {
     }
 
     /// `Sun Nov  6 08:49:37 1994`.
-    private static func ofC(_ words: some Sequence<Substring>) -> Date? {
+    private static func ofC(_ words: ArraySlice<Substring>, dayDigits: Int) -> Date? {
         let words = Array(words)
-        guard self.days.contains(words[0]), let day = self.number(words[2], 1...2),
+        guard self.days.contains(words[0]), let day = self.number(words[2], dayDigits...dayDigits),
             let year = self.number(words[4], 4...4)
         else { return nil }
         return self.date(year, words[1], day, words[3])

@@ -186,6 +186,7 @@ package enum PercentEncoding {
 
     /// Normalizes encodings: unreserved bytes unencoded, others in upper case (section 6.2.2).
     package static func normalized(_ text: String) -> String {
+        guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
         let source = Array(text.utf8)
         var bytes: [UInt8] = []
         var index = 0

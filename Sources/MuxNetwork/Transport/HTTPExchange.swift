@@ -26,9 +26,10 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// The head of an answer has arrived.
     ///
     /// - Returns: Why to give up: the announced lengths are none or differ (RFC 9112, section 6.3), or beyond the limit; or there is a
-    ///   transfer coding that was not asked for. One that nobody knows is passed on as it is, up to the end of the connection.
+    ///   transfer coding or another protocol (101) that was not asked for. A coding that nobody knows is passed on as it is, up to the
+    ///   end of the connection.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
-        guard self.reply == nil else { return .notHTTP }
+        guard self.reply == nil, reply.status != 101 else { return .notHTTP }
         self.reply = reply
         let values = reply.headers.values(of: .contentLength).flatMap {
             $0.split(separator: ",", omittingEmptySubsequences: false)
@@ -246,6 +247,15 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
+    /// The exchange has ended with an error that is none of HTTP's, such as a cancellation; without effect if it had ended before.
+    package func ended(by error: any Error) {
+        self.state.withLock { state in
+            state.hasProducerEnded = true
+            if !state.hasEnded { Self.end(&state, .failure(error)) }
+        }
+        self.flush()
+    }
+
     /// Resumes the consumer if there is something for it.
     package func flush() {
         let resumption = self.state.withLock { state -> (CheckedContinuation<News, Never>, News)? in
@@ -281,11 +291,18 @@ package final class HTTPExchange: Sendable {
             while true {
                 let (news, wasPaused) = await self.news()
                 if let head = news.head { try await sink.receive(head: head) }
-                for piece in news.pieces {
-                    try await sink.receive(piece)
+                if !news.pieces.isEmpty {
+                    try await sink.receive(Self.joined(news.pieces))
                     try self.check()
                 }
-                if let outcome = news.outcome { return try outcome.get() }
+                if let outcome = news.outcome {
+                    let reply = try outcome.get()
+                    // The timer may be late.
+                    if let deadline = self.limits.deadline, self.limits.end <= self.time.now {
+                        throw HTTPError.transport(.deadlineExceeded(after: deadline))
+                    }
+                    return reply
+                }
                 if wasPaused { producer.resume() }
             }
         } onCancel: {
@@ -326,6 +343,15 @@ package final class HTTPExchange: Sendable {
             return state.isPaused
         }
         return (news, wasPaused)
+    }
+
+    /// One piece, for a sink may go to another thread with each.
+    private static func joined(_ pieces: [Data]) -> Data {
+        guard let first = pieces.first, pieces.count > 1 else { return pieces.first ?? Data() }
+        var bytes = first
+        bytes.reserveCapacity(pieces.reduce(0) { $0 + $1.count })
+        for piece in pieces.dropFirst() { bytes.append(piece) }
+        return bytes
     }
 
     private static func take(_ state: inout State) -> News {

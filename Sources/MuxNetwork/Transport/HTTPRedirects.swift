@@ -3,7 +3,7 @@ import MuxKit
 
 /// The rules by which the redirections of one call are followed (RFC 9110, section 15.4).
 ///
-/// For a transport over a client of your own, with that client's redirections switched off:
+/// The transports of this library follow them. For one that is not an ``ExchangeTransport``:
 ///
 /// ```swift
 /// var redirects = HTTPRedirects(call)

@@ -16,23 +16,25 @@ public protocol HTTPSink: Sendable {
 
     /// Takes the next piece of the body.
     ///
+    /// What arrives while the sink is busy may come in one piece with the next call.
+    ///
     /// - Parameter bytes: The piece, decoded from any content encoding that the transport knows.
     /// - Throws: Any error, to end the exchange.
     func receive(_ bytes: Data) async throws
 }
 
 /// A sink that keeps the body in memory, up to a limit.
-final class HTTPBuffer: HTTPSink {
+package final class HTTPBuffer: HTTPSink {
     private let limit: Int
     private let bytes = Locked(Data())
 
-    init(limit: Int) { self.limit = limit }
+    package init(limit: Int) { self.limit = limit }
 
-    var body: Data { self.bytes.withLock { $0 } }
+    package var body: Data { self.bytes.withLock { $0 } }
 
-    func receive(head: HTTPReply) {}
+    package func receive(head: HTTPReply) {}
 
-    func receive(_ bytes: Data) throws {
+    package func receive(_ bytes: Data) throws {
         let fits = self.bytes.withLock { body -> Bool in
             guard bytes.count <= self.limit - body.count else { return false }
             if body.isEmpty { body = bytes } else { body.append(bytes) }

@@ -3,8 +3,8 @@ package import MuxKit
 
 /// Sends requests and returns the server's answers, whatever their status.
 ///
-/// ``SystemTransport`` is the default. A transport of your own needs ``send(_:)`` alone, as a test's does; one over another client
-/// implements ``stream(_:into:)`` and returns ``buffered(_:limit:)`` from ``send(_:)``. ``HTTPRedirects`` has the rules of redirections.
+/// ``SystemTransport`` is the default, and ``ExchangeTransport`` uses another client. A transport of your own needs ``send(_:)`` alone, as
+/// a test's does.
 ///
 /// **Errors.** A transport may throw errors of its own; its users get them as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
 /// conformance to `ConnectivityError` decides what happens then. If the server was not reached, the request is sent again
@@ -43,24 +43,6 @@ extension HTTPTransport {
         reply.body = Data()
         try await sink.receive(head: reply)
         if !body.isEmpty { try await sink.receive(body) }
-        return reply
-    }
-
-    /// Sends a request with ``HTTPTransport/stream(_:into:)`` and returns the complete answer: for a transport that implements that one.
-    ///
-    /// It has no limit of time: set the call's own ``HTTPCall/deadline``.
-    ///
-    /// - Parameters:
-    ///   - call: The request.
-    ///   - limit: The largest body that is accepted, in bytes.
-    /// - Returns: The answer.
-    /// - Throws: ``HTTPError/TransportFailure/bodyTooLarge(limit:)``, or what ``HTTPTransport/stream(_:into:)`` threw.
-    public func buffered(_ call: HTTPCall, limit: Int = HTTPTransportOptions().maximumBodySize) async throws
-        -> HTTPReply
-    {
-        let buffer = HTTPBuffer(limit: limit)
-        var reply = try await self.stream(call, into: buffer)
-        reply.body = buffer.body
         return reply
     }
 }
@@ -106,6 +88,15 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     public init() {}
 }
 
+extension HTTPTransportOptions {
+    /// For transports that cannot be given certificates.
+    func requireSystemAuthorities() throws(HTTPError) {
+        guard self.certificateAuthorities == nil else {
+            throw .preparation(.unsupportedOption(name: "certificateAuthorities"))
+        }
+    }
+}
+
 /// A transport that takes validated calls: those of this module, which differ in how they perform one exchange.
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportOptions { get }
@@ -113,7 +104,7 @@ package protocol ValidatedTransport: HTTPTransport {
     /// Measures the limits.
     var time: TimeSource { get }
 
-    /// The number of callers that wait for an answer.
+    /// The number of callers that wait for an answer; always 0 for a transport that does not count them.
     var pendingCount: Int { get }
 
     /// Performs one exchange, without redirections, and hands the answer to `sink` while it arrives.
@@ -134,6 +125,7 @@ package protocol ValidatedTransport: HTTPTransport {
 }
 
 extension ValidatedTransport {
+    package var pendingCount: Int { 0 }
     package var session: UInt64 { 0 }
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
@@ -143,7 +135,8 @@ extension ValidatedTransport {
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
-        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: self.session)
+        let session = call.session ?? self.session
+        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: session)
         reply.body = buffer.body
         return reply
     }

@@ -105,7 +105,7 @@ private struct CacheScenario: Sendable {
                         from: self.cache.time.now,
                         session: session
                     )
-                    let sink = CollectingSink()
+                    let sink = HTTPBuffer(limit: .max)
                     let exchange = HTTPExchange(call, limits, self.cache.time)
                     var reply = try await self.cache.perform(call, exchange, into: sink)
                     reply.body = sink.body
@@ -147,14 +147,4 @@ private struct CacheScenario: Sendable {
         await self.repository.clearAll()
         self.server.withLock { $0.user = 1 }
     }
-}
-
-/// Collects a body.
-private final class CollectingSink: HTTPSink {
-    private let bytes = Locked(Data())
-
-    var body: Data { self.bytes.withLock { $0 } }
-
-    func receive(head: HTTPReply) {}
-    func receive(_ bytes: Data) { self.bytes.withLock { $0.append(bytes) } }
 }

@@ -116,3 +116,21 @@ struct ChangeNumber: HTTPCommand {
     var endPoint: HTTPEndPoint { .init(scheme: .https, host: "example.com", path: "/numbers/{id}") }
     var pathValues: [String: String] { ["id": self.id] }
 }
+
+extension CachingWorld {
+    /// The URL of the requests for whole answers.
+    var url: URL { CacheFolder.url("/a") }
+
+    /// A cache of whole answers before a server that a closure plays.
+    func cache(
+        _ options: CachingTransport.Options = .init(),
+        _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
+    ) -> (CachingTransport, ClosureTransport) {
+        let server = ClosureTransport(answer)
+        return (CachingTransport(server, options: options, repository: self.repository), server)
+    }
+
+    func call(_ method: String = "GET", _ headers: HTTPHeaders = [:]) -> HTTPCall {
+        HTTPCall(method: method, url: self.url, headers: headers)
+    }
+}

@@ -9,19 +9,6 @@ import Testing
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct CachingTransportEdgeTests {
     private let world = CachingWorld()
-    private let url = CacheFolder.url("/a")
-
-    private func cache(
-        _ options: CachingTransport.Options = .init(),
-        _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
-    ) -> (CachingTransport, ClosureTransport) {
-        let server = ClosureTransport(answer)
-        return (CachingTransport(server, options: options, repository: self.world.repository), server)
-    }
-
-    private func call(_ method: String = "GET", _ headers: HTTPHeaders = [:]) -> HTTPCall {
-        HTTPCall(method: method, url: self.url, headers: headers)
-    }
 
     private static func reply(_ text: String, _ headers: HTTPHeaders, status: Int = 200) -> HTTPReply {
         HTTPReply(status: status, headers: headers, body: Data(text.utf8))
@@ -37,8 +24,9 @@ struct CachingTransportEdgeTests {
 
     @Test func `HC-05 one who waited through a sign-out stores nothing`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { _ in try await gate.pass() }
-        let calls = (0..<2).map { _ in Task { try await cache.send(self.call("GET", ["Authorization": "alice"])) } }
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
+        let alice = self.world.call("GET", ["Authorization": "alice"])
+        let calls = (0..<2).map { _ in Task { try await cache.send(alice) } }
         await gate.waitForCall(1)
         while cache.occupancy.waiters < 1 { await Task.yield() }
         await self.world.repository.clearAll()
@@ -48,34 +36,35 @@ struct CachingTransportEdgeTests {
         for call in calls { _ = try await call.value }
 
         gate.open(3, returning: Self.reply("bob", ["Cache-Control": "max-age=10"]))
-        #expect(try await cache.send(self.call("GET", ["Authorization": "bob"])).body == Data("bob".utf8))
+        #expect(try await cache.send(self.world.call("GET", ["Authorization": "bob"])).body == Data("bob".utf8))
         #expect(server.calls.count == 3)
     }
 
     @Test(arguments: [401, 407, 412, 416])
     func `HC-04 an answer about the request is not stored`(status: Int) async throws {
-        let (cache, server) = self.cache { call in
+        let (cache, server) = self.world.cache { call in
             guard call.headers["Range"] == nil, call.headers["Authorization"] != "old" else {
                 return Self.reply("", ["Cache-Control": "max-age=60"], status: status)
             }
             return Self.reply("whole", ["Cache-Control": "max-age=60"])
         }
         let refused =
-            status == 416 ? self.call("GET", ["Range": "bytes=900-"]) : self.call("GET", ["Authorization": "old"])
+            status == 416
+            ? self.world.call("GET", ["Range": "bytes=900-"]) : self.world.call("GET", ["Authorization": "old"])
         #expect(try await cache.send(refused).status == status)
-        #expect(try await cache.send(self.call()).body == Data("whole".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("whole".utf8))
         #expect(server.calls.count == 2)
     }
 
     @Test func `HC-04 what depends on credentials is not written to disk`() async throws {
         let folder = try CacheFolder()
-        let (cache, _) = self.cache(self.persistent(folder)) { _ in
+        let (cache, _) = self.world.cache(self.persistent(folder)) { _ in
             Self.reply("short", ["Cache-Control": "max-age=100", "Vary": "Authorization"])
         }
-        let call = self.call("GET", ["Authorization": "Bearer secret"])
+        let call = self.world.call("GET", ["Authorization": "Bearer secret"])
         _ = try await cache.send(call)
         #expect(try await cache.send(call).headers.cacheStatuses.last?.isHit == true)
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.forward == .varyMiss)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.forward == .varyMiss)
         await self.world.repository.saveAll()
         let entry = await self.world.store.load(MuxStoreKey(domain: "HTTP", key: "http://example.org:80/a"))
         #expect(entry.map { String(decoding: $0.payload, as: UTF8.self).contains("secret") } != true)
@@ -83,55 +72,55 @@ struct CachingTransportEdgeTests {
 
     @Test func `HC-04 a late validation does not bring an older version back`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, _) = self.cache { call in
+        let (cache, _) = self.world.cache { call in
             if call.headers["If-None-Match"] != nil { return try await gate.pass() }
             return Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""])
         }
-        _ = try await cache.send(self.call())
-        let slow = Task { try await cache.send(self.call("GET", ["Cache-Control": "no-cache"])) }
+        _ = try await cache.send(self.world.call())
+        let slow = Task { try await cache.send(self.world.call("GET", ["Cache-Control": "no-cache"])) }
         await gate.waitForCall(1)
         gate.open(2, returning: Self.reply("2", ["Cache-Control": "max-age=10", "ETag": "\"2\""]))
-        #expect(try await cache.send(self.call("GET", ["Cache-Control": "no-cache"])).body == Data("2".utf8))
+        #expect(try await cache.send(self.world.call("GET", ["Cache-Control": "no-cache"])).body == Data("2".utf8))
         gate.open(1, returning: HTTPReply(status: 304, headers: ["Cache-Control": "max-age=10", "ETag": "\"1\""]))
         #expect(try await slow.value.body == Data("1".utf8))
 
-        #expect(try await cache.send(self.call()).body == Data("2".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("2".utf8))
     }
 
     @Test func `HC-04 an answer that may not be stored any more is forgotten`() async throws {
-        let (cache, server) = self.cache { call in
+        let (cache, server) = self.world.cache { call in
             guard call.headers["If-None-Match"] == nil else {
                 return HTTPReply(status: 304, headers: ["Cache-Control": "no-store"])
             }
             return Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""])
         }
-        _ = try await cache.send(self.call())
+        _ = try await cache.send(self.world.call())
         self.world.clock.advance(by: .seconds(11))
-        #expect(try await cache.send(self.call()).body == Data("1".utf8))
-        #expect(
-            try await cache.send(self.call("GET", ["Cache-Control": "max-stale"])).headers.cacheStatuses.last?.isHit
-                == false
-        )
+        #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
+        let stale = try await cache.send(self.world.call("GET", ["Cache-Control": "max-stale"]))
+        #expect(stale.headers.cacheStatuses.last?.isHit == false)
         #expect(server.calls.count == 3)
     }
 
     @Test func `HC-04 a request that forbids storing neither uses nor changes what is stored`() async throws {
-        let (cache, server) = self.cache { _ in Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""]) }
-        _ = try await cache.send(self.call())
-        _ = try await cache.send(self.call("GET", ["Cache-Control": "no-store"]))
+        let (cache, server) = self.world.cache { _ in
+            Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\""])
+        }
+        _ = try await cache.send(self.world.call())
+        _ = try await cache.send(self.world.call("GET", ["Cache-Control": "no-store"]))
         #expect(server.calls.last?.headers["If-None-Match"] == nil)
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
     @Test func `HC-04 a GET with a body is for the server alone`() async throws {
-        let (cache, _) = self.cache { call in
+        let (cache, _) = self.world.cache { call in
             Self.reply(
                 call.body?.data.map { String(decoding: $0, as: UTF8.self) } ?? "",
                 ["Cache-Control": "max-age=10"]
             )
         }
         for text in ["one", "two"] {
-            let call = HTTPCall(url: self.url, body: .data(Data(text.utf8)))
+            let call = HTTPCall(url: self.world.url, body: .data(Data(text.utf8)))
             #expect(try await cache.send(call).body == Data(text.utf8))
         }
     }
@@ -139,7 +128,7 @@ struct CachingTransportEdgeTests {
     @Test func `HC-04 a part in a file is not completed but fetched whole`() async throws {
         let folder = try CacheFolder()
         let all = Data(String(repeating: "0123456789", count: 10).utf8)
-        let (cache, _) = self.cache(self.persistent(folder)) { call in
+        let (cache, _) = self.world.cache(self.persistent(folder)) { call in
             let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "ETag": "\"1\""]
             guard call.headers["Range"] != nil else { return HTTPReply(status: 200, headers: headers, body: all) }
             return HTTPReply(
@@ -148,14 +137,14 @@ struct CachingTransportEdgeTests {
                 body: Data(all.prefix(50))
             )
         }
-        #expect(try await cache.send(self.call("GET", ["Range": "bytes=0-49"])).body.count == 50)
-        #expect(try await cache.send(self.call()).body == all)
+        #expect(try await cache.send(self.world.call("GET", ["Range": "bytes=0-49"])).body.count == 50)
+        #expect(try await cache.send(self.world.call()).body == all)
     }
 
     @Test func `HC-04 parts are put together within the limit of memory`() async throws {
         var options = CachingTransport.Options()
         options.memoryBodyLimit = 25
-        let (cache, _) = self.cache(options) { call in
+        let (cache, _) = self.world.cache(options) { call in
             let first = Int(call.headers["Range"]?.split(separator: "=").last?.split(separator: "-").first ?? "") ?? 0
             return HTTPReply(
                 status: 206,
@@ -167,9 +156,9 @@ struct CachingTransportEdgeTests {
             )
         }
         for first in [0, 10, 20] {
-            _ = try await cache.send(self.call("GET", ["Range": "bytes=\(first)-\(first + 9)"]))
+            _ = try await cache.send(self.world.call("GET", ["Range": "bytes=\(first)-\(first + 9)"]))
         }
-        let both = try await cache.send(self.call("GET", ["Range": "bytes=20-29"]))
+        let both = try await cache.send(self.world.call("GET", ["Range": "bytes=20-29"]))
         #expect(both.headers.cacheStatuses.last?.isHit == true)
         #expect(both.body == Data(repeating: 20, count: 10))
     }
@@ -180,48 +169,45 @@ struct CachingTransportEdgeTests {
             func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply { HTTPReply(status: 204) }
         }
         let cache = CachingTransport(Headless(), repository: self.world.repository)
-        #expect(try await cache.send(self.call()).status == 204)
+        #expect(try await cache.send(self.world.call()).status == 204)
     }
 
     @Test func `HC-04 an error of another transport counts as a lost connection`() async throws {
         let fails = Locked(false)
-        let (cache, _) = self.cache { _ in
+        let (cache, _) = self.world.cache { _ in
             if fails.withLock({ $0 }) { throw URLError(.notConnectedToInternet) }
             return Self.reply("1", ["Cache-Control": "max-age=10"])
         }
-        _ = try await cache.send(self.call())
+        _ = try await cache.send(self.world.call())
         self.world.clock.advance(by: .seconds(60))
         fails.withLock { $0 = true }
-        let stale = try await cache.send(self.call())
+        let stale = try await cache.send(self.world.call())
         #expect(stale.body == Data("1".utf8))
         #expect(stale.headers.cacheStatuses.last?.forward == .stale)
     }
 
     @Test func `HC-04 what must be validated is answered with 504 where the server cannot be reached`() async throws {
         let fails = Locked(false)
-        let (cache, _) = self.cache { _ in
+        let (cache, _) = self.world.cache { _ in
             if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
             return Self.reply("1", ["Cache-Control": "max-age=10, must-revalidate"])
         }
-        _ = try await cache.send(self.call())
+        _ = try await cache.send(self.world.call())
         self.world.clock.advance(by: .seconds(60))
         fails.withLock { $0 = true }
-        #expect(try await cache.send(self.call()).status == 504)
+        #expect(try await cache.send(self.world.call()).status == 504)
     }
 
     @Test func `HC-04 a failing HEAD spoils nothing`() async throws {
-        let (cache, _) = self.cache { call in
+        let (cache, _) = self.world.cache { call in
             call.method == "HEAD" ? HTTPReply(status: 503) : Self.reply("1", ["Cache-Control": "max-age=10"])
         }
-        _ = try await cache.send(self.call())
-        #expect(try await cache.send(self.call("HEAD", ["Cache-Control": "no-cache"])).status == 503)
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        _ = try await cache.send(self.world.call())
+        #expect(try await cache.send(self.world.call("HEAD", ["Cache-Control": "no-cache"])).status == 503)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
-    @Test(arguments: [
-        #"{"answers":[]}"#, "[]", "[{}]",
-        #"[{"status":200,"fields":[],"selecting":[],"freshness":{},"received":0,"count":-1,"file":"../x"}]"#,
-    ])
+    @Test(arguments: [#"{"answers":[]}"#, "[]", "[{}]"])
     func `HC-04 a record that is none is a miss`(text: String) async throws {
         let folder = try CacheFolder()
         await self.world.store.save(
@@ -237,10 +223,10 @@ struct CachingTransportEdgeTests {
             ],
             durability: .relaxed
         )
-        let (cache, server) = self.cache(self.persistent(folder)) { _ in
+        let (cache, server) = self.world.cache(self.persistent(folder)) { _ in
             Self.reply("1", ["Cache-Control": "max-age=10"])
         }
-        #expect(try await cache.send(self.call()).body == Data("1".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
         #expect(server.calls.count == 1)
     }
 }

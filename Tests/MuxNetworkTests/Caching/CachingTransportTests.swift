@@ -8,19 +8,6 @@ import Testing
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct CachingTransportTests {
     private let world = CachingWorld()
-    private let url = CacheFolder.url("/a")
-
-    private func cache(
-        _ options: CachingTransport.Options = .init(),
-        _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
-    ) -> (CachingTransport, ClosureTransport) {
-        let server = ClosureTransport(answer)
-        return (CachingTransport(server, options: options, repository: self.world.repository), server)
-    }
-
-    private func call(_ method: String = "GET", _ headers: HTTPHeaders = [:]) -> HTTPCall {
-        HTTPCall(method: method, url: self.url, headers: headers)
-    }
 
     private static func reply(_ text: String = "one", _ headers: HTTPHeaders = ["Cache-Control": "max-age=10"])
         -> HTTPReply
@@ -32,9 +19,9 @@ struct CachingTransportTests {
 
     @Test func `HC-05 requests for one URL share an exchange`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { _ in try await gate.pass() }
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
         let replies = try await withThrowingTaskGroup { group in
-            for _ in 0..<50 { group.addTask { try await cache.send(self.call()) } }
+            for _ in 0..<50 { group.addTask { try await cache.send(self.world.call()) } }
             await gate.waitForCall(1)
             await self.waitForWaiters(49, cache)
             gate.open(returning: Self.reply())
@@ -51,10 +38,10 @@ struct CachingTransportTests {
 
     @Test func `HC-05 when the first one leaves, the next one asks`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { _ in try await gate.pass() }
-        let first = Task { try await cache.send(self.call()) }
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
+        let first = Task { try await cache.send(self.world.call()) }
         await gate.waitForCall(1)
-        let second = Task { try await cache.send(self.call()) }
+        let second = Task { try await cache.send(self.world.call()) }
         await self.waitForWaiters(1, cache)
 
         first.cancel()
@@ -69,10 +56,10 @@ struct CachingTransportTests {
 
     @Test func `HC-05 one who waits leaves at once, and the others notice nothing`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, _) = self.cache { _ in try await gate.pass() }
-        let first = Task { try await cache.send(self.call()) }
+        let (cache, _) = self.world.cache { _ in try await gate.pass() }
+        let first = Task { try await cache.send(self.world.call()) }
         await gate.waitForCall(1)
-        let second = Task { try await cache.send(self.call()) }
+        let second = Task { try await cache.send(self.world.call()) }
         await self.waitForWaiters(1, cache)
 
         second.cancel()
@@ -83,8 +70,8 @@ struct CachingTransportTests {
 
     @Test func `HC-05 a failure is shared`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { _ in try await gate.pass() }
-        let calls = (0..<5).map { _ in Task { try await cache.send(self.call()) } }
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
+        let calls = (0..<5).map { _ in Task { try await cache.send(self.world.call()) } }
         await gate.waitForCall(1)
         await self.waitForWaiters(4, cache)
         gate.fail(with: HTTPError.transport(.closedWithoutAnswer(FetchLost())))
@@ -94,8 +81,8 @@ struct CachingTransportTests {
 
     @Test func `HC-05 an answer that may not be stored is not shared`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { _ in try await gate.pass() }
-        let calls = (0..<5).map { _ in Task { try await cache.send(self.call()) } }
+        let (cache, server) = self.world.cache { _ in try await gate.pass() }
+        let calls = (0..<5).map { _ in Task { try await cache.send(self.world.call()) } }
         await gate.waitForCall(1)
         await self.waitForWaiters(4, cache)
         gate.open(returning: Self.reply("mine", ["Cache-Control": "no-store"]))
@@ -110,33 +97,33 @@ struct CachingTransportTests {
 
     @Test func `HC-05 an answer from before a change is not stored`() async throws {
         let gate = Gate<HTTPReply>()
-        let (cache, server) = self.cache { call in
+        let (cache, server) = self.world.cache { call in
             call.method == "GET" ? try await gate.pass() : HTTPReply(status: 204)
         }
-        let old = Task { try await cache.send(self.call()) }
+        let old = Task { try await cache.send(self.world.call()) }
         await gate.waitForCall(1)
-        _ = try await cache.send(self.call("PUT"))
+        _ = try await cache.send(self.world.call("PUT"))
         gate.open(1, returning: Self.reply("old"))
         #expect(try await old.value.body == Data("old".utf8))
 
         gate.open(2, returning: Self.reply("new"))
-        #expect(try await cache.send(self.call()).body == Data("new".utf8))
-        #expect(try await cache.send(self.call()).body == Data("new".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("new".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("new".utf8))
         #expect(server.calls.map(\.method) == ["GET", "PUT", "GET"])
     }
 
     @Test func `HC-05 a change makes what is stored stale, also if it has no answer`() async throws {
         let fails = Locked(false)
-        let (cache, server) = self.cache { call in
+        let (cache, server) = self.world.cache { call in
             if fails.withLock({ $0 }) { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
             return call.method == "GET" ? Self.reply() : HTTPReply(status: 204)
         }
-        _ = try await cache.send(self.call())
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        _ = try await cache.send(self.world.call())
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
         fails.withLock { $0 = true }
-        await #expect(throws: HTTPError.self) { try await cache.send(self.call("POST")) }
+        await #expect(throws: HTTPError.self) { try await cache.send(self.world.call("POST")) }
         fails.withLock { $0 = false }
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == false)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == false)
         #expect(server.calls.count == 3)
     }
 
@@ -147,11 +134,11 @@ struct CachingTransportTests {
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 4
         options.directory = folder.url
-        let (cache, server) = self.cache(options) { call in
+        let (cache, server) = self.world.cache(options) { call in
             call.url.path() == "/a" ? Self.reply("long enough for a file") : try await gate.pass()
         }
-        _ = try await cache.send(self.call())
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        _ = try await cache.send(self.world.call())
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
         await self.world.repository.saveAll()
         let other = HTTPCall(url: CacheFolder.url("/b"))
         let running = Task { try await cache.send(other) }
@@ -163,7 +150,7 @@ struct CachingTransportTests {
         _ = try await running.value
         gate.open(2, returning: Self.reply("this user's"))
 
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == false)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == false)
         #expect(try await cache.send(other).body == Data("this user's".utf8))
         #expect(server.calls.count == 4)
     }
@@ -173,7 +160,7 @@ struct CachingTransportTests {
     @Test func `HC-06 answers in memory are bounded by bytes`() async throws {
         var options = CachingTransport.Options()
         options.memoryLimit = 100_000
-        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 10_000)) }
+        let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 10_000)) }
         for number in 0..<50 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
         let before = server.calls.count
         for number in 0..<50 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
@@ -188,7 +175,7 @@ struct CachingTransportTests {
         options.memoryBodyLimit = 100
         options.diskLimit = 5_000
         options.directory = folder.url
-        let (cache, server) = self.cache(options) { call in
+        let (cache, server) = self.world.cache(options) { call in
             Self.reply(String(repeating: call.url.lastPathComponent, count: 1_000))
         }
         for number in 0..<9 { _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)"))) }
@@ -208,21 +195,21 @@ struct CachingTransportTests {
         options.cacheKey = "HTTP"
         options.memoryBodyLimit = 10
         options.directory = folder.url
-        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
-        _ = try await cache.send(self.call())
+        let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
+        _ = try await cache.send(self.world.call())
         for file in try folder.files() { try Data("cut".utf8).write(to: file) }
-        #expect(try await cache.send(self.call()).body.count == 1_000)
+        #expect(try await cache.send(self.world.call()).body.count == 1_000)
         for file in try folder.files() { try FileManager.default.removeItem(at: file) }
-        #expect(try await cache.send(self.call()).body.count == 1_000)
+        #expect(try await cache.send(self.world.call()).body.count == 1_000)
         #expect(server.calls.count == 3)
-        #expect(try await cache.send(self.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
     }
 
     @Test func `HC-06 a body beyond the limit is passed on and not kept`() async throws {
         var options = CachingTransport.Options()
         options.memoryBodyLimit = 100
-        let (cache, server) = self.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
-        for _ in 0..<2 { #expect(try await cache.send(self.call()).body.count == 1_000) }
+        let (cache, server) = self.world.cache(options) { _ in Self.reply(String(repeating: "x", count: 1_000)) }
+        for _ in 0..<2 { #expect(try await cache.send(self.world.call()).body.count == 1_000) }
         #expect(server.calls.count == 2)
     }
 
@@ -233,20 +220,20 @@ struct CachingTransportTests {
         options.memoryBodyLimit = 10
         options.directory = folder.url
         let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "Set-Cookie": "secret=1", "X-One": "1"]
-        let (cache, _) = self.cache(options) { call in
+        let (cache, _) = self.world.cache(options) { call in
             Self.reply(call.url.path() == "/a" ? "short" : "long enough", headers)
         }
         let long = HTTPCall(url: CacheFolder.url("/long"))
-        _ = try await cache.send(self.call())
+        _ = try await cache.send(self.world.call())
         _ = try await cache.send(long)
-        #expect(try await cache.send(self.call()).headers["Set-Cookie"] == "secret=1")
+        #expect(try await cache.send(self.world.call()).headers["Set-Cookie"] == "secret=1")
         await self.world.repository.saveAll()
         self.world.clock.advance(by: .seconds(40))
 
         let next = self.world.relaunched()
         let server = ClosureTransport { _ in throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
         let again = CachingTransport(server, options: options, repository: next.repository)
-        let reply = try await again.send(self.call())
+        let reply = try await again.send(self.world.call())
         #expect(reply.body == Data("short".utf8))
         #expect(reply.headers["X-One"] == "1")
         #expect(reply.headers["Set-Cookie"] == nil)
@@ -296,7 +283,7 @@ struct CachingTransportTests {
         options.cacheKey = "HTTP"
         options.directory = folder.url
         let cache = CachingTransport(ClosureTransport { _ in Self.reply() }, options: options, repository: repository)
-        for _ in 0..<2 { _ = try await cache.send(self.call()) }
+        for _ in 0..<2 { _ = try await cache.send(self.world.call()) }
         #expect(lines.withLock { $0 }.contains { $0.contains("HTTP") && $0.contains("hit") })
         #expect(cache.statistics.hits == 1)
         #expect(cache.statistics.fetches == 1)
@@ -326,7 +313,7 @@ struct CachingTransportTests {
 
     @Test func `HC-04 a part is completed with the rest of the same version`() async throws {
         let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "ETag": "\"1\""]
-        let (cache, server) = self.cache { call in
+        let (cache, server) = self.world.cache { call in
             let all = Data("0123456789".utf8)
             var reply = HTTPReply(status: 206, headers: headers)
             switch call.headers["Range"] {
@@ -343,13 +330,13 @@ struct CachingTransportTests {
             }
             return reply
         }
-        let part = try await cache.send(self.call("GET", ["Range": "bytes=0-4"]))
+        let part = try await cache.send(self.world.call("GET", ["Range": "bytes=0-4"]))
         #expect(part.status == 206)
-        let whole = try await cache.send(self.call())
+        let whole = try await cache.send(self.world.call())
         #expect(whole.status == 200)
         #expect(whole.body == Data("0123456789".utf8))
         #expect(whole.headers["Content-Range"] == nil)
-        let last = try await cache.send(self.call("GET", ["Range": "bytes=-3"]))
+        let last = try await cache.send(self.world.call("GET", ["Range": "bytes=-3"]))
         #expect(last.status == 206)
         #expect(last.body == Data("789".utf8))
         #expect(last.body.startIndex == 0)
@@ -359,7 +346,7 @@ struct CachingTransportTests {
 
     @Test func `HC-04 a stale answer is used while it is renewed`() async throws {
         let count = Locked(0)
-        let (cache, server) = self.cache { _ in
+        let (cache, server) = self.world.cache { _ in
             Self.reply(
                 String(
                     count.withLock { count in
@@ -370,13 +357,13 @@ struct CachingTransportTests {
                 ["Cache-Control": "max-age=10, stale-while-revalidate=100"]
             )
         }
-        #expect(try await cache.send(self.call()).body == Data("1".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
         self.world.clock.advance(by: .seconds(50))
-        let stale = try await cache.send(self.call())
+        let stale = try await cache.send(self.world.call())
         #expect(stale.body == Data("1".utf8))
         #expect(stale.headers.cacheStatuses.last?.timeToLive == .seconds(-40))
         await settled(cache)
-        #expect(try await cache.send(self.call()).body == Data("2".utf8))
+        #expect(try await cache.send(self.world.call()).body == Data("2".utf8))
         #expect(server.calls.count == 2)
     }
 

@@ -327,8 +327,8 @@ struct HTTPFreshnessTests {
         )
 
         var freshness = HTTPFreshness.of(answer, heuristicLimit: .seconds(3600))
-        // How old it was, and whether it must be validated, is seen in what follows from them.
-        (freshness.age, freshness.mustRevalidate) = (.zero, false)
+        // How old and stale it was, and whether it must be validated, is seen in what follows from them.
+        (freshness.age, freshness.overdue, freshness.mustRevalidate) = (.zero, .zero, false)
         #expect(freshness == testCase.expected)
     }
 

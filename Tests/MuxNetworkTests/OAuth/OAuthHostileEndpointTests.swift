@@ -31,8 +31,8 @@ struct OAuthHostileEndpointTests {
     }
 
     private func outcome(
-        silence: Duration = .seconds(20),
-        deadline: Duration = .seconds(40),
+        silence: Duration = .seconds(60),
+        deadline: Duration = .seconds(120),
         maximumBodySize: Int = 64 << 20,
         of script: @escaping RawServer.Script
     ) async throws -> Outcome {
@@ -51,7 +51,7 @@ struct OAuthHostileEndpointTests {
         } catch let error as OAuthError {
             outcome = .error(error)
         }
-        #expect(start.duration(to: .now) < .seconds(10))
+        #expect(start.duration(to: .now) < .busyMachine)
         await server.stop()
         #expect(server.requests.count <= 1, "a refresh token is not sent twice")
         return outcome

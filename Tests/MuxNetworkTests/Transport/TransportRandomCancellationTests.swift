@@ -186,7 +186,7 @@ struct TransportRandomCancellationTests {
             report.cancellations += 1
             let took = (flight.cancelled ?? .now).duration(to: ended.withLock(\.self))
             report.worst = max(report.worst, took)
-            #expect(took < .seconds(2), "MUX_SEED=\(seed): \(flight.point) took \(took)")
+            #expect(took < .busyMachine, "MUX_SEED=\(seed): \(flight.point) took \(took)")
         } catch {
             Issue.record("MUX_SEED=\(seed): \(flight.point): \(error)")
         }
@@ -202,11 +202,12 @@ struct TransportRandomCancellationTests {
         func receive(head: HTTPReply) { if self.flight.point == .head { self.flight.cancel() } }
 
         func receive(_ bytes: Data) {
-            let number = self.count.withLock { count in
-                defer { count += 1 }
-                return count
+            let place = self.flight.piece * TransportRandomCancellationTests.pieceSize
+            let isReached = self.count.withLock { count in
+                count += bytes.count
+                return count > place
             }
-            if self.flight.point == .piece, number == self.flight.piece { self.flight.cancel() }
+            if self.flight.point == .piece, isReached { self.flight.cancel() }
         }
     }
 
@@ -248,7 +249,7 @@ struct TransportRandomCancellationTests {
             let took = start.duration(to: .now)
             (least, most) = (min(least, took), max(most, took))
         }
-        #expect(least >= limit && most < .seconds(2), "between \(least) and \(most)")
+        #expect(least >= limit && least < .seconds(2) && most < .busyMachine, "between \(least) and \(most)")
         if self.fuzz.factor > 1 { print("TR-07: time-outs of \(limit) took between \(least) and \(most)") }
         #expect(transport.pendingCount == 0)
         await server.stop()

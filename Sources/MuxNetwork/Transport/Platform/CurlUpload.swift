@@ -16,9 +16,6 @@ final class CurlUpload: Sendable {
         case failed
     }
 
-    /// The stream has another length than it announced.
-    struct WrongLength: Error {}
-
     private struct State: Sendable {
         var rest: Data
         var isLast: Bool
@@ -94,14 +91,10 @@ final class CurlUpload: Sendable {
         guard case .stream(let stream) = self.body else { return nil }
         return TaskLauncher()(name: "mux.http.body") {
             do {
-                var count = 0
                 for try await piece in stream where !piece.isEmpty {
-                    count += piece.count
-                    guard count <= stream.length ?? .max else { throw WrongLength() }
                     await self.offer(piece, more)
                     try Task.checkCancellation()
                 }
-                guard count == stream.length ?? count else { throw WrongLength() }
                 if self.end(hasFailed: false) { more() }
             } catch {
                 failed(error)

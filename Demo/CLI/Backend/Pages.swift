@@ -1,0 +1,64 @@
+import Foundation
+import MuxNetwork
+import MuxTesting
+
+/// Pages of the backend that say how long they may be used.
+///
+/// An `Age` beyond `max-age` makes an answer stale on arrival, so that an act need not wait.
+enum Pages {
+    /// The answer to a request for a page; `nil` to any other.
+    static func answer(to request: LoopbackServer.Request) -> LoopbackServer.Response? {
+        let isConditional = request.header("If-None-Match") == self.tag
+        switch request.path {
+        case "/pages/weather":
+            guard isConditional else { return self.stale("Sunny", "max-age=60") }
+            return .init(status: 304, headers: ["ETag": self.tag, "Cache-Control": "max-age=60"])
+        case "/pages/greeting":
+            let text = request.header("Accept-Language") == "fr" ? "Bonjour" : "Guten Tag"
+            return .init(headers: ["Cache-Control": "max-age=60", "Vary": "Accept-Language"], body: Data(text.utf8))
+        case "/pages/news":
+            return isConditional ? .init(status: 503) : self.stale("All is well", "max-age=60, stale-if-error=600")
+        case "/pages/prices":
+            return isConditional ? .init(status: 503) : self.stale("A penny", "max-age=60")
+        default: return nil
+        }
+    }
+
+    private static let tag = "\"1\""
+
+    private static func stale(_ text: String, _ control: String) -> LoopbackServer.Response {
+        .init(headers: ["ETag": self.tag, "Cache-Control": control, "Age": "61"], body: Data(text.utf8))
+    }
+}
+
+/// A client of the pages, by way of a cache.
+struct PageReader {
+    /// A page as the client got it.
+    struct Reading: CustomStringConvertible {
+        var response: HTTPResponse
+        /// The number of requests for the page that reached the server until then.
+        var requests: Int
+
+        var text: String { String(decoding: self.response.body, as: UTF8.self) }
+        var cache: HTTPCacheStatus? { self.response.cacheStatus }
+
+        var description: String {
+            "\(self.cache?.description ?? "no cache") (\(self.response.status.code), requests: \(self.requests))"
+        }
+    }
+
+    let client: HTTPClient
+    let server: LoopbackServer
+
+    func read(_ name: String, headers: HTTPHeaders = [:]) async throws -> Reading {
+        let endPoint = try HTTPEndPoint(self.server.url).appending("/pages/\(name)")
+        let response = try await self.client.response(to: GetPage(endPoint: endPoint), headers: headers)
+        return Reading(response: response, requests: self.server.requestCount("GET /pages/\(name)"))
+    }
+}
+
+/// A page, as bytes.
+struct GetPage: HTTPRequest {
+    var endPoint: HTTPEndPoint
+    var method: HTTPMethod { .get }
+}

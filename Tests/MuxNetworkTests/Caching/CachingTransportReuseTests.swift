@@ -1,0 +1,352 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// When a stored answer is used, and for whom.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct CachingTransportReuseTests {
+    private let world: CachingWorld
+
+    init() { self.init(world: CachingWorld()) }
+
+    private init(world: CachingWorld) { self.world = world }
+
+    private static func reply(_ text: String, _ headers: HTTPHeaders, status: Int = 200) -> HTTPReply {
+        HTTPReply(status: status, headers: headers, body: Data(text.utf8))
+    }
+
+    /// A cache whose bodies of more than ten bytes are in files.
+    private func persistent(
+        _ folder: CacheFolder,
+        on fileSystem: any FileSystem = POSIXFileSystem(),
+        _ answer: @escaping @Sendable (HTTPCall) async throws -> HTTPReply
+    ) -> (CachingTransport, ClosureTransport) {
+        var options = CachingTransport.Options()
+        options.cacheKey = "HTTP"
+        options.memoryBodyLimit = 10
+        options.directory = folder.url
+        let server = ClosureTransport(answer)
+        let cache = CachingTransport(
+            server,
+            options: options,
+            repository: self.world.repository,
+            fileSystem: fileSystem
+        )
+        return (cache, server)
+    }
+
+    // MARK: - Sign-out
+
+    /// Whoever is signed in.
+    private struct Account: HTTPAuthenticator {
+        let name: Locked<String>
+
+        nonisolated(nonsending) func authorized<Output: Sendable>(
+            _ send: (any HTTPToken) async throws -> RunResult<Output>
+        ) async throws -> Output {
+            guard case .output(let output) = try await send(self.name.withLock(\.self)) else { throw FetchLost() }
+            return output
+        }
+    }
+
+    @Test func `HC-05 a call that is tried again after a sign-out is none of the next session`() async throws {
+        let first = Gate<HTTPReply>()
+        let attempts = Locked(0)
+        let (cache, server) = self.world.cache { call in
+            let attempt = attempts.withLock { count in
+                count += 1
+                return count
+            }
+            if attempt == 1 { return try await first.pass() }
+            let isAlice = call.headers["Authorization"]?.hasSuffix("alice") == true
+            return Self.reply(#"{"version":\#(isAlice ? 1 : 2)}"#, ["Cache-Control": "max-age=60"])
+        }
+        let name = Locked("alice")
+        let client = self.world.client(cache, authenticator: Account(name: name)) { configuration in
+            configuration.retry = .immediate(maxAttempts: 2)
+        }
+        let alice = Task { try await client.output(of: GetNumber()) }
+        await first.waitForCall(1)
+        await self.world.repository.clearAll()
+        name.withLock { $0 = "bob" }
+        first.fail(1, with: FetchLost())
+        #expect(try await alice.value.version == 1)
+
+        #expect(try await client.output(of: GetNumber()).version == 2)
+        #expect(server.calls.count == 3)
+    }
+
+    @Test func `HC-05 a call of a former session gets nothing of the next one`() async throws {
+        let (cache, server) = self.world.cache { _ in Self.reply("bob", ["Cache-Control": "max-age=60"]) }
+        var former = try ValidatedCall(self.world.call())
+        former.session = cache.session
+        await self.world.repository.clearAll()
+        _ = try await cache.send(self.world.call())
+
+        #expect(try await cache.send(former).headers.cacheStatuses.last?.isHit == false)
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-05 files of a session that nobody saw end go with the first exchange`() async throws {
+        let folder = try CacheFolder()
+        do {
+            let (cache, _) = self.persistent(folder) { _ in
+                Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=60"])
+            }
+            _ = try await cache.send(self.world.call())
+        }
+        #expect(try folder.files().count == 1)
+        await self.world.repository.clearAll()
+        let (cache, _) = self.persistent(folder) { _ in HTTPReply(status: 500) }
+        #expect(try await cache.send(self.world.call()).status == 500)
+
+        #expect(try folder.files().isEmpty)
+    }
+
+    @Test func `HC-05 what is removed is asked for again`() async throws {
+        let folder = try CacheFolder()
+        let (cache, server) = self.persistent(folder) { _ in
+            Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=60"])
+        }
+        _ = try await cache.send(self.world.call())
+        await cache.remove(self.world.url)
+        #expect(try folder.files().isEmpty)
+        _ = try await cache.send(self.world.call())
+        #expect(await cache.removeAll().failures.isEmpty)
+        #expect(try folder.files().isEmpty)
+        _ = try await cache.send(self.world.call())
+        #expect(server.calls.count == 3)
+    }
+
+    @Test func `HC-05 a file that cannot be removed is reported, and not used again`() async throws {
+        let folder = try CacheFolder()
+        let refuses = Locked(false)
+        let files = RecordingFileSystem { _, call in
+            refuses.withLock(\.self) && call.operation == .remove ? .refuse(5) : nil
+        }
+        let (cache, server) = self.persistent(folder, on: files) { _ in
+            Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=60"])
+        }
+        _ = try await cache.send(self.world.call())
+        refuses.withLock { $0 = true }
+        #expect(await cache.removeAll().failures.count == 1)
+        refuses.withLock { $0 = false }
+        _ = try await cache.send(self.world.call())
+        #expect(server.calls.count == 2)
+        #expect(try folder.files().count == 1)
+    }
+
+    // MARK: - What may be used
+
+    @Test(arguments: ["no-cache", "max-age=0, must-revalidate"])
+    func `HC-04 those who wait for an answer that needs consent each ask for it`(control: String) async throws {
+        let gate = Gate<Void>()
+        let (cache, server) = self.world.cache { call in
+            let headers: HTTPHeaders = ["Cache-Control": control, "ETag": "\"1\""]
+            if call.headers["If-None-Match"] != nil { return HTTPReply(status: 304, headers: headers) }
+            try await gate.pass()
+            return Self.reply("1", headers)
+        }
+        let calls = (0..<3).map { _ in Task { try await cache.send(self.world.call()) } }
+        await gate.waitForCall(1)
+        while cache.occupancy.waiters < 2 { await Task.yield() }
+        gate.open(returning: ())
+        for call in calls { #expect(try await call.value.body == Data("1".utf8)) }
+
+        #expect(server.calls.count == 3)
+    }
+
+    @Test func `HC-04 an answer to HEAD lengthens the life of what is stored`() async throws {
+        let (cache, server) = self.world.cache { call in
+            call.method == "HEAD"
+                ? HTTPReply(status: 200, headers: ["Cache-Control": "max-age=1000", "Content-Length": "1"])
+                : Self.reply("1", ["Cache-Control": "max-age=2"])
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(3))
+        _ = try await cache.send(self.world.call("HEAD"))
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-04 an answer of another URL is not stored for this one`() async throws {
+        let (cache, server) = self.world.cache { _ in
+            var reply = Self.reply("moved", ["Cache-Control": "max-age=1000"])
+            reply.url = CacheFolder.url("/elsewhere")
+            return reply
+        }
+        for _ in 0..<2 { #expect(try await cache.send(self.world.call()).body == Data("moved".utf8)) }
+        #expect(server.calls.count == 2)
+    }
+
+    @Test(arguments: [("", "W/"), ("W/", "W/"), ("\"1\"", "W/"), ("\"1\"", "\"2\"")])
+    func `HC-04 a tag that is none, or another one, has no match`(own: String, asked: String) async throws {
+        let (cache, _) = self.world.cache { _ in Self.reply("1", ["Cache-Control": "max-age=60", "ETag": own]) }
+        _ = try await cache.send(self.world.call())
+        let again = try await cache.send(self.world.call("GET", ["If-None-Match": asked]))
+        #expect(again.status == 200 && again.body == Data("1".utf8))
+    }
+
+    @Test func `HC-04 a validation without a date counts from its arrival`() async throws {
+        let (cache, server) = self.world.cache { call in
+            guard call.headers["If-None-Match"] == nil else {
+                return HTTPReply(status: 304, headers: ["Cache-Control": "max-age=10", "ETag": "\"1\""])
+            }
+            let date = "Sun, 06 Nov 1994 08:49:37 GMT"
+            return Self.reply("1", ["Cache-Control": "max-age=10", "ETag": "\"1\"", "Date": date])
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(60))
+        _ = try await cache.send(self.world.call())
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.isHit == true)
+        #expect(server.calls.count == 2)
+    }
+
+    @Test func `HC-04 a value that is fetched although it is fresh is the server's`() async throws {
+        let server = NumberServer()
+        let number = self.world.client(CachingTransport(server.transport, repository: self.world.repository))
+            .multiplexer(cacheKey: nil, repository: self.world.repository, GetNumber())
+        #expect(try await number.request().version == 1)
+        server.state.withLock { $0.versions["/numbers/a"] = 2 }
+        #expect(try await number.request().version == 1)
+
+        #expect(try await number.request(.reload).version == 2)
+        #expect(server.calls.map { $0.headers["Cache-Control"] } == [nil, "no-cache"])
+    }
+
+    @Test(arguments: [("max-stale=50", true), ("max-stale=40", false)])
+    func `HC-04 an answer that arrives stale is as stale as its age says`(control: String, isUsed: Bool) async throws {
+        let (cache, _) = self.world.cache { _ in
+            Self.reply("1", ["Cache-Control": "max-age=10", "Age": "55", "ETag": "\"1\""])
+        }
+        _ = try await cache.send(self.world.call())
+        let again = try await cache.send(self.world.call("GET", ["Cache-Control": control]))
+        #expect(again.headers.cacheStatuses.last?.isHit == isUsed)
+    }
+
+    @Test(
+        arguments: [
+            ["Cache-Control": "max-age=60, x=\"a", "cache-control": "no-store"],
+            ["Cache-Control": "max-age=60", "Vary": "\"x, Accept-Language"],
+            ["Cache-Control": "max-age=60", "Vary": "a b"],
+        ] as [HTTPHeaders]
+    )
+    func `HC-04 a lost quotation mark hides nothing`(headers: HTTPHeaders) async throws {
+        let (cache, server) = self.world.cache { _ in Self.reply("1", headers) }
+        for _ in 0..<2 { _ = try await cache.send(self.world.call()) }
+        #expect(server.calls.count == 2)
+    }
+
+    // MARK: - Parts
+
+    @Test func `HC-04 a part whose rest is long does not keep the whole from being stored`() async throws {
+        let folder = try CacheFolder()
+        let all = Data(String(repeating: "0123456789", count: 10).utf8)
+        let (cache, server) = self.persistent(folder) { call in
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=100", "ETag": "\"1\""]
+            let first = call.headers["Range"]?.split(whereSeparator: { "=-".contains($0) }).dropFirst().first
+            guard let first = first.flatMap({ Int($0) }) else {
+                return HTTPReply(status: 200, headers: headers, body: all)
+            }
+            let last = first == 0 ? 4 : 99
+            return HTTPReply(
+                status: 206,
+                headers: headers.merging(["Content-Range": "bytes \(first)-\(last)/100"]),
+                body: Data(all[first...last])
+            )
+        }
+        _ = try await cache.send(self.world.call("GET", ["Range": "bytes=0-4"]))
+        for _ in 0..<3 { #expect(try await cache.send(self.world.call()).body == all) }
+
+        #expect(server.calls.count == 2)
+        #expect(try folder.files().count == 1)
+    }
+
+    // MARK: - Limits and failures
+
+    @Test func `HC-06 what is asked for stays, and what is not goes`() async throws {
+        var options = CachingTransport.Options()
+        options.memoryLimit = 20_000
+        let (cache, server) = self.world.cache(options) { _ in
+            Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=1000"])
+        }
+        let often = HTTPCall(url: CacheFolder.url("/often"))
+        _ = try await cache.send(often)
+        for number in 0..<200 {
+            _ = try await cache.send(often)
+            _ = try await cache.send(HTTPCall(url: CacheFolder.url("/\(number)")))
+        }
+        #expect(server.calls.count { $0.url == often.url } == 1)
+    }
+
+    @Test func `HC-04 an answer that cannot be read is asked for again`() async throws {
+        let folder = try CacheFolder()
+        let (fails, reads) = (Locked(false), Locked(0))
+        let files = RecordingFileSystem { _, call in
+            guard fails.withLock(\.self), call.operation == .read else { return nil }
+            return reads.withLock { count in
+                count += 1
+                return count == 2 ? .refuse(5) : nil
+            }
+        }
+        let text = String(repeating: "x", count: 600_000)
+        let (cache, server) = self.persistent(folder, on: files) { _ in
+            Self.reply(text, ["Cache-Control": "max-age=60"])
+        }
+        _ = try await cache.send(self.world.call())
+        fails.withLock { $0 = true }
+        // The first piece is read before the head is passed on, the second one after it.
+        await #expect(throws: HTTPError.truncated(expected: 600_000, received: 262_144)) {
+            try await cache.send(self.world.call())
+        }
+        reads.withLock { $0 = 1 }
+        _ = try await cache.send(self.world.call())
+        #expect(server.calls.count == 2)
+
+        reads.withLock { $0 = 1 }
+        #expect(try await cache.send(self.world.call()).body.count == 600_000)
+        #expect(server.calls.count == 3)
+    }
+
+    private static func freshness(age: String) -> String {
+        #"{"isKept":true,"age":\#(age),"mustRevalidate":false,"timeToLive":[1000,0],"overdue":[0,0]}"#
+    }
+
+    /// A record as it was written, and with one member in the place of another.
+    @Test(arguments: [
+        ("", ""), ("status", "2000"), ("status", "\"200\""), ("count", "-1"), ("file", "\"../x\""),
+        ("selecting", "[[]]"), ("part", #"{"first":-1}"#), ("part", #"{"first":9223372036854775807}"#),
+        ("freshness", "{}"),
+        ("freshness", Self.freshness(age: "[9223372036854775807,18446744073709551615]")),
+        ("freshness", Self.freshness(age: "[-1,0]")), ("received", "[]"),
+    ])
+    func `HC-04 a damaged record is a miss`(name: String, value: String) async throws {
+        let folder = try CacheFolder()
+        let answer: @Sendable (HTTPCall) -> HTTPReply = { _ in
+            Self.reply(String(repeating: "x", count: 100), ["Cache-Control": "max-age=1000"])
+        }
+        do {
+            let (cache, _) = self.persistent(folder, answer)
+            _ = try await cache.send(self.world.call())
+            await self.world.repository.saveAll()
+        }
+        let key = MuxStoreKey(domain: "HTTP", key: "http://example.org:80/a")
+        var entry = try #require(await self.world.store.load(key))
+        var records = try #require(try JSONSerialization.jsonObject(with: entry.payload) as? [[String: Any]])
+        if !name.isEmpty {
+            records[0][name] = try JSONSerialization.jsonObject(with: Data(value.utf8), options: .fragmentsAllowed)
+        }
+        entry.payload = try JSONSerialization.data(withJSONObject: records)
+        await self.world.store.save([entry], durability: .relaxed)
+
+        self.world.clock.advance(by: .seconds(1))
+        let next = Self(world: self.world.relaunched())
+        let (cache, server) = next.persistent(folder, answer)
+        #expect(try await cache.send(self.world.call()).body.count == 100)
+        #expect(server.calls.count == (name.isEmpty ? 0 : 1))
+    }
+}

@@ -1,0 +1,73 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// What makes requests fast: connections that are used again, no more of them than permitted, and few turns of a busy sink.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct TransportConnectionTests {
+    private static func transport() -> SystemTransport {
+        var options = HTTPTransportOptions()
+        (options.usesProxies, options.connectionsPerHost) = (false, 4)
+        return SystemTransport(options)
+    }
+
+    @Test func `TR-08 requests one after another share a connection`() async throws {
+        let server = LoopbackServer { _ in .text("hello") }
+        let call = HTTPCall(url: try server.start())
+        let transport = Self.transport()
+        for _ in 0..<200 { #expect(try await transport.send(call).body == Data("hello".utf8)) }
+
+        #expect(server.requestCount == 200)
+        #expect(server.connectionCount == 1)
+        await server.stop()
+    }
+
+    @Test func `TR-08 requests at the same time share the connections to a host`() async throws {
+        let server = LoopbackServer { _ in .text("hello") }
+        let call = HTTPCall(url: try server.start())
+        let transport = Self.transport()
+        try await withThrowingTaskGroup(of: HTTPReply.self) { group in
+            for _ in 0..<200 { group.addTask { try await transport.send(call) } }
+            for try await reply in group { #expect(reply.status == 200) }
+        }
+
+        #expect(server.requestCount == 200)
+        #expect((1...4).contains(server.connectionCount))
+        await server.stop()
+    }
+
+    @Test func `TR-08 what arrives while a sink is busy comes in one piece`() async throws {
+        let gate = Gate<Void>()
+        let transport = ExchangeTransport { _, sink in
+            try await sink.receive(head: HTTPReply(status: 200))
+            for byte in UInt8(0)..<100 { try await sink.receive(Data([byte])) }
+            gate.openForGood(returning: ())
+            return [:]
+        }
+        let sink = BusySink(gate)
+        let url = try #require(URL(string: "http://127.0.0.1/"))
+        _ = try await transport.stream(HTTPCall(url: url), into: sink)
+
+        let pieces = sink.pieces.withLock(\.self)
+        #expect(pieces.reduce(Data(), +) == Data(0..<100))
+        #expect(pieces.count <= 2)
+    }
+
+    /// Is busy until the gate opens.
+    private struct BusySink: HTTPSink {
+        let gate: Gate<Void>
+        let pieces = Locked<[Data]>([])
+
+        init(_ gate: Gate<Void>) { self.gate = gate }
+
+        func receive(head: HTTPReply) {}
+
+        func receive(_ bytes: Data) async throws {
+            self.pieces.withLock { $0.append(bytes) }
+            try await self.gate.pass()
+        }
+    }
+}
