@@ -25,21 +25,17 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// `nil` for no bound; costs are not stored then.
     @usableFromInline package let maximumCost: Int?
 
-    @usableFromInline package private(set) var keys: ContiguousArray<Key> = []
+    @usableFromInline package internal(set) var keys: ContiguousArray<Key> = []
     @usableFromInline var elements: ContiguousArray<Element> = []
-    @usableFromInline var costs: ContiguousArray<Int> = []
     @usableFromInline var cost: UInt128 = 0
     @usableFromInline var index = FlatIndex()
-    @usableFromInline var order: EvictionOrder
+    @usableFromInline package var order: EvictionOrder
 
     /// An empty table; a limit below zero is zero.
     package init(maximumCount: Int?, maximumCost: Int? = nil) {
         self.maximumCount = maximumCount.map { max(0, $0) }
         self.maximumCost = maximumCost.map { max(0, $0) }
-        let isBounded = maximumCount != nil || maximumCost != nil
-        // If only the cost is bounded the count is unknown; a ghost takes ten bytes.
-        let ghosts = self.maximumCount.map { $0 - $0 / 10 } ?? 8_192
-        self.order = EvictionOrder(ghosts: isBounded ? ghosts : 0)
+        self.order = EvictionOrder(maximumCount: self.maximumCount, maximumCost: self.maximumCost)
     }
 
     @inlinable
@@ -64,6 +60,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     /// The capacity of the arrays.
+    @inlinable
     package var room: Int { self.order.capacity }
 
     // MARK: - Looking
@@ -130,7 +127,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
             self.settle(number, mayGo: mayGo, evicted: evicted)
             return
         }
-        self.evict(until: { $0.fits(1, cost) }, mayGo: mayGo, evicted: evicted)
+        self.evict(until: { $0.fits(1, cost) }, for: cost, mayGo: mayGo, evicted: evicted)
         self.append(element, key, place.hash, cost)
     }
 
@@ -159,7 +156,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     }
 
     @discardableResult
-    @usableFromInline
+    @inlinable
     package mutating func remove(at place: Place) -> Element? {
         guard let hit = place.hit else { return nil }
         let element = self.elements[hit.number]
@@ -175,6 +172,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// From the end: the element that moves into a freed place was examined already.
     ///
     /// - Returns: The `place` for the next call; `nil` at the end. Elements added in between are skipped.
+    @inlinable
     package mutating func removeAll(
         before place: Int?,
         atMost count: Int,
@@ -201,7 +199,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     package mutating func removeAll(keepingCapacity: Bool = false) {
         self.keys.removeAll(keepingCapacity: keepingCapacity)
         self.elements.removeAll(keepingCapacity: keepingCapacity)
-        self.costs.removeAll(keepingCapacity: keepingCapacity)
         self.cost = 0
         if keepingCapacity { self.index.rebuild(room: self.room, count: 0) { _ in 0 } } else { self.index.removeAll() }
         self.order.removedAll(keepingCapacity: keepingCapacity)
@@ -226,10 +223,11 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     mutating func evict(
         until isEnough: (borrowing Self) -> Bool,
+        for cost: Int = 1,
         mayGo: (Element) -> Bool,
         evicted: (Key, Element) -> Void
     ) {
-        while !isEnough(self), let number = self.order.victim(mayGo: { mayGo(self.elements[$0]) }) {
+        while !isEnough(self), let number = self.order.victim(cost: cost, mayGo: { mayGo(self.elements[$0]) }) {
             evicted(self.keys[number], self.elements[number])
             self.remove(number)
         }
@@ -242,10 +240,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.index.insert(number, hash: hash)
         self.keys.append(key)
         self.elements.append(element)
-        self.order.appended(hash: hash)
-        guard self.maximumCost != nil else { return }
-        self.costs.append(cost)
-        self.cost += UInt128(cost)
+        self.order.appended(hash: hash, cost: cost)
+        if self.maximumCost != nil { self.cost += UInt128(cost) }
     }
 
     /// Doubles the capacity, or reserves the maximum at once if that is near.
@@ -257,7 +253,6 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         let room = self.count >= most / 8 ? most : max(12, self.count * 2)
         self.keys.reserveCapacity(room)
         self.elements.reserveCapacity(room)
-        if self.maximumCost != nil { self.costs.reserveCapacity(room) }
         self.order.reserve(room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
@@ -265,43 +260,43 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     mutating func setCost(_ cost: Int, of number: Int) {
         guard self.maximumCost != nil else { return }
-        self.cost = self.cost - UInt128(self.costs[number]) + UInt128(cost)
-        self.costs[number] = cost
+        self.cost = self.cost - UInt128(self.order.costs[number]) + UInt128(cost)
+        self.order.setCost(cost, of: number)
     }
 
     /// The position of `number` in the index.
+    @inlinable
     func hit(of number: Int) -> FlatIndex.Hit? {
         self.index.find(hash: self.order.hash(of: number)) { $0 == number }
     }
 
-    @usableFromInline
+    @inlinable
     mutating func remove(_ number: Int) {
         if let hit = self.hit(of: number) { self.remove(hit) }
     }
 
     /// Removes an element; the last one moves into its place.
-    private mutating func remove(_ hit: FlatIndex.Hit) {
-        self.setCost(0, of: hit.number)
+    @inlinable
+    mutating func remove(_ hit: FlatIndex.Hit) {
+        if self.maximumCost != nil { self.cost -= UInt128(self.order.costs[hit.number]) }
         self.index.remove(at: hit.position) { self.order.hash(of: $0) }
         let last = self.count - 1
         if hit.number != last {
             if let place = self.hit(of: last) { self.index.renumber(at: place.position, to: hit.number) }
             self.keys.swapAt(hit.number, last)
             self.elements.swapAt(hit.number, last)
-            if self.maximumCost != nil { self.costs.swapAt(hit.number, last) }
         }
         self.keys.removeLast()
         self.elements.removeLast()
-        if self.maximumCost != nil { self.costs.removeLast() }
         self.order.removed(hit.number)
         if self.count < self.room / 4, self.room > 64 { self.shrink() }
     }
 
-    private mutating func shrink() {
+    @usableFromInline
+    mutating func shrink() {
         let room = self.count * 2
         self.keys = Self.copy(self.keys, room: room)
         self.elements = Self.copy(self.elements, room: room)
-        self.costs = Self.copy(self.costs, room: self.maximumCost == nil ? 0 : room)
         self.order.reallocate(room: room)
         self.index.rebuild(room: room, count: self.count) { self.order.hash(of: $0) }
     }
@@ -317,8 +312,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 extension BoundedTable {
     /// The number of words and places of all arrays.
     package var footprint: Int {
-        self.keys.capacity + self.elements.capacity + self.costs.capacity + self.index.size + self.order.capacity
-            + self.order.ghosts.footprint
+        self.keys.capacity + self.elements.capacity + self.index.size + self.order.capacity + self.order.costs.capacity
+            + self.order.ghostFootprint
     }
 
     /// A broken invariant; `nil` if there is none.
@@ -331,11 +326,10 @@ extension BoundedTable {
             if FlatIndex.hash(key) != self.order.hash(of: number) { return "hash of \(number) is another's" }
             if self.place(of: key).hit?.number != number { return "\(number) is not found" }
         }
-        let cost = self.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
+        let cost = self.order.costs.reduce(into: UInt128(0)) { $0 += UInt128($1) }
         if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
-        if self.costs.count != (self.maximumCost == nil ? 0 : self.count) { return "costs are of others" }
-        // The capacity is that of a doubling array, of one that has just grown past its bound, or of a small one.
-        if self.room > max(64, 4 * self.count + 4) { return "room for \(self.room), \(self.count) there" }
+        // The capacity is that of a doubling array, of one that has just grown to its bound or past it, or of a small one.
+        if self.room > max(64, 8 * self.count + 8) { return "room for \(self.room), \(self.count) there" }
         return nil
     }
 }

@@ -1,9 +1,23 @@
-/// The order of eviction: S3-FIFO over numbered elements.
+/// The order of eviction: S3-FIFO over numbered elements, steered by what returns.
 ///
-/// A new element enters the small queue, a tenth of all. If it is used twice before it gets to the end, it moves to the main
-/// queue; otherwise it is evicted and its hash remembered as a ghost: if it returns soon it enters the main queue. There, the
-/// oldest element is evicted unless it was used since its last turn. A use increments a counter up to three and moves nothing.
-/// An element that may not be evicted is set aside until it may.
+/// A new element enters the small queue. If it is used twice before it gets to the end, it moves to the main queue; otherwise it
+/// is evicted and its hash remembered as a ghost: if it returns soon it enters the main queue. There, the oldest element is
+/// evicted unless it was used since its last turn. A use increments a counter up to three and moves nothing. An element that may
+/// not be evicted is set aside until it may.
+///
+/// S3-FIFO gives the small queue a tenth of all. Here,
+///
+/// - its **share** begins at a hundredth and follows the requests: it rises when an element returns that was evicted from the small
+///   queue shortly before, and falls when one returns that was evicted from the main queue, or is used there;
+/// - until the first eviction, what the small queue has beyond its share **overflows** into the main queue, so that both are full;
+/// - an element that returns is **refused** by a main queue whose oldest elements are all in use, as in a loop that is a little longer
+///   than the table, and begins in the small queue again;
+/// - with each eviction from the small queue the main queue's oldest element is **probed**: it loses a use;
+/// - and if it has none left 64 times without a return in between, it is evicted for the small queue's oldest element, which takes its
+///   place: a main queue out of date is **renewed**.
+///
+/// If the costs of the elements are bounded, queues are measured by cost instead of by count, and of a queue's oldest elements that
+/// may go for their uses the one with the highest cost goes. With equal costs nothing changes.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 @usableFromInline
@@ -25,7 +39,7 @@ package struct EvictionOrder: Sendable {
         var newer: UInt32
         var older: UInt32
 
-        var hash: UInt32 { self.word >> 4 }
+        @inlinable var hash: UInt32 { self.word >> 4 }
         @inlinable var uses: UInt32 {
             get { self.word & 3 }
             set { self.word = self.word & ~3 | newValue }
@@ -40,6 +54,8 @@ package struct EvictionOrder: Sendable {
         var newest = EvictionOrder.none
         var oldest = EvictionOrder.none
         var count = 0
+        /// The sum of the weights; 0 if costs are not bounded.
+        var weight: UInt128 = 0
     }
 
     private static let none = UInt32.max
@@ -48,13 +64,52 @@ package struct EvictionOrder: Sendable {
     private var small = List()
     private var main = List()
     private var aside = List()
-    package private(set) var ghosts: GhostQueue
+    /// The costs of the elements, if they are bounded.
+    @usableFromInline package private(set) var costs: ContiguousArray<Int> = []
+    /// The greatest total cost; `nil` for no bound, and then costs are not stored.
+    private let maximumCost: Int?
+    /// The most elements.
+    private let maximumCount: Double
+    /// What was evicted from the small queue, and from the main one.
+    private var smallGhosts: GhostQueue
+    private var mainGhosts: GhostQueue
+    private var steering = Steering()
 
-    package init(ghosts: Int) { self.ghosts = GhostQueue(limit: ghosts) }
+    /// What follows the requests.
+    private struct Steering: Sendable {
+        /// The small queue's part of all.
+        var share = 0.01
+        /// By how much the share was lowered, in elements or cost, that the small queue has not given up yet.
+        var owed = 0.0
+        /// Whether room had to be made.
+        var isFull = false
+        /// Evictions from the small queue that found the main queue's oldest element unused, since one that returned was let in there.
+        var idle = 0
+
+        static let idleLimit = 64
+        static let greatestShare = 0.9
+        /// Among how many of the oldest elements the one with the highest cost is looked for, at most.
+        static let candidates = 8
+    }
+
+    /// The order of a table with these bounds.
+    ///
+    /// - Parameters:
+    ///   - maximumCount: The most elements; `nil` for no bound.
+    ///   - maximumCost: Their greatest total cost; `nil` for no bound.
+    package init(maximumCount: Int?, maximumCost: Int?) {
+        self.maximumCost = maximumCost
+        self.maximumCount = maximumCount.map(Double.init) ?? .infinity
+        let isBounded = maximumCost != nil || maximumCount != nil
+        // If the cost is bounded the count is not known beforehand: at most 8,192 of the small queue, of ten bytes each.
+        let count = min(maximumCount ?? .max, maximumCost != nil ? 9_102 : .max)
+        self.smallGhosts = GhostQueue(limit: isBounded ? count - count / 10 : 0)
+        self.mainGhosts = GhostQueue(limit: isBounded ? max(1, count / 10) : 0)
+    }
 
     package var count: Int { self.nodes.count }
-    package var capacity: Int { self.nodes.capacity }
-    package func hash(of number: Int) -> UInt32 { self.nodes[number].hash }
+    @inlinable package var capacity: Int { self.nodes.capacity }
+    @inlinable package func hash(of number: Int) -> UInt32 { self.nodes[number].hash }
     @usableFromInline
     package func queue(of number: Int) -> Queue { self.nodes[number].queue }
 
@@ -64,11 +119,110 @@ package struct EvictionOrder: Sendable {
 
     /// An element was added; its number is the former count.
     @usableFromInline
-    package mutating func appended(hash: UInt32) {
-        let queue: Queue = self.ghosts.take(hash) ? .main : .small
+    package mutating func appended(hash: UInt32, cost: Int) {
+        let number = self.nodes.count
+        let isReturned = self.steer(by: hash)
+        if self.maximumCost != nil { self.costs.append(cost) }
         self.nodes.append(Node(word: hash << 4, newer: Self.none, older: Self.none))
-        self.push(self.nodes.count - 1, onto: queue)
+        if isReturned {
+            guard !self.refusesReturns else {
+                self.nodes[number].uses = 1
+                self.push(number, onto: .small)
+                return self.overflow()
+            }
+            self.steering.idle = 0
+            return self.push(number, onto: .main)
+        }
+        self.push(number, onto: .small)
+        self.overflow()
     }
+
+    /// Changes the share for an element that was evicted shortly before.
+    ///
+    /// - Returns: Whether it was evicted from the small queue, not too long ago.
+    private mutating func steer(by hash: UInt32) -> Bool {
+        let places = self.places
+        let near = max(1, places / 10)
+        let age = self.smallGhosts.take(hash)
+        if let age, age < near {
+            let step = 1 / Double(self.activeCount)
+            self.steering.share = min(Steering.greatestShare, self.steering.share + step)
+            self.steering.owed = max(0, self.steering.owed - step * self.room)
+        }
+        if let age = self.mainGhosts.take(hash), age < near { self.lowerShare(by: 1) }
+        return age.map { $0 < places - places / 10 } ?? false
+    }
+
+    private mutating func lowerShare(by elements: Double) {
+        let step = 1 / Double(self.activeCount)
+        let former = self.steering.share
+        // With few elements a step is more than the share.
+        self.steering.share = min(former, max(step, former - elements * step))
+        self.steering.owed += (former - self.steering.share) * self.room
+    }
+
+    /// Whether the oldest elements of the main queue are all in use.
+    private var refusesReturns: Bool {
+        var name = self.main.oldest
+        var count = 0
+        while name != Self.none, count < 8 {
+            let node = self.nodes[Int(name)]
+            if node.uses == 0 { return false }
+            name = node.newer
+            count += 1
+        }
+        return count > 0
+    }
+
+    /// Hands the oldest elements of a small queue that has more than its share to the main queue, until the table is full or if it is owed.
+    private mutating func overflow() {
+        while self.small.count > 1 {
+            let oldest = Int(self.small.oldest)
+            let weight = self.weight(of: oldest)
+            guard self.size(of: self.small) >= self.smallRoom(for: weight) + weight else { break }
+            if self.steering.isFull {
+                guard self.steering.owed >= weight else { return }
+                self.steering.owed -= weight
+            }
+            self.move(oldest, to: .main)
+            // What is owed beyond that is given up with the next elements.
+            if self.steering.isFull { return }
+        }
+        self.steering.owed = 0
+    }
+
+    /// The number of elements that are not set aside, at least one.
+    private var activeCount: Int { max(1, self.small.count + self.main.count) }
+
+    /// What an element adds to the size of its queue: one, or its cost, which counts as one at least.
+    private func weight(of number: Int) -> Double {
+        self.maximumCost == nil ? 1 : Double(max(1, self.costs[number]))
+    }
+
+    /// The number of a queue's elements, or their cost.
+    private func size(of list: List) -> Double {
+        self.maximumCost == nil ? Double(list.count) : Double(list.weight)
+    }
+
+    /// The mean weight of the elements.
+    private var meanWeight: Double {
+        guard self.maximumCost != nil, !self.nodes.isEmpty else { return 1 }
+        return Double(self.small.weight + self.main.weight + self.aside.weight) / Double(self.nodes.count)
+    }
+
+    /// The size for which there is room in the two queues, up to the bound that is reached first.
+    private var room: Double {
+        guard let maximumCost else { return max(1, self.maximumCount - Double(self.aside.count)) }
+        let most = min(Double(maximumCost), self.maximumCount * self.meanWeight) - Double(self.aside.weight)
+        // More fits if some cost nothing, for they count as one here.
+        return max(1, most, Double(self.small.weight + self.main.weight))
+    }
+
+    /// The number of elements for which there is room in the two queues.
+    private var places: Int { max(1, Int(min(self.room / self.meanWeight, 1e15))) }
+
+    /// The size for which there is room in the small queue, and at least that of one element with this weight.
+    private func smallRoom(for weight: Double) -> Double { max(weight, self.steering.share * self.room) }
 
     /// An element was used.
     @inlinable
@@ -78,17 +232,30 @@ package struct EvictionOrder: Sendable {
         if uses < 3 { self.nodes[number].uses = uses + 1 }
     }
 
+    /// The cost of an element was changed.
+    @usableFromInline
+    package mutating func setCost(_ cost: Int, of number: Int) {
+        let queue = self.nodes[number].queue
+        self[queue].weight = self[queue].weight - UInt128(max(1, self.costs[number])) + UInt128(max(1, cost))
+        self.costs[number] = cost
+    }
+
     /// An element that was set aside may be evicted now.
     @usableFromInline
     package mutating func released(_ number: Int) {
         guard self.nodes[number].queue == .aside else { return }
         self.unlink(number)
-        self.push(number, onto: .main)
+        self.push(number, onto: self.nodes[number].uses < 2 ? .small : .main)
     }
 
     /// An element was removed; the last one takes its number.
+    @usableFromInline
     package mutating func removed(_ number: Int) {
         self.unlink(number)
+        if self.maximumCost != nil {
+            self.costs.swapAt(number, self.costs.count - 1)
+            self.costs.removeLast()
+        }
         let last = self.nodes.removeLast()
         guard number < self.nodes.count else { return }
         self.nodes[number] = last
@@ -100,13 +267,19 @@ package struct EvictionOrder: Sendable {
     /// All elements were removed; also removes the ghosts.
     package mutating func removedAll(keepingCapacity: Bool) {
         self.nodes.removeAll(keepingCapacity: keepingCapacity)
+        self.costs.removeAll(keepingCapacity: keepingCapacity)
         self.small = List()
         self.main = List()
         self.aside = List()
-        self.ghosts = GhostQueue(limit: self.ghosts.limit)
+        self.smallGhosts = GhostQueue(limit: self.smallGhosts.limit)
+        self.mainGhosts = GhostQueue(limit: self.mainGhosts.limit)
+        self.steering = Steering()
     }
 
-    package mutating func reserve(_ room: Int) { self.nodes.reserveCapacity(room) }
+    package mutating func reserve(_ room: Int) {
+        self.nodes.reserveCapacity(room)
+        if self.maximumCost != nil { self.costs.reserveCapacity(room) }
+    }
 
     /// Shrinks the storage to `room` elements.
     package mutating func reallocate(room: Int) {
@@ -114,41 +287,104 @@ package struct EvictionOrder: Sendable {
         nodes.reserveCapacity(room)
         nodes.append(contentsOf: self.nodes)
         self.nodes = nodes
+        guard self.maximumCost != nil else { return }
+        var costs: ContiguousArray<Int> = []
+        costs.reserveCapacity(room)
+        costs.append(contentsOf: self.costs)
+        self.costs = costs
     }
 
     // MARK: - Choosing
 
     /// Chooses the element to evict, which is not removed yet.
     ///
-    /// - Parameter mayGo: Whether an element may be evicted; one that may not is set aside.
+    /// - Parameters:
+    ///   - cost: The cost of the element that needs room; not used unless costs are bounded.
+    ///   - mayGo: Whether an element may be evicted; one that may not is set aside.
     /// - Returns: Its number; `nil` if no element may be evicted.
     /// - Complexity: O(1), on average over many.
     @usableFromInline
-    package mutating func victim(mayGo: (Int) -> Bool) -> Int? {
+    package mutating func victim(cost: Int = 1, mayGo: (Int) -> Bool) -> Int? {
+        self.steering.isFull = true
+        let weight = self.maximumCost == nil ? 1 : Double(max(1, cost))
         while true {
-            let isSmallsTurn = self.small.count >= max(1, (self.small.count + self.main.count) / 10)
-            let queue: Queue = self.small.count > 0 && (isSmallsTurn || self.main.count == 0) ? .small : .main
-            let oldest = self[queue].oldest
-            guard oldest != Self.none else { return nil }
-            let number = Int(oldest)
-            guard mayGo(number) else {
-                self.move(number, to: .aside)
+            let isSmallsTurn = self.size(of: self.small) + weight > self.smallRoom(for: weight) || self.main.count == 0
+            let queue: Queue = self.small.count > 0 && isSmallsTurn ? .small : .main
+            guard let number = self.oldest(of: queue, mayGo) else {
+                if self.small.count + self.main.count == 0 { return nil }
                 continue
             }
-            let uses = self.nodes[number].uses
-            switch queue {
-            case .small where uses > 1:
-                self.move(number, to: .main)
-            case .main where uses > 0:
-                self.nodes[number].uses = uses - 1
-                self.move(number, to: .main)
-            case .small:
-                self.ghosts.remember(self.nodes[number].hash)
-                return number
-            case .main, .aside:
-                return number
+            guard queue == .small else {
+                guard self.nodes[number].uses > 0 else {
+                    let victim = self.costliest(from: number, uses: 0, mayGo)
+                    self.mainGhosts.remember(self.nodes[victim].hash)
+                    return victim
+                }
+                self.reprieve(number)
+                continue
             }
+            guard self.nodes[number].uses < 2 else {
+                self.nodes[number].uses = 0
+                self.move(number, to: .main)
+                continue
+            }
+            guard self.main.count > 0 else {
+                let victim = self.costliest(from: number, uses: 1, mayGo)
+                self.smallGhosts.remember(self.nodes[victim].hash)
+                return victim
+            }
+            guard let probed = self.oldest(of: .main, mayGo) else { continue }
+            if self.nodes[probed].uses > 0 {
+                self.reprieve(probed)
+            } else {
+                self.steering.idle += 1
+                if self.steering.idle == Steering.idleLimit {
+                    self.steering.idle = 0
+                    self.nodes[number].uses = 0
+                    self.move(number, to: .main)
+                    self.mainGhosts.remember(self.nodes[probed].hash)
+                    return probed
+                }
+            }
+            let victim = self.costliest(from: number, uses: 1, mayGo)
+            self.smallGhosts.remember(self.nodes[victim].hash)
+            return victim
         }
+    }
+
+    /// Of the elements of a queue, from its oldest one, the first with the highest cost that has no more uses and may go.
+    private func costliest(from oldest: Int, uses: UInt32, _ mayGo: (Int) -> Bool) -> Int {
+        guard self.maximumCost != nil else { return oldest }
+        var victim = oldest
+        var number = oldest
+        // Of the oldest eighth, for the newest have only just come.
+        let count = min(Steering.candidates, self[self.nodes[oldest].queue].count / 8)
+        for _ in 1..<max(1, count) {
+            let next = self.nodes[number].newer
+            guard next != Self.none else { break }
+            number = Int(next)
+            guard self.costs[number] > self.costs[victim], self.nodes[number].uses <= uses else { continue }
+            if mayGo(number) { victim = number }
+        }
+        return victim
+    }
+
+    /// The oldest element of a queue; `nil` if there is none, or after it was set aside because it may not go.
+    private mutating func oldest(of queue: Queue, _ mayGo: (Int) -> Bool) -> Int? {
+        let oldest = self[queue].oldest
+        guard oldest != Self.none else { return nil }
+        guard mayGo(Int(oldest)) else {
+            self.move(Int(oldest), to: .aside)
+            return nil
+        }
+        return Int(oldest)
+    }
+
+    /// Takes a use from the oldest element of the main queue, which becomes its newest.
+    private mutating func reprieve(_ number: Int) {
+        self.nodes[number].uses -= 1
+        self.move(number, to: .main)
+        self.lowerShare(by: 1 / 64)
     }
 
     // MARK: - Lists
@@ -184,6 +420,7 @@ package struct EvictionOrder: Sendable {
         if list.newest == Self.none { list.oldest = name } else { self.nodes[Int(list.newest)].newer = name }
         list.newest = name
         list.count += 1
+        if self.maximumCost != nil { list.weight += UInt128(max(1, self.costs[number])) }
         self[queue] = list
     }
 
@@ -193,6 +430,7 @@ package struct EvictionOrder: Sendable {
         if node.newer == Self.none { list.newest = node.older } else { self.nodes[Int(node.newer)].older = node.older }
         if node.older == Self.none { list.oldest = node.newer } else { self.nodes[Int(node.older)].newer = node.newer }
         list.count -= 1
+        if self.maximumCost != nil { list.weight -= UInt128(max(1, self.costs[number])) }
         self[node.queue] = list
     }
 
@@ -225,64 +463,36 @@ package struct EvictionOrder: Sendable {
                 older = UInt32(truncatingIfNeeded: number)
             }
             if self[queue].newest != older { return "\(queue) ends elsewhere" }
+            let costs = self.costs.isEmpty ? [] : content.map { max(1, self.costs[$0.number]) }
+            let weight = costs.reduce(UInt128(0)) { $0 + UInt128($1) }
+            if self[queue].weight != weight { return "\(queue) weighs \(self[queue].weight), not \(weight)" }
         }
+        if self.costs.count != (self.maximumCost == nil ? 0 : self.nodes.count) { return "costs are of others" }
         if total != self.nodes.count { return "\(self.nodes.count) elements, \(total) in queues" }
-        if self.ghosts.count > self.ghosts.limit { return "too many ghosts" }
+        for ghosts in [self.smallGhosts, self.mainGhosts] where ghosts.count > ghosts.limit { return "too many ghosts" }
+        let steering = self.steering
+        if !(0...Steering.greatestShare).contains(steering.share) || !(0...).contains(steering.owed) {
+            return "the share is \(steering)"
+        }
+        if !(0..<Steering.idleLimit).contains(steering.idle) { return "idle for \(steering.idle)" }
         return nil
     }
-}
 
-/// The hashes of the last evicted elements, first in, first out.
-package struct GhostQueue: Sendable {
-    package let limit: Int
+    /// The small queue's part of all.
+    package var share: Double { self.steering.share }
 
-    private var ring: ContiguousArray<UInt32> = []
-    private var next = 0
-    private var index = FlatIndex()
-
-    package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
-
-    /// Adds a hash, and removes the oldest one beyond the limit.
-    package mutating func remember(_ hash: UInt32) {
-        guard self.limit > 0 else { return }
-        _ = self.take(hash)
-        if self.ring.count < self.limit {
-            if !self.index.hasRoom(for: self.ring.count + 1) {
-                self.grow()
-            }
-            self.ring.append(hash)
-            self.index.insert(self.ring.count - 1, hash: hash)
-            return
-        }
-        let place = self.next
-        self.next = place + 1 == self.limit ? 0 : place + 1
-        if let oldest = self.index.find(hash: self.ring[place], where: { $0 == place }) {
-            self.index.remove(at: oldest.position) { self.ring[$0] }
-        }
-        self.ring[place] = hash
-        self.index.insert(place, hash: hash)
+    /// Whether the hash of an element, or one like it, counts as evicted.
+    package func isGhost(_ number: Int) -> Bool {
+        let hash = self.nodes[number].hash
+        return self.smallGhosts.contains(hash) || self.mainGhosts.contains(hash)
     }
 
-    /// Removes a hash; returns whether it was present.
-    package mutating func take(_ hash: UInt32) -> Bool {
-        guard let hit = self.index.find(hash: hash, where: { self.ring[$0] == hash }) else { return false }
-        self.index.remove(at: hit.position) { self.ring[$0] }
-        return true
+    /// By how much the small queue exceeds its room and what it owes.
+    package var smallExcess: Double {
+        guard self.steering.isFull else { return 0 }
+        return self.size(of: self.small) - self.smallRoom(for: 1) - 1 - self.steering.owed
     }
 
-    /// The number of hashes; O(n).
-    package var count: Int { self.index.occupancy }
-
-    /// Words of storage in use.
-    package var footprint: Int { self.ring.count + self.index.size }
-
-    private mutating func grow() {
-        var places: [Int] = []
-        for place in self.ring.indices {
-            let isKnown = self.index.find(hash: self.ring[place]) { $0 == place } != nil
-            if isKnown { places.append(place) }
-        }
-        self.index.rebuild(room: min(self.limit, max(12, self.ring.count * 2)), count: 0) { _ in 0 }
-        for place in places { self.index.insert(place, hash: self.ring[place]) }
-    }
+    /// Words of storage that ghosts use.
+    package var ghostFootprint: Int { self.smallGhosts.footprint + self.mainGhosts.footprint }
 }

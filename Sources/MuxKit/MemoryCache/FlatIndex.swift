@@ -85,11 +85,13 @@ package struct FlatIndex: Sendable {
     }
 
     /// Replaces the number at `position`; the hash stays.
+    @usableFromInline
     package mutating func renumber(at position: Int, to number: Int) {
         self.words[position] = self.words[position] & ~self.numberMask | UInt32(truncatingIfNeeded: number)
     }
 
     /// Removes the number at `position`.
+    @usableFromInline
     package mutating func remove(at position: Int, hash: (Int) -> UInt32) {
         var hole = position
         var next = position

@@ -82,15 +82,17 @@ struct HitTests {
     @Test func `MX-06 the cheap clock is the exact one, a little late`() {
         let time = TimeSource(ContinuousClock())
         let hits = CoarseClock(time)
+        var least = Duration.seconds(60)
         for _ in 0..<10_000 {
             let before = hits.now ?? .distantPast
             let exact = time.now
             let after = hits.now ?? .distantPast
             #expect(before <= exact)
-            // Between two ticks of the slowest kernel are 10 ms; a machine that is busy may take its time in between.
-            #expect(exact.duration(since: before) < .seconds(5))
+            least = min(least, exact.duration(since: before))
             #expect(before <= after)
         }
+        // Between two ticks of the slowest kernel are 10 ms; more only where something else ran in between.
+        #expect(least < .milliseconds(20))
     }
 }
 

@@ -1,0 +1,65 @@
+/// The hashes of the last evicted elements, first in, first out.
+package struct GhostQueue: Sendable {
+    package let limit: Int
+
+    private var ring: ContiguousArray<UInt32> = []
+    private var next = 0
+    private var index = FlatIndex()
+
+    package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
+
+    /// Adds a hash, and removes the oldest one beyond the limit.
+    package mutating func remember(_ hash: UInt32) {
+        guard self.limit > 0 else { return }
+        self.take(hash)
+        if self.ring.count < self.limit {
+            if !self.index.hasRoom(for: self.ring.count + 1) {
+                self.grow()
+            }
+            self.ring.append(hash)
+            self.index.insert(self.ring.count - 1, hash: hash)
+            return
+        }
+        let place = self.next
+        self.next = place + 1 == self.limit ? 0 : place + 1
+        if let oldest = self.index.find(hash: self.ring[place], where: { $0 == place }) {
+            self.index.remove(at: oldest.position) { self.ring[$0] }
+        }
+        self.ring[place] = hash
+        self.index.insert(place, hash: hash)
+    }
+
+    /// Removes a hash.
+    ///
+    /// - Returns: How many were added after it; `nil` if it was not present.
+    @discardableResult
+    package mutating func take(_ hash: UInt32) -> Int? {
+        guard let hit = self.index.find(hash: hash, where: { self.ring[$0] == hash }) else { return nil }
+        self.index.remove(at: hit.position) { self.ring[$0] }
+        let newest = self.next + self.ring.count - 1
+        return (newest - hit.number) % self.ring.count
+    }
+
+    /// Whether a hash is present.
+    func contains(_ hash: UInt32) -> Bool { self.index.find(hash: hash, where: { self.ring[$0] == hash }) != nil }
+
+    /// The number of hashes; O(n).
+    package var count: Int { self.index.occupancy }
+
+    /// Words of storage in use.
+    package var footprint: Int { self.ring.count + self.index.size }
+
+    private mutating func grow() {
+        var places: [Int] = []
+        for place in self.ring.indices {
+            let isKnown = self.index.find(hash: self.ring[place]) { $0 == place } != nil
+            if isKnown { places.append(place) }
+        }
+        // As the table's arrays grow: the allocator would retain some of the last, large ones.
+        let count = self.ring.count
+        let room = count >= self.limit / 8 ? self.limit : max(12, count * 2)
+        self.ring.reserveCapacity(room)
+        self.index.rebuild(room: room, count: 0) { _ in 0 }
+        for place in places { self.index.insert(place, hash: self.ring[place]) }
+    }
+}

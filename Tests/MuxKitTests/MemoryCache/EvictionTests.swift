@@ -1,0 +1,304 @@
+import Foundation
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// What the order of eviction keeps, and how many of the requests of generated workloads it serves.
+///
+/// The floors of real traces are goals of the benchmarks, which play them where their files are at hand.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct EvictionTests {
+    private enum Pattern: CaseIterable, Sendable {
+        case uniform, skewed, loop, phases
+
+        func key(_ step: Int, _ capacity: Int, _ random: inout SplitMix64) -> Int {
+            switch self {
+            case .uniform: .random(in: 0..<(3 * capacity), using: &random)
+            case .skewed: Int(Double(3 * capacity) * pow(.random(in: 0..<1, using: &random), 4))
+            case .loop: step % (capacity + capacity / 5 + 1)
+            case .phases: step / (4 * capacity) * capacity + .random(in: 0..<(capacity + 1), using: &random)
+            }
+        }
+
+        private func pow(_ base: Double, _ exponent: Int) -> Double {
+            (0..<exponent).reduce(1) { power, _ in power * base }
+        }
+    }
+
+    @Test(arguments: Pattern.allCases)
+    private func `EV-02 the order keeps its invariants at each capacity`(pattern: Pattern) async {
+        for capacity in 1...257 {
+            // Others need the threads of the pool, too.
+            await Task.yield()
+            var random = SplitMix64(state: UInt64(capacity))
+            var table = BoundedTable<Int, Int>(maximumCount: capacity)
+            var (hits, misses, steps) = (0, 0, 0)
+            for step in 0..<(4 * capacity + 100) {
+                let key = pattern.key(step, capacity, &random)
+                if table.lookup(key) != nil {
+                    hits += 1
+                    continue
+                }
+                misses += 1
+                let former = table.count
+                var evicted = 0
+                let mayGo = { (_: Int) in
+                    steps += 1
+                    return true
+                }
+                table.insert(key, of: key, mayGo: mayGo) { _, _ in evicted += 1 }
+                var flaw = table.peek(key) == key ? nil : "a newcomer is not let in"
+                if evicted != (former == capacity ? 1 : 0) { flaw = "\(evicted) went of \(former)" }
+                if table.order.smallExcess > 0 { flaw = "the small queue has more than its share" }
+                if step.isMultiple(of: 32) { flaw = flaw ?? table.violation() ?? self.ghostFlaw(table) }
+                if let flaw { Issue.record("\(flaw): capacity \(capacity), step \(step)") }
+            }
+            // One look at an element, or two, for each turn of a queue.
+            #expect(steps <= 2 * (2 * misses + hits), "\(steps) for \(misses) misses and \(hits) hits")
+        }
+    }
+
+    @Test func `EV-02 a hit moves nothing, and the age of a ghost is what was evicted after it`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 50)
+        for key in 0..<200 { table.insert(key, of: key) }
+        let queues = [EvictionOrder.Queue.small, .main].map { table.order.content(of: $0).map(\.number) }
+        for key in 0..<200 { _ = table.lookup(key) }
+        #expect([EvictionOrder.Queue.small, .main].map { table.order.content(of: $0).map(\.number) } == queues)
+
+        for limit in [1, 2, 7, 13, 50] {
+            var ghosts = GhostQueue(limit: limit)
+            for hash in UInt32(0)..<60 {
+                ghosts.remember(hash)
+                let first = max(0, Int(hash) - limit + 1)
+                for other in stride(from: first, through: Int(hash), by: 3) {
+                    var copy = ghosts
+                    #expect(copy.take(UInt32(other)) == Int(hash) - other)
+                    #expect(copy.take(UInt32(other)) == nil)
+                }
+                if first > 0 { #expect(ghosts.take(UInt32(first - 1)) == nil) }
+            }
+        }
+    }
+
+    /// Whether one that is present counts as evicted, unless its hash is another's, too.
+    private func ghostFlaw(_ table: BoundedTable<Int, Int>) -> String? {
+        guard table.keys.indices.contains(where: { table.order.isGhost($0) }) else { return nil }
+        return Set(self.universe.map { FlatIndex.hash($0) }).count == self.universe.count ? "a ghost is present" : nil
+    }
+
+    /// All keys that are asked for.
+    private let universe = 0..<3_000
+
+    /// The part of the requests that a table of `capacity` elements serves after the first fifth, in percent.
+    private func ratio(_ capacity: Int, _ count: Int, _ key: (Int) -> Int) async -> (own: Double, old: Double) {
+        var table = BoundedTable<Int, Int>(maximumCount: capacity)
+        var old = LeastRecentlyUsed(capacity: capacity)
+        var hits = (0, 0)
+        for step in 0..<count {
+            if step.isMultiple(of: 1_024) { await Task.yield() }
+            let key = key(step)
+            let (isHit, isOldHit) = (table.request(key), old.request(key))
+            guard step >= count / 5 else { continue }
+            hits.0 += isHit ? 1 : 0
+            hits.1 += isOldHit ? 1 : 0
+        }
+        return (Double(hits.0) * 125 / Double(count), Double(hits.1) * 125 / Double(count))
+    }
+
+    @Test(arguments: [(1_011, 512, 50.0), (1_011, 1_000, 97.0), (1_500, 1_000, 65.5), (1_800, 1_000, 54.5)])
+    func `EV-01 of a loop that is longer than the table a part is found`(
+        length: Int,
+        capacity: Int,
+        floor: Double
+    ) async {
+        let ratio = await self.ratio(capacity, 60 * length) { $0 % length }
+        #expect(ratio.own >= floor && ratio.old == 0)
+    }
+
+    @Test func `EV-01 on a skewed trace five in a hundred more are found than of the least recently used`() async {
+        let trace = ZipfTrace(keys: 50_000)
+        var random = SplitMix64(state: 3)
+        let ratio = await self.ratio(500, 80_000) { _ in trace.key(&random) }
+        #expect(ratio.own >= ratio.old + 5, "\(ratio)")
+    }
+
+    @Test func `EV-01 a bound of cost that is not reached costs hardly a hit`() async {
+        let trace = ZipfTrace(keys: 20_000)
+        for capacity in [10, 100, 500] {
+            var random = SplitMix64(state: 4)
+            var tables = [nil, Int.max].map { BoundedTable<Int, Int>(maximumCount: capacity, maximumCost: $0) }
+            var hits = [0, 0]
+            for step in 0..<60_000 {
+                if step.isMultiple(of: 1_024) { await Task.yield() }
+                let key = trace.key(&random)
+                for index in 0..<2 where tables[index].request(key) { hits[index] += 1 }
+            }
+            #expect(hits[1] > hits[0] - 600, "\(hits) of 60,000 with room for \(capacity)")
+        }
+    }
+
+    @Test(arguments: [1, 2, 10, 57, 256, 600])
+    func `EV-03 with equal costs a bound of cost is as good as one of the count`(capacity: Int) async {
+        let cost = 64
+        for pattern in Pattern.allCases {
+            await Task.yield()
+            var random = SplitMix64(state: UInt64(capacity))
+            var counted = BoundedTable<Int, Int>(maximumCount: capacity)
+            var weighed = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: capacity * cost)
+            var both = BoundedTable<Int, Int>(maximumCount: capacity, maximumCost: .max)
+            for step in 0..<(60 * capacity + 100) {
+                if step.isMultiple(of: 1_024) { await Task.yield() }
+                let key = pattern.key(step, capacity, &random)
+                let isHit = counted.lookup(key) != nil
+                let others = [weighed.lookup(key) != nil, both.lookup(key) != nil]
+                guard others == [isHit, isHit] else {
+                    Issue.record("\(pattern), \(capacity): \(others), not \(isHit), at step \(step)")
+                    break
+                }
+                guard !isHit else { continue }
+                counted.insert(key, of: key)
+                weighed.insert(key, of: key, cost: cost)
+                both.insert(key, of: key, cost: cost)
+            }
+            #expect(counted.count == weighed.count && counted.count == both.count)
+            #expect([weighed, both].compactMap { $0.violation() } == [])
+        }
+    }
+
+    @Test func `EV-03 what costs nothing takes no room, and rising costs leave the small queue its share`() async {
+        var free = BoundedTable<Int, Int>(maximumCount: 1_000, maximumCost: 64)
+        let trace = ZipfTrace(keys: 20_000)
+        var random = SplitMix64(state: 7)
+        var counted = BoundedTable<Int, Int>(maximumCount: 1_000)
+        var hits = [0, 0]
+        for step in 0..<60_000 {
+            if step.isMultiple(of: 1_024) { await Task.yield() }
+            let key = trace.key(&random)
+            if counted.request(key) { hits[0] += 1 }
+            if free.request(key) { hits[1] += 1 }
+        }
+        #expect(hits[1] > hits[0] - 600, "\(hits)")
+
+        var rising = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: 1_000_000)
+        for key in 0..<10_000 { rising.insert(key, of: key, cost: 10) }
+        for key in 10_000..<10_100 { rising.insert(key, of: key, cost: 9_000) }
+        let small = rising.order.content(of: .small).reduce(0) { $0 + rising.order.costs[$1.number] }
+        #expect(small <= 20_000, "\(small) of \(rising.totalCost)")
+        #expect(rising.violation() == nil)
+    }
+
+    /// A size for each key: a thousand and more, of which few are many times as large.
+    private static func size(of key: Int) -> Int {
+        var random = SplitMix64(state: UInt64(truncatingIfNeeded: key) &* 977)
+        let spread = (0..<12).reduce(-6.0) { sum, _ in sum + .random(in: 0..<1, using: &random) }
+        return Int(1_000 * Foundation.exp(1.5 * spread))
+    }
+
+    /// The percentages of requests, and of what they ask for in bytes, that are served.
+    private func weighedRatios(_ bytes: Int, _ keys: [Int]) async -> (objects: [Double], bytes: [Double]) {
+        var table = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: bytes)
+        var old = LeastRecentlyUsedBytes(bytes)
+        var (hits, served, total) = ([0, 0], [0, 0], 0)
+        for (step, key) in keys.enumerated() {
+            if step.isMultiple(of: 1_024) { await Task.yield() }
+            let size = Self.size(of: key)
+            total += size
+            let isHit = table.lookup(key) != nil
+            if !isHit { table.insert(key, of: key, cost: size) }
+            for (index, isHit) in [isHit, old.request(key, size)].enumerated() where isHit {
+                hits[index] += 1
+                served[index] += size
+            }
+        }
+        #expect(table.violation() == nil)
+        #expect(table.totalCost <= bytes)
+        return (
+            hits.map { Double($0) * 100 / Double(keys.count) }, served.map { Double($0) * 100 / Double(total) }
+        )
+    }
+
+    /// An order by the last use, with a bound of bytes.
+    private struct LeastRecentlyUsedBytes {
+        private let limit: Int
+        private var bytes = 0
+        private var uses: [Int: Int] = [:]
+        private var order: [(key: Int, use: Int)] = []
+        private var first = 0
+
+        init(_ limit: Int) { self.limit = limit }
+
+        mutating func request(_ key: Int, _ size: Int) -> Bool {
+            let isHit = self.uses[key] != nil
+            self.uses[key] = self.order.count
+            self.order.append((key, self.order.count))
+            guard !isHit else { return true }
+            self.bytes += size
+            while self.bytes > self.limit {
+                let oldest = self.order[self.first]
+                self.first += 1
+                guard self.uses[oldest.key] == oldest.use else { continue }
+                self.uses[oldest.key] = nil
+                self.bytes -= EvictionTests.size(of: oldest.key)
+            }
+            return false
+        }
+    }
+
+    @Test(arguments: [100, 20, 5])
+    func `EV-03 with sizes of their own more are found than least recently used finds`(part: Int) async {
+        let trace = ZipfTrace(keys: 20_000)
+        let all = (0..<20_000).reduce(0) { $0 + Self.size(of: $1) }
+        var random = SplitMix64(state: 6)
+        let skewed = (0..<100_000).map { _ in trace.key(&random) }
+        let drifting = (0..<100_000).map { (trace.key(&random) + $0 / 40) % 20_000 }
+        let scanned = (0..<100_000).map { $0 % 4 == 0 ? 20_000 + $0 : trace.key(&random) }
+        for (keys, objects, bytes) in [(skewed, 2.0, 2.0), (drifting, 0, 0), (scanned, 4, 4)] {
+            let ratios = await self.weighedRatios(all / part, keys)
+            #expect(ratios.objects[0] >= ratios.objects[1] + objects, "\(ratios)")
+            #expect(ratios.bytes[0] >= ratios.bytes[1] + bytes, "\(ratios)")
+        }
+    }
+
+    @Test(arguments: [5, 50])
+    func `EV-01 what is not saved yet for a while costs hardly a hit`(delay: Int) async {
+        let trace = ZipfTrace(keys: 20_000)
+        var random = SplitMix64(state: 5)
+        var (plain, saved) = (BoundedTable<Int, Int>(maximumCount: 500), BoundedTable<Int, Int>(maximumCount: 500))
+        var hits = [0, 0]
+        var unsaved: [Int] = []
+        // An element is 1 while it may go.
+        let mayGo = { (element: Int) in element == 1 }
+        for step in 0..<60_000 {
+            if step.isMultiple(of: 1_024) { await Task.yield() }
+            let key = trace.key(&random)
+            if plain.request(key) { hits[0] += 1 }
+            if saved.lookup(key) != nil {
+                hits[1] += 1
+            } else {
+                saved.insert(0, of: key, mayGo: mayGo)
+                unsaved.append(key)
+            }
+            guard unsaved.count > delay else { continue }
+            _ = saved.update(unsaved.removeFirst(), mayGo: mayGo) { $0 = 1 }
+        }
+        #expect(hits[1] > hits[0] - 900, "\(hits) of 60,000")
+        #expect(saved.violation() == nil)
+    }
+
+    @Test func `EV-01 the share stays small though nearly nothing may go`() {
+        var table = BoundedTable<Int, Int>(maximumCount: 500)
+        for key in 0..<2_000 {
+            table.insert(key % 200 == 0 ? 1 : 0, of: key, mayGo: { $0 == 1 })
+            _ = table.lookup(key - key % 200)
+            #expect(table.order.share <= 0.9)
+        }
+        #expect(table.violation() == nil)
+    }
+
+    @Test func `EV-01 a main queue of yesterday's keys is renewed`() async {
+        // Without a probe that finds it unused, nothing of a new loop would ever get in: less than 40 in a hundred.
+        let ratio = await self.ratio(100, 60_000) { $0 < 30_000 ? $0 % 90 : 1_000 + $0 % 150 }
+        #expect(ratio.own >= 65, "\(ratio)")
+    }
+}
