@@ -1,3 +1,4 @@
+import Foundation
 import MuxKit
 
 /// Sequential requests for new keys with a fetch that returns at once.
@@ -23,8 +24,51 @@ enum ColdRequestGroup {
                 figure: 1,
                 limit: ("a bare task, awaited", 0),
                 instead: ("actor of tasks", 2),
-                goals: [.atMost(2_000)]
-            )
+                goals: [.timesBetter(1 / 1.5)]
+            ),
+            try await self.allocations(group),
+            .count(
+                group,
+                "fetches of 1,000 that begin on another thread",
+                try await self.fetchesElsewhere(),
+                expected: 0
+            ),
         ]
+    }
+
+    /// The allocations of a request, the least of some tries, for other threads may allocate.
+    @concurrent private static func allocations(_ group: String) async throws -> Row {
+        var least: Int?
+        for _ in 0..<5 {
+            let policy = MuxPolicy(maximumCount: 1_000)
+            let map = MultiplexerMap<Int, Int>(policy: policy, repository: MuxRepository(store: MemoryStore())) { $0 }
+            for key in 0..<2_000 { consume(try await map.request(key: key)) }
+            let before = Allocations.begin()
+            for key in 2_000..<3_000 { consume(try await map.request(key: key)) }
+            guard let count = Allocations.end(since: before) else { break }
+            least = min(count, least ?? .max)
+        }
+        return Row(
+            group,
+            "allocations of 1,000 requests",
+            unit: .count,
+            figure: least.map(Double.init),
+            goals: [.atMost(10_000)]
+        )
+    }
+
+    /// `nil` where no task can begin on its creator's thread.
+    @concurrent private static func fetchesElsewhere() async throws -> Int? {
+        guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return nil }
+        @Sendable func thread() -> ObjectIdentifier { ObjectIdentifier(Thread.current) }
+        let map = MultiplexerMap<Int, ObjectIdentifier>(repository: MuxRepository(store: MemoryStore())) { _ in
+            thread()
+        }
+        var count = 0
+        for key in 0..<1_000 {
+            let here = thread()
+            if try await map.request(key: key) != here { count += 1 }
+        }
+        return count
     }
 }

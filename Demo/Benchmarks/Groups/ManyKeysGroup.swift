@@ -24,7 +24,65 @@ enum ManyKeysGroup {
                 )
             )
         }
-        return rows
+        return rows + [try await self.together(group, effort)] + (try await self.cached(group, effort))
+    }
+
+    /// One request for 100,000 keys.
+    private static func together(_ group: String, _ effort: Effort) async throws -> Row {
+        let keys = 100_000
+        var contest = Contest(rounds: effort.rounds(2))
+        contest.add { try await self.group(keys) }
+        contest.add {
+            let map = self.unbounded(milliseconds: 1)
+            return try await Contest.nanoseconds { consume(try await map.request(keys: 0..<keys)) }
+        }
+        return Row(
+            group,
+            "100,000 keys by one request, fetch of 1 ms",
+            try await contest.play(),
+            figure: 1,
+            limit: ("a group of tasks", 0),
+            goals: [.atMost(800_000_000)]
+        )
+    }
+
+    /// The same when all are in memory, and the memory that all of it took.
+    private static func cached(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let keys = 100_000
+        let map = self.unbounded(milliseconds: 1)
+        Allocations.trim()
+        let before = Allocations.residentBytes
+        consume(try await map.request(keys: 0..<keys))
+        let growth = before.flatMap { before in Allocations.residentBytes.map { Double($0 - before) } }
+        var contest = Contest(rounds: effort.rounds(5))
+        contest.add { try await Contest.nanoseconds { consume(try await map.request(keys: 0..<keys)) } }
+        return [
+            Row(group, "resident growth by such a request", unit: .bytes, figure: growth, goals: [.atMost(200e6)]),
+            Row(group, "the same, all in memory", try await contest.play(), figure: 0, goals: [.atMost(50_000_000)]),
+        ]
+    }
+
+    private static func unbounded(milliseconds: Int) -> MultiplexerMap<Int, Int> {
+        MultiplexerMap(policy: MuxPolicy(maximumCount: nil), repository: MuxRepository(store: MemoryStore())) { key in
+            try await Task.sleep(for: .milliseconds(milliseconds))
+            return key
+        }
+    }
+
+    /// The nanoseconds that a task for each key takes.
+    private static func group(_ keys: Int) async throws -> Double {
+        try await Contest.nanoseconds {
+            let values = try await withThrowingTaskGroup(of: (Int, Int).self) { group in
+                for key in 0..<keys {
+                    group.addTask {
+                        try await Task.sleep(for: .milliseconds(1))
+                        return (key, key)
+                    }
+                }
+                return try await group.reduce(into: [:]) { $0[$1.0] = $1.1 }
+            }
+            consume(values)
+        }
     }
 
     @Sendable private static func fetch(_ milliseconds: Int) async throws -> Profile {

@@ -57,8 +57,8 @@ extension RunnerCore {
             try self.checkLimits(call)
             let (engine, ticket) = (self.engine, self.engine.nextID())
             // A closure that captures a single object allocates nothing.
-            let answer = await FlightWaiter.answer(ticket) {
-                call.arrive($0)
+            let answer = await FlightWaiter.answer(ticket) { waiter, _ in
+                call.arrive(waiter)
             } onCancel: {
                 engine.leave(ticket, .sole)
             }

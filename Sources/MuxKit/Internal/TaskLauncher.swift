@@ -18,15 +18,48 @@ package struct TaskLauncher: Sendable {
     /// Starts `operation` in a task that inherits the task-locals of the caller, and its priority unless one is given.
     ///
     /// It runs on the launcher's executor, else on the schedule, else on `usual`, else on the concurrent pool.
+    ///
+    /// - Parameters:
+    ///   - name: The name of the task.
+    ///   - priority: Its priority.
+    ///   - usual: See above.
+    ///   - beginsHere: Whether it begins on the caller's thread, and the caller goes on at its first suspension; only where
+    ///     ``canBeginHere`` is true.
+    ///   - operation: The work.
+    /// - Returns: The task.
     @discardableResult
     package func callAsFunction(
         name: String,
         priority: TaskPriority? = nil,
         otherwiseOn usual: (any TaskExecutor)? = nil,
+        beginsHere: Bool = false,
         _ operation: @escaping @Sendable @concurrent () async -> Void
     ) -> Task<Void, Never> {
         let executor = self.executor ?? Self.schedule ?? usual
+        if beginsHere, #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) {
+            return Task.immediate(
+                name: name,
+                priority: priority,
+                executorPreference: executor,
+                operation: operation
+            )
+        }
         return Task(name: name, executorPreference: executor, priority: priority, operation: operation)
+    }
+
+    /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the caller prefers.
+    ///
+    /// What begins at once asks nobody whether it is on the right thread (Swift 6.3.1). The caller must have no isolation. One that began
+    /// so itself, by `Task.immediate` in an actor, is not told from others: nothing says on whose thread it is.
+    @usableFromInline
+    package var canBeginHere: Bool {
+        guard self.executor == nil else { return false }
+        let current = unsafe withUnsafeCurrentTask { unsafe $0?.unownedTaskExecutor }
+        if let schedule = Self.schedule {
+            guard let current = unsafe current, unsafe current == schedule.asUnownedTaskExecutor() else { return false }
+            return schedule.beginsAtOnce()
+        }
+        return unsafe current == nil && !MainQueue.isCurrent
     }
 }
 
@@ -41,6 +74,9 @@ extension TaskLauncher {
 package protocol JobSchedule: TaskExecutor {
     /// Runs `action` between two jobs, when it is its turn; stands for work of other threads.
     func later(_ action: @escaping @Sendable () -> Void)
+
+    /// Whether a task that may begin at once, in the current job, does so; both happen.
+    func beginsAtOnce() -> Bool
 
     /// Announces that the current job's last effect brings exactly one more job, from any thread, before any other.
     func awaitArrival()

@@ -63,25 +63,30 @@ package enum Freshness: Sendable, Hashable {
         package var maximumAge: Duration?
         /// Whether this request fetches in any case.
         @usableFromInline package var isReload: Bool
+        /// Whether the entry is for this request.
+        package var takesStored: Bool
 
         package init(
             staleWhileRevalidate: Duration = .zero,
             staleIfError: Duration = .zero,
             toleratedStaleness: Duration? = nil,
             maximumAge: Duration? = nil,
-            isReload: Bool = false
+            isReload: Bool = false,
+            takesStored: Bool = true
         ) {
             self.staleWhileRevalidate = staleWhileRevalidate
             self.staleIfError = staleIfError
             self.toleratedStaleness = toleratedStaleness
             self.maximumAge = maximumAge
             self.isReload = isReload
+            self.takesStored = takesStored
         }
     }
 
     /// Judges an entry.
     @usableFromInline
     package static func of(_ facts: Facts, _ limits: Limits) -> Freshness {
+        guard limits.takesStored else { return .unusable }
         let age = facts.age
         let staleIfError = facts.stale.ifError ?? limits.staleIfError
         let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, staleIfError)

@@ -14,7 +14,8 @@
 /// ``clear(endingRequests:)`` or a sign-out: nothing that began before it changes what is read after it. A fetch that a fence
 /// has passed still answers its callers, while the next request starts another.
 ///
-/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
+/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing. A fetch
+/// may begin on its first caller's thread: what it does before it first suspends, that caller waits for in any case.
 /// When the last caller has left, ``MuxPolicy/whenAbandoned`` decides about the fetch.
 ///
 /// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
@@ -30,6 +31,7 @@ public final actor Multiplexer<Value: Sendable> {
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
         isAttached: Bool = false,
+        selection: EntrySelection<SoleKey>? = nil,
         fetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         self.core = MultiplexerCore(
@@ -38,6 +40,7 @@ public final actor Multiplexer<Value: Sendable> {
             repository: repository,
             persistence: persistence,
             isAttached: isAttached,
+            selection: selection,
             keyText: { _ in nil },
             fetch: { _, before in try await fetch(before) }
         )
@@ -53,7 +56,8 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Returns: A fresh value, or a stale one where the policy permits it.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
+    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own. If the caller has no isolation, that task begins
+    ///   on the caller's thread, and goes on elsewhere when it first suspends.
     @inlinable
     public nonisolated(nonsending) func request() async throws -> Value {
         if let value = self.core.hit(.sole) { return value }

@@ -59,7 +59,12 @@ extension MultiplexerCore {
             return failed()
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
-        let decoded = await BlockingWork.run { () -> Value? in
+        if let selection {
+            // A migrated value is not the server's any more, so nothing would say which requests it is for.
+            let isMigrated = stored.schemaVersion < target && stored.validator.map { selection.concerns($0) } ?? false
+            guard !isMigrated, selection.includes(key, stored.validator) else { return nil }
+        }
+        let decoded = await Self.decoded(stored.payload.count) { () -> Value? in
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
         }
@@ -73,7 +78,7 @@ extension MultiplexerCore {
             value: value,
             fetchedAt: now.advanced(by: .zero - age),
             timeToLive: stored.timeToLive,
-            renewalAge: self.policy.renewalAge(stored.timeToLive, random: self.repository.random()),
+            renewalAge: self.renewalAge(stored.timeToLive, stored.validator),
             stale: StaleLimits(whileRevalidate: stored.staleWhileRevalidate, ifError: stored.staleIfError),
             // A migrated value is not the server's, so it is not revalidated.
             validator: stored.schemaVersion < target ? nil : stored.validator,
@@ -87,6 +92,12 @@ extension MultiplexerCore {
             entry.isDirty = true
         }
         return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
+    }
+
+    /// Decodes so many bytes: a few at once, since a change of threads takes longer, but never in an isolation of the caller's.
+    @concurrent
+    private static func decoded(_ count: Int, _ decode: @escaping @Sendable () -> Value?) async -> Value? {
+        count <= 1 << 14 ? decode() : await BlockingWork.run(decode)
     }
 
     /// Reads the last refresh of everything, before the first entry from disk is used.

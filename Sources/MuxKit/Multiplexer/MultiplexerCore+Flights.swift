@@ -145,7 +145,9 @@ extension MultiplexerCore {
         _ fallback: Slot<Value>?,
         after duration: Duration
     ) {
-        let isSilenceable = self.policy.isSilenceable(error)
+        let isForAnother =
+            self.isForAnother(key) || !(self.selection?.includes(key, fallback?.entry?.validator) ?? true)
+        let isSilenceable = self.policy.isSilenceable(error) && !isForAnother
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
         var servesStale = false

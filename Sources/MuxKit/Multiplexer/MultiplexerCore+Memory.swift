@@ -58,7 +58,7 @@ extension MultiplexerCore {
         /// Evicted slots, to be reported and released outside the lock.
         @usableFromInline var evicted: [(Key, Slot<Value>)] = []
         /// Where ``sweep(at:_:)`` goes on.
-        var sweepPlace: Int?
+        @usableFromInline var sweepPlace: Int?
         /// Whether a save is running that makes entries evictable.
         @usableFromInline var isWritingBack = false
         /// The number of entries at which the next such save is due, after one that did not help.
@@ -93,7 +93,7 @@ extension MultiplexerCore {
         }
 
         /// Checks two entries, and removes those that are beyond use; ``takeEvictions()`` has to follow.
-        @usableFromInline
+        @inlinable
         mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
             var useless: [(Key, Slot<Value>)] = []
             self.sweepPlace = self.slots.removeClean(before: self.sweepPlace, atMost: 2) {
@@ -101,8 +101,9 @@ extension MultiplexerCore {
             } removed: {
                 useless.append(($0, $1))
             }
+            guard !useless.isEmpty else { return }
             self.statistics.evictions += useless.count
-            if !useless.isEmpty { self.evicted += useless }
+            self.evicted += useless
         }
 
         /// Has `key`, which no table holds any more, released outside the lock.

@@ -16,7 +16,7 @@ extension MultiplexerCore {
         @usableFromInline let core: MultiplexerCore
         @usableFromInline let key: Key
         /// `nil` for default options.
-        @usableFromInline let options: BoxedOptions?
+        @usableFromInline var options: BoxedOptions?
         @usableFromInline let ticket: Ticket
         @usableFromInline var cleanup: FlightWaiter.WaitCleanup?
 
@@ -31,11 +31,11 @@ extension MultiplexerCore {
 
         @inlinable
         @inline(never)
-        init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions) {
+        init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions, _ ticket: Ticket? = nil) {
             self.core = core
             self.key = key
             self.options = options == .init() ? nil : BoxedOptions(options)
-            self.ticket = core.engine.nextID()
+            self.ticket = ticket ?? core.engine.nextID()
         }
 
         /// Answers the caller from memory if the entry is good enough; otherwise joins or starts the key's flight.
@@ -43,7 +43,9 @@ extension MultiplexerCore {
         /// If not `isAlone`, the caller keeps the wait limit itself.
         @inlinable
         @inline(never)
-        func arrive(_ waiter: FlightWaiter, isAlone: Bool = true) {
+        func arrive(_ waiter: FlightWaiter, mayFly: Bool = false, isAlone: Bool = true) {
+            if self.core.selection != nil, self.core.isForAnother(self.key) { self.takeNothingStored() }
+            self.core.specialiseFlights()
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
             let now = core.repository.time.now
             let limits = options?.limits(core.policy) ?? core.usualLimits
@@ -52,6 +54,7 @@ extension MultiplexerCore {
                 waiter,
                 at: key,
                 now: now,
+                mayFly: mayFly,
                 decide: { state in
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
                     switch decision {
@@ -83,6 +86,14 @@ extension MultiplexerCore {
                 },
                 arrived: { if let met { core.tell(met, key) } }
             )
+        }
+
+        /// Has nothing answer that is in memory or on disk.
+        @usableFromInline
+        func takeNothingStored() {
+            var options = self.options?.options ?? RequestOptions()
+            options.takesStored = false
+            self.options = BoxedOptions(options)
         }
 
         /// The value of an answer.
@@ -117,36 +128,44 @@ extension MultiplexerCore {
 
     /// The results of simultaneous requests for `keys`, in their order.
     ///
-    /// The task waits once, for all flights; only their work has tasks of its own.
+    /// The task waits for ``flightsAtOnce`` flights at a time; only their work has tasks of its own.
     @concurrent
+    @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
-        let calls = keys.map { options == .init() ? PendingRequest(self, $0) : PendingRequest(self, $0, options) }
-        let (engine, callers) = (self.engine, calls.map { ($0.ticket, $0.key) })
+        let (engine, first) = (self.engine, self.engine.nextIDs(keys.count))
+        let calls = keys.indices.map { PendingRequest(self, keys[$0], options, first &+ Ticket($0)) }
+        // A wait limit counts from the beginning for all.
+        let limit = options.waitLimit == nil ? self.flightsAtOnce : keys.count
         var timer: Task<Void, Never>?
-        let answers = await FlightGathering.answers(calls.map(\.ticket)) { index, waiter in
+        let answers = await FlightGathering.answers(first: first, count: keys.count, atOnce: limit) { index, waiter in
             let call = calls[index]
             call.arrive(waiter, isAlone: false)
             defer { call.cleanup = nil }
             return call.cleanup
         } arrived: {
-            timer = options.waitLimit.map { waitLimit in
-                engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
-            }
+            timer = options.waitLimit.map { self.startWaitLimit(of: keys, first, $0) }
         } onCancel: {
-            for (ticket, key) in callers { engine.leave(ticket, key) }
+            for (index, key) in keys.enumerated() { engine.leave(first &+ Ticket(index), key) }
         }
         timer?.cancel()
-        return calls.map { call in
+        return zip(calls, answers).map { call, answer in
             Result {
-                guard let answer = answers[call.ticket] else { throw CancellationError() }
+                guard let answer else { throw CancellationError() }
                 return try call.value(answer)
             }
         }
     }
 
+    @usableFromInline
+    func startWaitLimit(of keys: [Key], _ first: Ticket, _ waitLimit: Duration) -> Task<Void, Never> {
+        let callers = keys.enumerated().map { (first &+ Ticket($0), $1) }
+        return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
+    }
+
     /// The values in memory or on disk, read by a few tasks that share the keys evenly.
-    private func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
+    @usableFromInline
+    func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
         let readers = min(keys.count, Self.readersAtOnce)
         return await withTaskGroup(of: [(Int, Result<Value, any Error>)].self) { group in
             for reader in 0..<readers {

@@ -1,4 +1,5 @@
 import Foundation
+public import Synchronization
 
 /// The implementation of ``Multiplexer`` and ``MultiplexerMap``: slots, flights and the disk.
 ///
@@ -17,6 +18,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Sends the fact that an entry changed: a watcher reads the entry itself, so it skips to the newest one.
     @usableFromInline let watchers = Broadcast<Key, Void>()
     @usableFromInline let fetch: Fetch
+    @usableFromInline let selection: EntrySelection<Key>?
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
     private let keyText: @Sendable (Key) -> String?
@@ -29,6 +31,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let coarseClock: CoarseClock
     /// The engine's, held here to save a hit one indirection.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
+    /// How many flights a request for many keys waits for at the same time, so that its memory is bounded.
+    @usableFromInline let flightsAtOnce: Int
+    /// Whether flights run code that is specialised for the value.
+    @usableFromInline let hasSpecialisedFlights = Atomic(false)
     /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
 
@@ -38,6 +44,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         repository: MuxRepository,
         persistence: Persistence<Key, Value>?,
         isAttached: Bool,
+        selection: EntrySelection<Key>?,
+        flightsAtOnce: Int = 8_192,
         keyText: @escaping @Sendable (Key) -> String?,
         fetch: @escaping Fetch
     ) {
@@ -52,6 +60,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.isAttached = isAttached || persistence != nil
         self.endedSessionsAtCreation = self.isAttached ? nil : repository.endedSessions
         self.fetch = fetch
+        self.selection = selection
+        self.flightsAtOnce = flightsAtOnce
         let linger: Duration? =
             switch policy.whenAbandoned {
             case .finish: nil
@@ -72,6 +82,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Requests
 
+    /// Lets flights run code of the caller's module, where it is specialised for the value, which makes a cold request faster.
+    ///
+    /// What an initialiser passes on is not specialised, unless it is inlinable itself.
+    @inlinable
+    @inline(__always)
+    func specialiseFlights() {
+        guard !self.hasSpecialisedFlights.load(ordering: .relaxed) else { return }
+        self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
+        self.hasSpecialisedFlights.store(true, ordering: .relaxed)
+    }
+
     /// The fresh value in memory; `nil` if there is none, or if it is to be renewed.
     ///
     /// Inlined into the caller's module, where it is specialised: that is what makes a hit cheap.
@@ -91,7 +112,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(never)
     func hit(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
-        guard options.mode == .usual else { return nil }
+        guard options.mode == .usual, self.selection == nil || !self.isForAnother(key) else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
         let entry = self.engineState.withLock { engineState -> MuxEntry<Value>? in
@@ -131,7 +152,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func answer(to long: PendingRequest) async -> FlightWaiter.Answer {
         let (engine, key, ticket) = (self.engine, long.key, long.ticket)
         return await FlightWaiter.answer(ticket) {
-            long.arrive($0)
+            long.arrive($0, mayFly: !$1)
         } onCancel: {
             engine.leave(ticket, key)
         }
@@ -162,7 +183,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func cachedOnly(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<
         Value
     > {
-        guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest else {
+        guard let entry = await self.loadCachedEntry(key), entry.age < options.maximumAge ?? .longest,
+            !self.isForAnother(key)
+        else {
             self.engine.withState { $0.statistics.misses += 1 }
             self.tell(.missed, key)
             throw MuxError.notCached
@@ -257,7 +280,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             value: fetched.value,
             fetchedAt: self.repository.time.now,
             timeToLive: timeToLive,
-            renewalAge: self.policy.renewalAge(timeToLive, random: self.repository.random()),
+            renewalAge: self.renewalAge(timeToLive, fetched.validator),
             stale: StaleLimits(whileRevalidate: fetched.staleWhileRevalidate, ifError: fetched.staleIfError),
             validator: fetched.validator,
             revision: 0,

@@ -48,7 +48,12 @@ extension MultiplexerMap {
         onFetchMany: @escaping @Sendable @concurrent ([Key]) async throws -> [Key: Value]
     ) {
         let batcher = Self.batcher(batching, repository, onFetchMany)
-        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { key, _ in
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            largestBatch: batching.maximumSize
+        ) { key, _ in
             Fetched(try await batcher.value(of: ExactKey(key)))
         }
     }
@@ -73,10 +78,10 @@ extension MultiplexerMap {
         }
     }
 
-    /// Returns the values of `keys`: fresh ones from memory or disk, the others fetched, at the same time.
+    /// Returns the values of `keys`: fresh ones from memory or disk, the others fetched beside one another.
     ///
-    /// A key that is being fetched is joined, by this and by any other request. The call waits once for all keys; only a
-    /// fetch has a task of its own.
+    /// A key that is being fetched is joined, by this and by any other request. Only a fetch has a task of its own, and no more
+    /// than 8,192 keys are fetched at a time, or than one batch can have: others follow when half of these are done.
     ///
     /// - Parameters:
     ///   - keys: Any keys that are equal to themselves.
@@ -84,18 +89,22 @@ extension MultiplexerMap {
     /// - Returns: The values by key. A key for which there is none (``MuxError/notFound``) is left out.
     /// - Throws: The error of one of the keys that failed otherwise, or `CancellationError`. What the others brought is kept.
     /// - Complexity: O(*n*), and no suspension, if memory has fresh values for all *n* keys.
+    @inlinable
     public nonisolated(nonsending) func request(
         keys: some Sequence<Key> & Sendable,
         _ options: RequestOptions = .init()
     ) async throws -> [Key: Value] {
-        var values: [Key: Value] = [:]
-        for (key, result) in await self.results(keys: keys, options) {
-            do {
-                values[key] = try result.get()
-            } catch MuxError.notFound {
-                continue
+        var (values, others, unusable) = self.hits(keys, options)
+        if !others.isEmpty {
+            for (key, result) in zip(others, await self.core.results(others, options)) {
+                do {
+                    values[key.key] = try result.get()
+                } catch MuxError.notFound {
+                    continue
+                }
             }
         }
+        guard unusable.isEmpty else { throw MuxError.unusableKey }
         return values
     }
 
@@ -105,28 +114,48 @@ extension MultiplexerMap {
     ///   - keys: Any keys.
     ///   - options: What counts as good enough for this request.
     /// - Returns: The results by key.
+    @inlinable
     public nonisolated(nonsending) func results(
         keys: some Sequence<Key> & Sendable,
         _ options: RequestOptions = .init()
     ) async -> [Key: Result<Value, any Error>] {
-        var hits: [Key: Result<Value, any Error>] = [:]
+        let (values, others, unusable) = self.hits(keys, options)
+        var results = values.mapValues { Result<Value, any Error>.success($0) }
+        if !others.isEmpty {
+            for (key, result) in zip(others, await self.core.results(others, options)) { results[key.key] = result }
+        }
+        for key in unusable { results[key] = .failure(MuxError.unusableKey) }
+        return results
+    }
+
+    /// The values of `keys` that memory has, the keys that have to be asked for, each once, and those that are not equal to
+    /// themselves.
+    @inlinable
+    nonisolated func hits(
+        _ keys: some Sequence<Key>,
+        _ options: RequestOptions
+    ) -> (values: [Key: Value], others: [ExactKey<Key>], unusable: [Key]) {
+        let isPlain = options == .init()
+        var values: [Key: Value] = [:]
+        values.reserveCapacity(keys.underestimatedCount)
         var others: [ExactKey<Key>] = []
-        for key in Set(keys) {
+        var asked: Set<Key> = []
+        var unusable: [Key] = []
+        for key in keys {
             let exact = ExactKey(key)
-            if exact != exact {
-                hits[key] = .failure(MuxError.unusableKey)
-            } else if let value = self.hit(exact, options) {
-                hits[key] = .success(value)
+            guard exact == exact else {
+                unusable.append(key)
+                continue
+            }
+            // The first of equal keys counts, also of texts that differ in Unicode form alone.
+            guard values[key] == nil, asked.isEmpty || !asked.contains(key) else { continue }
+            if let value = isPlain ? self.core.hit(exact) : self.core.hit(exact, options)?.value {
+                values[key] = value
             } else {
+                asked.insert(key)
                 others.append(exact)
             }
         }
-        guard !others.isEmpty else { return hits }
-        for (key, result) in zip(others, await self.core.results(others, options)) { hits[key.key] = result }
-        return hits
-    }
-
-    private nonisolated func hit(_ key: ExactKey<Key>, _ options: RequestOptions) -> Value? {
-        options == .init() ? self.core.hit(key) : self.core.hit(key, options)?.value
+        return (values, others, unusable)
     }
 }

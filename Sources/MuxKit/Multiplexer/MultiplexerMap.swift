@@ -10,7 +10,8 @@
 ///
 /// **Concurrent calls.** Between two fences of a key at most one fetch of it runs; different keys do not wait for each other.
 ///
-/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing.
+/// **Cancellation.** A caller whose task is cancelled leaves at once with `CancellationError`; the others notice nothing. A fetch
+/// may begin on its first caller's thread: what it does before it first suspends, that caller waits for in any case.
 ///
 /// **After a failure.** The value of before is kept. It answers for the failed fetch if the policy permits it, and is still
 /// stale then. Other keys are not concerned.
@@ -27,6 +28,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
         isAttached: Bool = false,
+        selection: EntrySelection<ExactKey<Key>>? = nil,
+        largestBatch: Int = 1,
         fetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
@@ -40,6 +43,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             repository: repository,
             persistence: persistence,
             isAttached: isAttached,
+            selection: selection,
+            flightsAtOnce: max(8_192, largestBatch),
             keyText: persistence?.text ?? describe,
             fetch: { try await fetch($0.key, $1) }
         )
@@ -56,7 +61,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Returns: A fresh value, or a stale one where the policy permits it.
     /// - Throws: ``MuxError``, `CancellationError`, or what the fetch threw.
     /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory.
-    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own.
+    /// - Note: Runs on the caller's executor; the fetch runs in a task of its own. If the caller has no isolation, that task begins
+    ///   on the caller's thread, and goes on elsewhere when it first suspends.
     @inlinable
     public nonisolated(nonsending) func request(key: Key) async throws -> Value {
         let key = ExactKey(key)
@@ -222,6 +228,12 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The fresh value of `key` in memory, which counts as requested; `nil` if there is none.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
+    /// The value of `key` in memory, however old, which counts as requested; `nil` if there is none.
+    @inlinable
+    package nonisolated func requestedValue(key: Key) -> Value? {
+        self.core.engineState.withLock { $0.state.slots.requestedSlot(of: ExactKey(key))?.entry?.value }
+    }
+
     /// The number of waiting callers with options of their own: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
 
@@ -239,6 +251,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// How many absent values are marked as refreshed, or have a removal pending.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
+
+    /// The number of remembered failures of keys without an entry.
+    package nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failureCount } }
 
     // MARK: - Repository
 

@@ -46,7 +46,7 @@ public struct MuxPolicy: Sendable {
     /// How long a fetch may take, the look at the disk included; 60 seconds.
     ///
     /// Then its callers get ``MuxError/timedOut(after:)``, it is cancelled, its late value is dropped, and the next request
-    /// starts another.
+    /// starts another. A fetch should not block a thread: what it does before it first suspends is not cut short.
     public var fetchTimeout: Duration
 
     /// How a fetch that fails is repeated before its failure counts; `nil` for not at all.

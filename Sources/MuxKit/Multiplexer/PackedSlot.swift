@@ -104,6 +104,24 @@ package struct PackedSlot<Value: Sendable>: Sendable {
         return max(age, 0) < self.timeToLive && !overflow
     }
 
+    /// Whether the entry is long past every limit up to which a stale one is served, and has no validator.
+    @inlinable
+    package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
+        // First what is nearly always so, and costs nothing.
+        let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
+        guard age >= self.timeToLive || overflow, self.coldFields?.validator == nil else { return false }
+        return self.isBeyondUse(at: now, limits, self.coldFields?.stale ?? StaleLimits())
+    }
+
+    @usableFromInline
+    func isBeyondUse(at now: Moment, _ limits: Freshness.Limits, _ stale: StaleLimits) -> Bool {
+        let timeToLive = self.coldFields?.timeToLive ?? .nanoseconds(self.timeToLive)
+        let use = max(stale.ifError ?? limits.staleIfError, stale.whileRevalidate ?? limits.staleWhileRevalidate)
+        // As long again as it was fresh, for requests that take a value of any age.
+        let grace = max(timeToLive, .seconds(60))
+        return now.duration(since: self.fetchedAt) >= .sum(.sum(max(timeToLive, .zero), max(use, .zero)), grace)
+    }
+
     /// Whether the slot may not be evicted: it is unsaved, and the disk can be written.
     @inlinable
     package var isPinned: Bool { self.revisionAndFlags & (Self.dirty | Self.expendable) == Self.dirty }

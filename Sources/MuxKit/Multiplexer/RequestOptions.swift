@@ -17,6 +17,8 @@ public struct RequestOptions: Sendable, Hashable {
     }
 
     @usableFromInline var mode = Mode.usual
+    /// Whether an entry in memory or on disk is for this request.
+    @usableFromInline var takesStored = true
     var maximumAge: Duration?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
@@ -81,7 +83,8 @@ public struct RequestOptions: Sendable, Hashable {
             staleIfError: policy.staleIfError,
             toleratedStaleness: self.staleWhileRevalidate,
             maximumAge: self.maximumAge,
-            isReload: self.mode == .reload
+            isReload: self.mode == .reload,
+            takesStored: self.takesStored
         )
     }
 }

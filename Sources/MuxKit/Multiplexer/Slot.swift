@@ -131,18 +131,6 @@ package struct Slot<Value: Sendable>: Sendable {
         return .of(facts, limits)
     }
 
-    /// Whether the entry is long past every limit up to which a stale one is served, and has no validator.
-    package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
-        guard let entry, entry.validator == nil else { return false }
-        let use = max(
-            entry.stale.ifError ?? limits.staleIfError,
-            entry.stale.whileRevalidate ?? limits.staleWhileRevalidate
-        )
-        // As long again as it was fresh, for requests that take a value of any age.
-        let grace = max(entry.timeToLive, .seconds(60))
-        return now.duration(since: entry.fetchedAt) >= .sum(.sum(max(entry.timeToLive, .zero), max(use, .zero)), grace)
-    }
-
     /// The failure that is remembered; `nil` if there is none.
     @inlinable
     package func failure(at now: Moment) -> (any Error)? {

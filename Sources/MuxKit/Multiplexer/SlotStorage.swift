@@ -61,7 +61,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     mutating func removeClean(
         before place: Int?,
         atMost count: Int,
-        where isUnwanted: (Slot<Value>) -> Bool,
+        where isUnwanted: (PackedSlot<Value>) -> Bool,
         removed: (Key, Slot<Value>) -> Void
     ) -> Int?
 
@@ -158,7 +158,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     package mutating func removeClean(
         before place: Int?,
         atMost count: Int,
-        where isUnwanted: (Slot<Value>) -> Bool,
+        where isUnwanted: (PackedSlot<Value>) -> Bool,
         removed: (SoleKey, Slot<Value>) -> Void
     ) -> Int? { nil }
 

@@ -186,17 +186,15 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return former
     }
 
-    @usableFromInline
+    @inlinable
     package mutating func removeClean(
         before place: Int?,
         atMost count: Int,
-        where isUnwanted: (Slot<Value>) -> Bool,
+        where isUnwanted: (PackedSlot<Value>) -> Bool,
         removed: (Key, Slot<Value>) -> Void
     ) -> Int? {
         self.table.removeAll(before: place, atMost: count) { key, packed in
-            guard !packed.isDirty, !packed.isRemovalPending else { return false }
-            let slot = Slot(packed, since: self.lastRefresh)
-            guard isUnwanted(slot) else { return false }
+            guard !packed.isDirty, !packed.isRemovalPending, isUnwanted(packed) else { return false }
             removed(key, Slot(packed))
             return true
         }

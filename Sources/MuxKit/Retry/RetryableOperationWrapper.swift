@@ -31,8 +31,6 @@ extension RetryOperationError: LocalizedError {
 /// without another attempt.
 ///
 /// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and that error.
-///
-/// `@unchecked` restates the conformance of Foundation's class: the stored properties are constants of `Sendable` types.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
     // `@unchecked` must be restated for a subclass of `Operation`; everything in here is a `let` of a type that is `Sendable`.
 

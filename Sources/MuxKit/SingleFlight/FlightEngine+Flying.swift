@@ -1,17 +1,27 @@
 extension FlightEngine {
     /// Starts the work of a flight, and the watch of deadlines if there is none.
     @inlinable
-    func launch(_ launch: Launch, of key: Key) {
+    func launch(_ launch: Launch, of key: Key, beginsHere: Bool = false) {
         guard let work = launch.work else { return }
         let flight = launch.flight
-        let task = self.spawn(name: self.options.name, priority: launch.priority, for: self.node(key, flight)) {
+        // First, for work that begins here may take long.
+        if let first = launch.watch {
+            let watch = self.watchDeadlines(from: first)
+            self.engineState.withLock { $0.watch = watch }
+        }
+        let task = self.spawn(
+            name: self.options.name,
+            priority: launch.priority,
+            for: self.node(key, flight),
+            beginsHere: beginsHere
+        ) {
             await work(key, flight)
         }
-        let watch = launch.watch.map { self.watchDeadlines(from: $0) }
-        let running = self.engineState.withLock { engineState in
-            engineState.running[flight]?.task = task
-            if let watch { engineState.watch = watch }
-            return engineState.running[flight]
+        let running = self.engineState.withLock { engineState -> RunningFlight? in
+            // By its place: a change of what is not there allocates, and the flight may have ended.
+            guard let place = engineState.running.index(forKey: flight) else { return nil }
+            engineState.running.values[place].task = task
+            return engineState.running.values[place]
         }
         // A caller may have joined, or all may have left, before the task was stored.
         if let running, running.priority > launch.priority { task.raisePriority(to: running.priority) }
@@ -198,9 +208,10 @@ extension TaskLauncher {
         name: String,
         priority: TaskPriority,
         for node: WaitForNode,
+        beginsHere: Bool,
         _ work: @escaping @Sendable () async -> Void
     ) -> Task<Void, Never> {
-        self(name: name, priority: priority, otherwiseOn: FlightExecutor.shared) {
+        self(name: name, priority: priority, otherwiseOn: FlightExecutor.shared, beginsHere: beginsHere) {
             await FlightContext.$current.withValue(FlightContext(node)) { await work() }
         }
     }

@@ -182,6 +182,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 
     /// Sets the work of flights that no caller leads; to be called before the first arrival.
+    @usableFromInline
     package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
     @inlinable
@@ -198,6 +199,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// A new ticket or flight identifier.
     @inlinable
     package func nextID() -> UInt64 { self.lastID.wrappingAdd(1, ordering: .relaxed).newValue }
+
+    /// The first of `count` new tickets in a row.
+    @inlinable
+    func nextIDs(_ count: Int) -> Ticket {
+        self.lastID.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue &+ 1
+    }
 
     /// Arrives, waits for the answer and departs; see ``arrive(_:at:now:leads:decide:joined:left:arrived:)``.
     ///
@@ -217,7 +224,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) async throws -> Landing {
         let ticket = ticket ?? self.nextID()
         var cleanup: Waiter.WaitCleanup?
-        let answer = await Waiter.answer(ticket) { waiter in
+        let answer = await Waiter.answer(ticket) { waiter, _ in
             cleanup = self.arrive(
                 waiter,
                 at: key,
@@ -258,6 +265,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - key: The key.
     ///   - now: The time.
     ///   - leads: Whether the caller does the work itself if a flight has to start.
+    ///   - mayFly: Whether a flight that has to start may begin on the caller's thread, in this call, up to its first suspension:
+    ///     only for a caller without isolation that waits for nothing else.
     ///   - decide: Called once, under the lock.
     ///   - joined: Called under the lock if the caller waits; the flag says whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
@@ -269,6 +278,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         at key: Key,
         now: Moment,
         leads: Bool = false,
+        mayFly: Bool = false,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
         left: (inout State) -> Void = { _ in },
@@ -341,7 +351,11 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
         arrived()
         let timer = waitLimit.map { self.startWaitLimit(of: [(ticket, key)], $0.0, $0.1) }
-        if case .launch(let launch) = arrival { self.launch(launch, of: key) }
+        if case .launch(let launch) = arrival {
+            // Not within a flight: the stack would grow with every flight that waits for another.
+            let beginsHere = mayFly && caller == nil && waitLimit == nil && self.spawn.canBeginHere
+            self.launch(launch, of: key, beginsHere: beginsHere)
+        }
         return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
     }
 

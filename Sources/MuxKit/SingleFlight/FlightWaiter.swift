@@ -24,6 +24,7 @@ package struct FlightWaiter: Sendable, Hashable {
         self.address = .caller(continuation)
     }
 
+    @usableFromInline
     package init(_ ticket: Ticket, partOf gathering: FlightGathering) {
         self.ticket = ticket
         self.address = .gathering(gathering)
@@ -56,20 +57,20 @@ package struct FlightWaiter: Sendable, Hashable {
     ///   - ticket: The caller's ticket.
     ///   - isolation: The caller's isolation, in which it goes on.
     ///   - arrive: Answers the waiter or adds it to a machine; called once, in the caller's isolation. Must check whether the
-    ///     caller's task is cancelled, under a lock that `leave` takes too.
+    ///     caller's task is cancelled, under a lock that `leave` takes too. The flag says whether the caller has an isolation.
     ///   - leave: Called when the caller's task is cancelled; must answer a waiter that has arrived.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
     package static func answer(
         _ ticket: Ticket,
         isolation: isolated (any Actor)? = #isolation,
-        arrive: (FlightWaiter) -> Void,
+        arrive: (FlightWaiter, _ isIsolated: Bool) -> Void,
         onCancel leave: @Sendable () -> Void
     ) async -> Answer {
         await withTaskCancellationHandler {
             // Without this the closure would run on the pool, not in the caller's isolation (Swift 6.3.1).
             _ = isolation
-            return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0)) }
+            return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
         } onCancel: {
             leave()
         }
@@ -106,57 +107,103 @@ package final class FlightAnswer<Landing: Sendable>: Sendable {
     init(_ result: Result<Landing, any Error>) { self.result = result }
 }
 
-/// The wait of one task for the answers of several flights: one continuation and a count.
+/// The wait of one task for the answers of several flights: one continuation at a time and a count.
+@usableFromInline
 package final class FlightGathering: Sendable {
     private struct State: Sendable {
-        var answers: [Ticket: FlightWaiter.Answer] = [:]
-        var missingCount: Int
+        /// In the order of the tickets.
+        var answers: [FlightWaiter.Answer?]
+        /// The number of waiters that have arrived, or will before the caller suspends, without an answer.
+        var missingCount = 0
+        /// How many of them may be without one when the caller goes on.
+        var mostMissing = 0
         var cleanups: [Ticket: FlightWaiter.WaitCleanup] = [:]
         var continuation: LeanContinuation<Void>?
     }
 
     private let state: Locked<State>
+    private let first: Ticket
 
-    package init(count: Int) { self.state = Locked(State(missingCount: count)) }
+    /// A wait for `count` answers, whose tickets follow one another.
+    @usableFromInline
+    package init(first: Ticket, count: Int) {
+        self.first = first
+        self.state = Locked(State(answers: Array(repeating: nil, count: count)))
+    }
 
     /// Suspends a caller until all its waiters are answered, which may happen before it is suspended.
     ///
     /// - Parameters:
-    ///   - tickets: The tickets of the waiters; at least one.
+    ///   - first: The ticket of the first waiter; those of the others follow it.
+    ///   - count: The number of waiters, at least one.
+    ///   - limit: How many may wait at a time, at least one; others arrive when half of these are answered.
     ///   - isolation: The caller's isolation, in which it goes on.
     ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:)``; called once for each waiter, with its index.
     ///     Returns what has to be undone when that waiter is answered.
     ///   - arrived: Called when all have arrived.
     ///   - leave: Called when the caller's task is cancelled; must answer the waiters that have arrived.
-    /// - Returns: The answers by ticket.
+    /// - Returns: The answers, in the order of the tickets.
+    @inlinable
     static func answers(
-        _ tickets: [Ticket],
+        first: Ticket,
+        count: Int,
+        atOnce limit: Int,
         isolation: isolated (any Actor)? = #isolation,
         arrive: (Int, FlightWaiter) -> FlightWaiter.WaitCleanup?,
         arrived: () -> Void,
         onCancel leave: @Sendable () -> Void
-    ) async -> [Ticket: FlightWaiter.Answer] {
-        let gathering = FlightGathering(count: tickets.count)
+    ) async -> [FlightWaiter.Answer?] {
+        let gathering = FlightGathering(first: first, count: count)
         await withTaskCancellationHandler {
             _ = isolation
-            await LeanContinuation<Void>.wait { continuation in
-                gathering.state.withLock { $0.continuation = continuation }
-                for (index, ticket) in tickets.enumerated() {
-                    let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
-                    if let cleanup { gathering.note(cleanup, ticket) }
+            var next = 0
+            while next < count {
+                let end = next + min(count - next, limit - gathering.missingCount)
+                await LeanContinuation<Void>.wait { continuation in
+                    gathering.wait(continuation, for: end - next, butFor: end < count ? limit / 2 : 0)
+                    for index in next..<end {
+                        let ticket = first &+ Ticket(index)
+                        let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
+                        if let cleanup { gathering.note(cleanup, ticket) }
+                    }
+                    if end == count { arrived() }
                 }
-                arrived()
+                next = end
             }
         } onCancel: {
             leave()
         }
-        return gathering.state.withLock { $0.answers }
+        return gathering.takeAnswers()
     }
 
+    /// The number of waiters without an answer.
+    @usableFromInline var missingCount: Int { self.state.withLock { $0.missingCount } }
+
+    /// Has `continuation` resumed when all but some waiters are answered, `count` new ones included.
+    @usableFromInline
+    func wait(_ continuation: LeanContinuation<Void>, for count: Int, butFor mostMissing: Int) {
+        self.state.withLock { state in
+            state.continuation = continuation
+            state.missingCount += count
+            state.mostMissing = mostMissing
+        }
+    }
+
+    @usableFromInline
+    func takeAnswers() -> [FlightWaiter.Answer?] {
+        self.state.withLock { state in
+            defer { state.answers = [] }
+            return state.answers
+        }
+    }
+
+    private func index(of ticket: Ticket) -> Int { Int(truncatingIfNeeded: ticket &- self.first) }
+
     /// Keeps a cleanup until the waiter with `ticket` is answered, or runs it if that has happened.
-    private func note(_ cleanup: FlightWaiter.WaitCleanup, _ ticket: Ticket) {
+    @usableFromInline
+    func note(_ cleanup: FlightWaiter.WaitCleanup, _ ticket: Ticket) {
         let isAnswered = self.state.withLock { state -> Bool in
-            if state.answers[ticket] != nil { return true }
+            if state.answers[self.index(of: ticket)] != nil { return true }
             state.cleanups[ticket] = cleanup
             return false
         }
@@ -166,10 +213,10 @@ package final class FlightGathering: Sendable {
     fileprivate func answered(_ ticket: Ticket, _ answer: FlightWaiter.Answer) {
         let (cleanup, continuation) = self.state.withLock {
             state -> (FlightWaiter.WaitCleanup?, LeanContinuation<Void>?) in
-            state.answers[ticket] = answer
+            state.answers[self.index(of: ticket)] = answer
             state.missingCount -= 1
-            let cleanup = state.cleanups.removeValue(forKey: ticket)
-            guard state.missingCount == 0 else { return (cleanup, nil) }
+            let cleanup = state.cleanups.isEmpty ? nil : state.cleanups.removeValue(forKey: ticket)
+            guard state.missingCount <= state.mostMissing else { return (cleanup, nil) }
             defer { state.continuation = nil }
             return (cleanup, state.continuation)
         }

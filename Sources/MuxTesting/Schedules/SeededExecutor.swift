@@ -32,7 +32,8 @@ import MuxKit
 ///
 /// **Not seen:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use ``ScriptedTransport``),
 /// timers, and threads that take longer than some tenths of a second. If virtual time had to pass beside such work, the run ends
-/// with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``, within two seconds.
+/// with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)``: within two seconds, unless other work holds the
+/// main thread or all threads of the pool, which is waited for up to 20 seconds more.
 ///
 /// **Concurrent calls** of ``run(_:)`` are serialized. Jobs that arrive between runs are run in the order of their arrival.
 public final class SeededExecutor: TaskExecutor, Sendable {
@@ -50,6 +51,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         package static let usual = Grace(duration: .milliseconds(100))
         /// For the repetition of a run that failed.
         package static let long = Grace(duration: .milliseconds(300))
+
+        /// Whether a run that failed with it is repeated.
+        var isRepeated: Bool { self == .none || self == .short }
     }
 
     /// Counts of work outside the schedule in one run.
@@ -141,6 +145,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     private let queue = DispatchQueue(label: "MuxTesting.Schedules")
     /// The limit of the wait for a job that is known to arrive; long because the cooperative pool may be blocked.
     private static let knownLimit = Duration.seconds(60)
+    /// The limit of a run's waits for a turn of the cooperative pool, which others may have blocked.
+    private static let turnLimit = Duration.seconds(20)
     /// The limit of the wait for an unknown job when there is no deadline to jump to.
     private static let unknownLimit = Duration.milliseconds(900)
 
@@ -259,13 +265,14 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
         var isGivenUp = false
         var budget = self.grace.budget
+        var turns = Self.turnLimit
         while true {
             let canPassTime = self.clock.sleeperCount > 0
             let hasEnded = isOver()
             switch self.state.withLock({ $0.nextStep(canPassTime: canPassTime, isOver: hasEnded) }) {
             case .run(let item): self.run(item)
             case .passTime:
-                guard self.isQuietOutside(&budget) else { continue }
+                guard self.isQuietOutside(&budget, &turns) else { continue }
                 self.state.withLock { $0.visits.jumps += 1 }
                 self.clock.advanceToNextDeadline()
             case .end: return !isGivenUp
@@ -274,6 +281,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
                     isKnown ? Self.knownLimit : isGivenUp ? Self.unknownLimit / 3 : Self.unknownLimit
                 guard !self.awaitArrival(limit) else { continue }
                 guard !isGivenUp else { return false }
+                guard self.awaitTurn(&turns) else { continue }
                 isGivenUp = true
                 root.cancel()
             }
@@ -310,30 +318,52 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     /// Blocks until work outside, if there may be any, had time to return.
     ///
-    /// - Parameter budget: The rest of the grace's budget.
+    /// - Parameters:
+    ///   - budget: The rest of the grace's budget.
+    ///   - turns: The rest of the limit for turns.
     /// - Returns: `false` if a job arrived.
-    private func isQuietOutside(_ budget: inout Duration) -> Bool {
+    private func isQuietOutside(_ budget: inout Duration, _ turns: inout Duration) -> Bool {
         let hasVisitors = self.state.withLock { $0.visits.arrivals > 0 }
         var duration = max(self.grace.duration, hasVisitors ? Grace.short.duration : .zero)
         guard duration > .zero else { return true }
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
-        // On a busy machine other threads may not have run in that time, so also wait for the main queue and the global queue.
+        guard !self.awaitArrival(duration) else { return false }
+        // What fails after a short wait is repeated.
+        var limit = self.grace.isRepeated ? min(duration * 4, turns) : turns
+        let former = limit
+        defer { turns -= former - limit }
+        guard self.awaitTurn(&limit) else { return false }
+        budget -= ContinuousClock.now - start
+        return true
+    }
+
+    /// Blocks until others had a turn, who on a busy machine may not have had one yet.
+    ///
+    /// - Parameter limit: How long that may take; what it took is taken off.
+    /// - Returns: `false` if a job arrived.
+    private func awaitTurn(_ limit: inout Duration) -> Bool {
+        let start = ContinuousClock.now
+        let end = start + limit
         let echo = DispatchSemaphore(value: 0)
         Self.call(twice: echo)
-        guard !self.awaitArrival(duration) else { return false }
-        _ = echo.wait(timeout: .now() + (duration * 4).secondsValue)
-        budget -= ContinuousClock.now - start
+        defer { limit = max(.zero, limit - (ContinuousClock.now - start)) }
+        // A moment first, which is nearly always enough.
+        var pause = Duration.milliseconds(2)
+        while ContinuousClock.now < end, echo.wait(timeout: .now() + pause.secondsValue) == .timedOut {
+            guard !self.awaitArrival(.zero) else { return false }
+            pause = .milliseconds(50)
+        }
         return !self.awaitArrival(.zero)
     }
 
-    /// Signals after two round trips through the main queue and a global queue.
+    /// Signals after two round trips through the main queue, a global queue and the cooperative pool.
     private static func call(twice echo: DispatchSemaphore) {
         Self.call { Self.call { echo.signal() } }
     }
 
     private static func call(_ next: @escaping @Sendable () -> Void) {
-        DispatchQueue.main.async { DispatchQueue.global().async { next() } }
+        DispatchQueue.main.async { DispatchQueue.global().async { TaskLauncher()(name: "mux.seeded.echo") { next() } } }
     }
 
     /// Waits shortly for a task that was outside while virtual time passed: its absence may have failed the operation.
@@ -408,6 +438,12 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
 extension SeededExecutor: JobSchedule {
     package func later(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
+
+    package func beginsAtOnce() -> Bool {
+        let thread = ObjectIdentifier(Thread.current)
+        // On another thread, the time of the question is not determined by the seed.
+        return self.state.withLock { $0.driver == thread && Bool.random(using: &$0.random) }
+    }
 
     package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
 }

@@ -26,7 +26,7 @@ struct EarlyEnd: Equatable {
 }
 
 extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
-    private static let gathering = FlightGathering(count: 1)
+    private static let gathering = FlightGathering(first: 0, count: 1)
 
     /// A waiter that is only compared with others.
     init(_ ticket: Ticket) { self.init(ticket, partOf: Self.gathering) }

@@ -17,6 +17,14 @@ struct ManyKeysTests {
         Map(cacheKey: "Map", policy: policy, repository: self.world.repository, onFetch: fetch)
     }
 
+    /// A map in memory whose fetches wait.
+    private func gatedMap(_ policy: MuxPolicy, _ gate: Gate<Void>) -> Map {
+        Map(policy: policy, repository: MuxRepository(store: MemoryStore())) { key in
+            try await gate.pass()
+            return key
+        }
+    }
+
     /// Runs jobs on the pool and counts them.
     private final class CountingExecutor: TaskExecutor {
         private let jobs = Locked(0)
@@ -42,10 +50,53 @@ struct ManyKeysTests {
 
         #expect(values.count == 100_000)
         #expect(values.allSatisfy { $0 == $1 })
-        #expect(executor.count < 10, "the caller's own, and no other")
+        #expect(executor.count < 100, "the caller's own, a few for each portion of the keys")
         #expect(map.statistics.misses == 100_000)
         #expect(map.statistics.fetches == 100_000)
         await map.expectAtRest()
+    }
+
+    @Test func `PF-05 no more than 8,192 keys are fetched at a time`() async throws {
+        let gate = Gate<Void>()
+        let map = self.gatedMap(.init(maximumCount: nil), gate)
+        let request = Task { try await map.request(keys: 0..<20_000) }
+        await gate.waitForCall(8_192)
+        #expect(map.occupancy.waiters == 8_192)
+        #expect(map.statistics.fetches == 8_192)
+        for call in 1..<4_096 { gate.open(call) }
+        while map.occupancy.waiters > 4_097 { await Task.yield() }
+        #expect(map.statistics.fetches == 8_192, "half of them are not done yet")
+        gate.open(4_096)
+        await gate.waitForCall(12_288)
+        #expect(map.statistics.fetches == 12_288)
+        gate.openForGood(returning: ())
+        #expect(try await request.value.count == 20_000)
+        await map.expectAtRest()
+    }
+
+    @Test func `PF-05 a request that is cancelled begins no more fetches`() async throws {
+        let gate = Gate<Void>()
+        let map = self.gatedMap(.init(whenAbandoned: .cancel(linger: .zero)), gate)
+        let request = Task { try await map.request(keys: 0..<20_000) }
+        await gate.waitForCall(8_192)
+        request.cancel()
+        await #expect(throws: CancellationError.self) { try await request.value }
+        #expect(map.statistics.fetches == 8_192)
+        await map.expectAtRest()
+    }
+
+    @Test(arguments: [false, true])
+    func `PF-05 the first of equal texts is asked for, and gets its own value`(isCached: Bool) async throws {
+        let (composed, decomposed) = ("\u{e9}", "e\u{301}")
+        let map = MultiplexerMap<String, Int>(repository: MuxRepository(store: MemoryStore())) { $0.utf8.count }
+        if isCached { for key in [composed, decomposed] { _ = try await map.request(key: key) } }
+        for (keys, count) in [([composed, decomposed], 2), ([decomposed, composed], 3)] {
+            let values = try await map.request(keys: keys)
+            #expect(values.map { [$0.key.utf8.count, $0.value] } == [[count, count]])
+        }
+        let hits = map.statistics.hits
+        _ = try await map.request(keys: [composed, composed, composed])
+        #expect(map.statistics.hits == hits + 1)
     }
 
     @Test func `CO-17 a request for many keys that is cancelled leaves all of them`() async throws {

@@ -9,16 +9,14 @@ import Testing
 /// `MUX_FUZZ=100` multiplies their number; `MUX_SEED=7` begins with that seed.
 @Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct DecoderFuzzTests {
-    private let first: UInt64
+    private let fuzz = FuzzRun()
     private let corpus: [[UInt8]]
 
     init() throws {
-        self.first = ProofEnvironment.number("MUX_SEED").map(UInt64.init) ?? .random(in: 0..<1_000_000_000)
         let folder = try #require(Bundle.module.url(forResource: "Corpus", withExtension: nil))
         let files = try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
         self.corpus = try files.sorted { $0.path < $1.path }.map { [UInt8](try Data(contentsOf: $0)) }
-        // Beforehand, because a trap leaves no time for it.
-        print("Q-06: MUX_SEED=\(self.first)")
+        self.fuzz.announce()
     }
 
     private func run(
@@ -28,9 +26,9 @@ struct DecoderFuzzTests {
         _ body: ([UInt8], Comment) async throws -> Void
     ) async rethrows {
         let inputs = self.corpus + written + written + written
-        let count = ProofEnvironment.count(count, "MUX_FUZZ")
+        let count = count * self.fuzz.factor
         for number in 0..<UInt64(count) {
-            let seed = self.first &+ number
+            let seed = self.fuzz.seed &+ number
             var mutator = Mutator(seed: seed, words: Mutator.journalWords)
             let input = inputs.randomElement(using: &mutator) ?? []
             try await body(number < inputs.count ? inputs[Int(number)] : mutator.mutated(input), "MUX_SEED=\(seed)")

@@ -9,21 +9,14 @@ import Testing
 @Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct DiskFuzzTests {
     private let format = RecordCodec(store: 9)
-    private let seed: UInt64
-    private let factor: Int
+    private let fuzz = FuzzRun()
 
-    init() {
-        let environment = ProcessInfo.processInfo.environment
-        self.seed = environment["MUX_SEED"].flatMap(UInt64.init) ?? .random(in: 0..<1_000_000_000)
-        self.factor = max(1, environment["MUX_FUZZ"].flatMap(Int.init) ?? 1)
-        // Beforehand, because a trap leaves no time for it.
-        print("MUX_SEED=\(self.seed) MUX_FUZZ=\(self.factor)")
-    }
+    init() { self.fuzz.announce() }
 
     private func run(_ count: Int, _ body: (inout Mutator, Comment) async throws -> Void) async throws {
-        for number in 0..<(count * self.factor) {
-            var mutator = Mutator(seed: self.seed &+ UInt64(number), words: Mutator.journalWords)
-            try await body(&mutator, "MUX_SEED=\(self.seed &+ UInt64(number))")
+        for number in 0..<(count * self.fuzz.factor) {
+            var mutator = Mutator(seed: self.fuzz.seed &+ UInt64(number), words: Mutator.journalWords)
+            try await body(&mutator, "MUX_SEED=\(self.fuzz.seed &+ UInt64(number))")
         }
     }
 
