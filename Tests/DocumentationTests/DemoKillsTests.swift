@@ -32,7 +32,7 @@ struct DemoKillsTests {
         let output = try String(contentsOf: log, encoding: .utf8)
 
         #expect(status == 0, "\(output)")
-        for act in ["Launch storm", "Token expiry storm", "Relaunch", "Offline", "Media", "Sign-out"] {
+        for act in ["Launch storm", "Token expiry storm", "Relaunch", "Offline", "Media", "Sign-out", "Whole answers"] {
             #expect(output.contains(act), "\(act)")
         }
         let places = try Repository.text("Demo/CLI/Resources/places.json")

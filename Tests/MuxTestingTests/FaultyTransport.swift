@@ -79,7 +79,8 @@ final class FaultyTransport: HTTPTransport {
         case .sendsBodyUnasked where call.method == "POST" && call.body == nil: changed.body = .data(Data([1]))
         case .cutsBodies: changed.body = call.body.map { body in body.data.map { .data($0.prefix(100_000)) } ?? body }
         case .losesLastPiece: changed.body = call.body.map { body in body.changed { $0.dropLast() } }
-        case .collectsStreams: changed.body = call.body.map { body in body.changed { [Data($0.joined())] } }
+        case .collectsStreams:
+            changed.body = call.body.map { body in body.changed { [$0.reduce(into: Data()) { $0 += $1 }] } }
         case .sendsHalfStreams: changed.body = call.body?.forgiving
         case .dropsFramingFields:
             changed.headers = HTTPHeaders(call.headers.fields.filter { !HTTPHeaders.Name.framing.contains($0.name) })

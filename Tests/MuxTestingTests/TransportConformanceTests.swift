@@ -16,7 +16,7 @@ struct TransportConformanceTests {
 
     #if os(Linux)
     @Test func `TR-01 libcurl keeps every rule of a transport`() async throws {
-        try await HTTPTransportConformance.run { options in SystemTransport(options) }
+        try await HTTPTransportConformance.run(within: .busyMachine * 4) { options in SystemTransport(options) }
     }
     #else
     /// What `URLSession` cannot do on Apple platforms, from its documentation: it was not tried.
@@ -27,7 +27,9 @@ struct TransportConformanceTests {
     ]
 
     @Test func `TR-01 URLSession keeps the rules that it is documented to keep`() async throws {
-        try await HTTPTransportConformance.run(excluding: Self.impossible) { options in URLSessionTransport(options) }
+        try await HTTPTransportConformance.run(within: .busyMachine * 4, excluding: Self.impossible) { options in
+            URLSessionTransport(options)
+        }
     }
     #endif
 
@@ -100,7 +102,9 @@ struct TransportConformanceTests {
         #else
         let impossible = Self.impossible
         #endif
-        try await HTTPTransportConformance.run(excluding: impossible) { options in FaultyTransport(nil, options) }
+        try await HTTPTransportConformance.run(within: .busyMachine * 4, excluding: impossible) { options in
+            FaultyTransport(nil, options)
+        }
     }
 
     @Test func `TR-01 a transport in memory that answers everything alike breaks the first rule`() async {

@@ -112,7 +112,7 @@ extension HTTPTransportConformance {
     }
 
     static func slowSinks(_ transport: any HTTPTransport) async throws {
-        let size = 64 << 20
+        let size = 32 << 20
         let held = Gate<Int>()
         let script: RawServer.Script = { connection in
             try connection.readRequest()

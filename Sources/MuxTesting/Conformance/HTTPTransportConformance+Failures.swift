@@ -150,7 +150,7 @@ extension HTTPTransportConformance {
 
     // MARK: - Time
 
-    /// Expects a call to fail in this way, not before the limit and not long after it.
+    /// Expects a call to fail in this way, because of this limit and not before it.
     private static func expect(
         _ kind: Kind,
         after limit: Duration,
@@ -161,9 +161,10 @@ extension HTTPTransportConformance {
         let start = time.now
         let failure = try await self.expect(kind, circumstances, operation)
         let took = time.now.duration(since: start)
-        // Clocks of a transport may be coarser than this one; a machine may be busy.
+        // Clocks of a transport may be coarser than this one. How long after the limit it may be is up to the caller's own limit, for a
+        // machine may be busy.
         try self.expect(
-            took > limit - .milliseconds(20) && took < limit + .seconds(10),
+            took > limit - .milliseconds(20),
             "\(circumstances), a limit of \(limit) was kept after \(took)"
         )
         switch failure {

@@ -20,7 +20,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it, unless the rule expects that);
     ///   an error from `makeTransport`; `CancellationError` if the task is cancelled.
     public static func run(
-        within limit: Duration = .seconds(20),
+        within limit: Duration = .seconds(60),
         excluding excluded: Set<Rule> = [],
         of makeTransport: @Sendable @concurrent (HTTPTransportOptions) async throws -> any HTTPTransport
     ) async throws {
@@ -303,7 +303,7 @@ extension HTTPTransportConformance {
         /// The caller gets that error, and the connection is closed.
         case sinkErrors = "An error of the sink ends the call, whose caller gets it"
 
-        /// Of 64 MB for a sink that waits, the server can send fewer than 8 MB.
+        /// Of 32 MB for a sink that waits, the server can send fewer than 8 MB.
         case slowSinks = "A sink that waits holds up the server"
     }
 }

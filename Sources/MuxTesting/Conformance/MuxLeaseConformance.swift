@@ -21,7 +21,7 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeLease`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
-        within limit: Duration = .seconds(20),
+        within limit: Duration = .seconds(60),
         advancing advance: @escaping @Sendable @concurrent (Duration) async -> Void,
         of makeLease: @Sendable @concurrent () async throws -> (any MuxLease, any MuxLease)
     ) async throws {

@@ -17,7 +17,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a call that throws breaks it); an error from `makeStore`;
     ///   `CancellationError` if the task is cancelled.
     public static func run(
-        within limit: Duration = .seconds(20),
+        within limit: Duration = .seconds(60),
         _ makeStore: @Sendable @concurrent () async throws -> any MuxStore
     ) async throws {
         for (name, rule) in self.rules {
