@@ -24,6 +24,7 @@ struct EndedRequestTests {
         let map = self.map(isPersistent: isPersistent)
         let waiting = [Task { try await map.request(key: "alice") }, Task { try await map.request(key: "alice") }]
         await self.gate.waitForCall(1)
+        await self.world.events.wait(for: .joined)
         let other = Task { try await map.request(key: "bob") }
         await self.gate.waitForCall(2)
 
