@@ -25,6 +25,7 @@ struct ConformanceTests {
             .evictsAtTen:
             "What was saved is loaded whole"
         case .loadTakesAway: "Loading changes nothing"
+        case .skipsMisses, .sortsNames, .dropsRepeatedNames: "Many are loaded in the order of their names"
         case .checkRefusesAll, .checkRefusesWithoutKey: "What can be kept is not refused"
         case .ignoresRelaxedSave, .ignoresRelaxedRemoval, .ignoresRelaxedDomainRemoval:
             "A relaxed call takes effect too"

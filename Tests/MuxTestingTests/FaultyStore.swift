@@ -9,6 +9,7 @@ actor FaultyStore: MuxStore {
         case roundsDates, losesLifetimeFraction, cutsPayload, dropsExpired, stampsSession, writesBehind, savesFirstOnly
         case keepsLaterDate, remembersMisses, remembersLoads, keepsFirst, lateSaveErases
         case loadTakesAway, throwsOnMiss, hangsOnMiss
+        case skipsMisses, sortsNames, dropsRepeatedNames
         case ignoresRelaxedSave, ignoresRelaxedRemoval, ignoresRelaxedDomainRemoval
         case removesFirstOnly, removesDomainOfName, removesDomainByPrefix, removesKeyEverywhere
         case removingNothingRemovesAll, savingNothingRemovesAll
@@ -89,6 +90,17 @@ actor FaultyStore: MuxStore {
         }
         self.loads[slot] = entry
         return entry
+    }
+
+    func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        var asked = names
+        if self.fault == .sortsNames { asked.sort { ($0.key ?? "") < ($1.key ?? "") } }
+        var (entries, seen): ([MuxStoredEntry?], Set<MuxStoreKey>) = ([], [])
+        for name in asked {
+            let isRepeated = !seen.insert(name).inserted
+            entries.append(self.fault == .dropsRepeatedNames && isRepeated ? nil : try await self.load(name))
+        }
+        return self.fault == .skipsMisses ? entries.filter { $0 != nil } : entries
     }
 
     private static func forever() async {

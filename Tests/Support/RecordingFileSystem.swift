@@ -41,6 +41,7 @@ package final class RecordingFileSystem: FileSystem {
     private let base: any FileSystem
     private let state = Locked(State())
     private let holdsFiles: Bool
+    private let isWarm: Bool
     private let fault: @Sendable (Int, FileCall) -> FileFault?
 
     /// Wraps `base`.
@@ -48,14 +49,17 @@ package final class RecordingFileSystem: FileSystem {
     /// - Parameters:
     ///   - base: Receives the calls.
     ///   - holdsFiles: Whether every opened file stays open as long as this object lives.
+    ///   - isWarm: Whether everything counts as being in the system's memory; otherwise nothing does.
     ///   - fault: The fault of a call, given its number.
     package init(
         _ base: any FileSystem = POSIXFileSystem(),
         holdsFiles: Bool = false,
+        isWarm: Bool = false,
         fault: @escaping @Sendable (Int, FileCall) -> FileFault? = { _, _ in nil }
     ) {
         self.base = base
         self.holdsFiles = holdsFiles
+        self.isWarm = isWarm
         self.fault = fault
     }
 
@@ -97,6 +101,10 @@ package final class RecordingFileSystem: FileSystem {
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
         try self.note(.read, file.path)
         return try self.base.read(file, at: offset, count: count)
+    }
+
+    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]? {
+        self.isWarm ? try self.read(file, at: offset, count: count) : nil
     }
 
     package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {

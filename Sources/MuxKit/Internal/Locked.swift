@@ -28,6 +28,13 @@ package final class Locked<State> {
         defer { self.lock.unlock() }
         return try body(&self.state)
     }
+
+    package func withLockIfAvailable<R>(_ body: (inout State) -> sending R) -> sending R? {
+        guard self.lock.try() else { return nil }
+        defer { self.lock.unlock() }
+        self.countAcquisition()
+        return body(&self.state)
+    }
     #else
     @usableFromInline let mutex: Mutex<State>
 
@@ -38,6 +45,14 @@ package final class Locked<State> {
     package func withLock<R, E: Error>(_ body: (inout State) throws(E) -> sending R) throws(E) -> sending R {
         self.countAcquisition()
         return try self.mutex.withLock { (state: inout sending State) throws(E) -> sending R in try body(&state) }
+    }
+
+    /// Like ``withLock(_:)``, unless the lock is taken: then nothing is done, and `nil` returned.
+    package func withLockIfAvailable<R>(_ body: (inout State) -> sending R) -> sending R? {
+        self.mutex.withLockIfAvailable { (state: inout sending State) -> sending R in
+            self.countAcquisition()
+            return body(&state)
+        }
     }
     #endif
 

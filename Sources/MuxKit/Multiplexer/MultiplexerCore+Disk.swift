@@ -1,4 +1,4 @@
-import Foundation
+public import Foundation
 
 extension MultiplexerCore {
     // MARK: - Loading
@@ -7,32 +7,45 @@ extension MultiplexerCore {
     @usableFromInline
     struct DiskLook: Sendable {
         /// Whether the entry was refreshed, which may not be saved yet.
-        let isRefreshed: Bool
+        @usableFromInline let isRefreshed: Bool
         /// See ``State/clears`` and ``State/session``.
-        let clears: UInt64
-        let session: UInt64
+        @usableFromInline let clears: UInt64
+        @usableFromInline let session: UInt64
+
+        @inlinable
+        init(isRefreshed: Bool, clears: UInt64, session: UInt64) {
+            self.isRefreshed = isRefreshed
+            self.clears = clears
+            self.session = session
+        }
     }
 
     /// An entry from disk.
     @usableFromInline
     struct Loaded: Sendable {
-        var entry: Slot<Value>.Entry
+        @usableFromInline var entry: Slot<Value>.Entry
         /// The wall-clock time of the fetch.
-        let fetchedAt: Date
+        @usableFromInline let fetchedAt: Date
         /// Whether it was saved as refreshed.
-        let isRefreshed: Bool
+        @usableFromInline let isRefreshed: Bool
+
+        @inlinable
+        init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool) {
+            self.entry = entry
+            self.fetchedAt = fetchedAt
+            self.isRefreshed = isRefreshed
+        }
     }
 
     /// The state of the slot if the disk may be read; `nil` if memory has an entry, or a removal is pending.
-    @usableFromInline
-    func look(for key: Key) -> DiskLook? {
-        self.engine.withState { state in
-            let slot = state.slots.slot(of: key)
-            guard !state.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
-                return nil
-            }
-            return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
-        }
+    @inlinable
+    func look(for key: Key) -> DiskLook? { self.engine.withState { Self.look(for: key, in: $0) } }
+
+    @inlinable
+    static func look(for key: Key, in state: State) -> DiskLook? {
+        let slot = state.slots.slot(of: key)
+        guard !state.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else { return nil }
+        return DiskLook(isRefreshed: slot?.isRefreshed ?? false, clears: state.clears, session: state.session)
     }
 
     /// Reads the entry of `key` from disk, without changing memory.
@@ -41,17 +54,27 @@ extension MultiplexerCore {
     @usableFromInline
     func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Loaded? {
         let start = self.repository.time.now
-        func failed() -> Loaded? {
-            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
-            return nil
-        }
-        let stored: MuxStoredEntry
         do {
             guard let found = try await self.repository.load(persistence.name(of: key)) else { return nil }
             try await self.readRefresh(persistence)
-            stored = found
+            return await self.loaded(found, key, persistence, since: start)
         } catch {
-            return failed()
+            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
+            return nil
+        }
+    }
+
+    /// What the disk has for `key`, as an entry; `nil` if it cannot be used.
+    @usableFromInline
+    func loaded(
+        _ stored: MuxStoredEntry,
+        _ key: Key,
+        _ persistence: Persistence<Key, Value>,
+        since start: Moment
+    ) async -> Loaded? {
+        func failed() -> Loaded? {
+            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
+            return nil
         }
         guard stored.schemaVersion <= self.policy.schemaVersion else {
             // Written by a later version of the program: neither read nor overwritten.
@@ -101,7 +124,8 @@ extension MultiplexerCore {
     }
 
     /// Reads the last refresh of everything, before the first entry from disk is used.
-    private func readRefresh(_ persistence: Persistence<Key, Value>) async throws {
+    @usableFromInline
+    func readRefresh(_ persistence: Persistence<Key, Value>) async throws {
         guard Slots.hasManyKeys else { return }
         let session = self.engine.withState { $0.diskRefresh.isRead ? nil : $0.session }
         guard let session else { return }
@@ -112,6 +136,7 @@ extension MultiplexerCore {
     /// Puts an entry from disk into its slot, if memory has nothing newer.
     ///
     /// - Returns: The slot, for which the table may not have had room; `nil` while the domain is being removed.
+    @inlinable
     func adopt(_ loaded: Loaded, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
         guard !state.isDomainRemovalPending else { return nil }
         var entry = loaded.entry
@@ -130,21 +155,54 @@ extension MultiplexerCore {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
         guard let persistence, let look = self.look(for: key) else { return nil }
-        let loaded = await self.load(key, persistence)
+        let adopted = await self.load(key, persistence).flatMap { self.adopt([(key, look, $0)]).first }
         let now = self.repository.time.now
-        let (entry, isAdopted) = self.engine.withState { state -> (MuxEntry<Value>?, Bool) in
-            let slot = state.slots.slot(of: key)
-            // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
-            guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
-                return (slot?.snapshot(at: now, source: .memory), false)
+        // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
+        return adopted.map { $0?.snapshot(at: now, source: .disk) } ?? self.cachedEntry(key)
+    }
+
+    /// Reads many entries from disk at once, those that memory does not have.
+    ///
+    /// - Parameter keys: A few hundred keys at most, which one critical section handles.
+    /// - Returns: For each of the keys what was found; `nil` where the disk has nothing, or was not asked. If the disk fails nothing is
+    ///   found: what fails is found out by asking for it alone.
+    @inlinable
+    func loadSlots(_ keys: ArraySlice<Key>) async -> [Slot<Value>?] {
+        var slots: [Slot<Value>?] = Array(repeating: nil, count: keys.count)
+        guard let persistence else { return slots }
+        let start = self.repository.time.now
+        let looks = self.engine.withState { state in
+            zip(slots.indices, keys).compactMap { number, key in Self.look(for: key, in: state).map { (number, key, $0) } }
+        }
+        guard !looks.isEmpty, let found = try? await self.repository.load(looks.map { persistence.name(of: $0.1) }),
+            (try? await self.readRefresh(persistence)) != nil
+        else { return slots }
+        var numbers: [Int] = []
+        var loads: [(Key, DiskLook, Loaded)] = []
+        for ((number, key, look), stored) in zip(looks, found) {
+            guard let stored, let loaded = await self.loaded(stored, key, persistence, since: start) else { continue }
+            numbers.append(number)
+            loads.append((key, look, loaded))
+        }
+        for (number, slot) in zip(numbers, self.adopt(loads)) { slots[number] = slot }
+        return slots
+    }
+
+    /// Puts entries from disk into their slots, where memory has nothing newer and nothing was cleared meanwhile.
+    ///
+    /// - Returns: For each its slot, for which the table may not have had room.
+    @inlinable
+    func adopt(_ loads: [(key: Key, look: DiskLook, loaded: Loaded)]) -> [Slot<Value>?] {
+        let slots = self.withSlots { state in
+            loads.map { load -> Slot<Value>? in
+                guard state.slots.slot(of: load.key)?.entry == nil, state.session == load.look.session,
+                    state.clears == load.look.clears
+                else { return nil }
+                return self.adopt(load.loaded, of: load.key, load.look, in: &state)
             }
-            return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
-        if isAdopted {
-            self.watchers.send((), to: key)
-            self.releaseEvicted()
-        }
-        return entry
+        for (load, slot) in zip(loads, slots) where slot != nil { self.watchers.send((), to: load.key) }
+        return slots
     }
 
     // MARK: - Clearing

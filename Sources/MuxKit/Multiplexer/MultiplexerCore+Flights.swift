@@ -40,7 +40,8 @@ extension MultiplexerCore {
     /// Loads the entry of `key` into its slot, if memory has none, and answers the callers for which it is good enough.
     ///
     /// - Returns: Whether the flight has ended, and the loaded slot, for which the table may not have had room.
-    @usableFromInline
+    @inlinable
+    @inline(never)
     func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
         guard let persistence else { return (false, nil) }
         guard let look = self.look(for: key) else {

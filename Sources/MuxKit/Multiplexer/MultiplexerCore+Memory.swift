@@ -4,11 +4,11 @@ extension MultiplexerCore {
     /// The options of a waiting caller, where they are not the default.
     @usableFromInline
     struct WaiterOptions: Sendable {
-        let limits: Freshness.Limits
+        @usableFromInline let limits: Freshness.Limits
         /// When the wait limit passes.
-        let waitLimitEnds: Moment?
+        @usableFromInline let waitLimitEnds: Moment?
         /// The slot that was loaded from disk, for which memory may have had no room.
-        var loaded: Slot<Value>?
+        @usableFromInline var loaded: Slot<Value>?
 
         @usableFromInline
         init(limits: Freshness.Limits, waitLimitEnds: Moment?) {
@@ -42,7 +42,7 @@ extension MultiplexerCore {
         /// The last refresh of everything, to be saved.
         var diskRefresh = DiskRefresh()
         /// The number of ended sessions.
-        var session: UInt64 = 0
+        @usableFromInline var session: UInt64 = 0
         /// By ticket; each caller removes its own.
         @usableFromInline var waiterOptions: [Ticket: WaiterOptions] = [:]
         /// Keys whose entry on disk was written by a later version of the program.
@@ -50,7 +50,7 @@ extension MultiplexerCore {
         /// Keys of values that were stored before the disk was read.
         var unseenOnDisk: Set<Key> = []
         /// Whether the disk may still have all entries of the domain, which were cleared; it is not read meanwhile.
-        var isDomainRemovalPending = false
+        @usableFromInline var isDomainRemovalPending = false
         /// Keys that were saved meanwhile; the removal removes their entries too.
         var savedDuringRemoval: Set<Key> = []
         /// The number of clears, by which a load notices one that came meanwhile.
@@ -140,6 +140,7 @@ extension MultiplexerCore {
         }
 
         /// Whether an entry on disk is older than a refresh that is saved or will be.
+        @usableFromInline
         func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
             loaded.isRefreshed || self.diskRefresh.date.map { loaded.fetchedAt <= $0 } ?? false
                 || self.diskRefresh.moment.map { loaded.entry.fetchedAt <= $0 } ?? false
@@ -224,7 +225,7 @@ extension MultiplexerCore {
     }
 
     /// How many entries one critical section handles, so that no request waits for long.
-    static var portion: Int { 128 }
+    @inlinable static var portion: Int { 128 }
 
     /// Calls `body` for many keys, in several critical sections.
     func inPortions(_ keys: some Collection<Key>, _ body: (inout State, Key) -> Void) {

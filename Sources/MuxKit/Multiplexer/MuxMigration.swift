@@ -59,6 +59,7 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// When something outside changed what the entry says, if that is known: one that was fetched before is stale.
     package var changedAt: (@Sendable (Key) -> Moment?)?
 
+    @usableFromInline
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }
 
     /// Where a map's last refresh of everything is noted: no entry of a map has this name.

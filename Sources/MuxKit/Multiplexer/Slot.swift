@@ -190,6 +190,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Parameters:
     ///   - entry: The entry.
     ///   - fromBeforeRefresh: Whether it is older than a refresh that is saved, or will be without the entry.
+    @inlinable
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
@@ -265,6 +266,7 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// The disk has lost the entry.
+    @usableFromInline
     package mutating func lostOnDisk() {
         guard let entry, entry.isPersistent else { return }
         self.entry?.isDirty = true

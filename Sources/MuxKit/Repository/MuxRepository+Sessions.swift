@@ -3,25 +3,43 @@ extension MuxRepository {
 
     /// Reads an entry of the current session; `nil` if there is none.
     nonisolated func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return nil }
+        if let found = self.loadPromptly(name) { return found.entry }
+        return try await self.load([name]).first ?? nil
+    }
+
+    /// Reads entries of the current session, in the order of their names; `nil` for one that there is not.
+    @usableFromInline
+    nonisolated func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        let none: [MuxStoredEntry?] = Array(repeating: nil, count: names.count)
+        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return none }
         // A store that requests the entry that it is loading would recurse without end.
         let outer = Self.namesBeingLoaded
-        guard !outer.contains(name) else { throw MuxError.calledFromStore }
-        let (entry, epoch) = try await Self.$namesBeingLoaded.withValue(outer + [name]) {
-            () -> (MuxStoredEntry?, UInt64) in
-            let entry = try await self.store.load(name)
+        guard outer.isDisjoint(with: names) else { throw MuxError.calledFromStore }
+        let (entries, epoch) = try await Self.$namesBeingLoaded.withValue(outer.union(names)) {
+            () -> ([MuxStoredEntry?], UInt64) in
+            let entries = try await self.store.load(names)
             // An entry of this session proves that the store is still in it; otherwise ask the store.
             let known = self.registry.withLock { $0.sessionEpoch }
-            if let known, entry?.sessionEpoch == known { return (entry, known) }
-            return (entry, try await self.store.sessionEpoch())
+            if let known, let last = entries.last ?? nil, last.sessionEpoch == known { return (entries, known) }
+            return (entries, try await self.store.sessionEpoch())
         }
-        guard await self.isPresent(epoch), let entry, entry.sessionEpoch == epoch else { return nil }
-        return entry
+        guard await self.isPresent(epoch) else { return none }
+        return entries.map { $0?.sessionEpoch == epoch ? $0 : nil }
+    }
+
+    /// Reads an entry on the caller's thread; `nil` if that might take long, or if the session is in question.
+    private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
+        guard let found = self.promptStore?.loadPromptly(name) else { return nil }
+        let isPresent = self.registry.withLock { registry in
+            !registry.owesSignOut && !registry.isEnding && registry.sessionEpoch == found.sessionEpoch
+        }
+        return isPresent && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
     }
 
     /// Ends the session here if another process has signed out.
     ///
     /// - Throws: The store's error; the session goes on.
+    @usableFromInline
     nonisolated func checkSession() async throws {
         guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
         // A store that makes requests in reply would recurse without end.
@@ -30,8 +48,8 @@ extension MuxRepository {
         _ = await self.isPresent(epoch)
     }
 
-    /// The names that the current task loads, from the outermost to the innermost.
-    @TaskLocal private static var namesBeingLoaded: [MuxStoreKey] = []
+    /// The names that the current task loads.
+    @TaskLocal private static var namesBeingLoaded: Set<MuxStoreKey> = []
 
     /// Whether the current task is in ``checkSession()``.
     @TaskLocal private static var isCheckingSession = false

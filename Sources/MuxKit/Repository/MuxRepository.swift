@@ -58,6 +58,8 @@ public actor MuxRepository {
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
     nonisolated let store: any MuxStore
+    /// The store, if it can load without waiting.
+    nonisolated let promptStore: (any PromptStore)?
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
@@ -160,6 +162,7 @@ public actor MuxRepository {
         backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames
     ) {
         self.store = store
+        self.promptStore = store as? any PromptStore
         self.durability = durability
         self.savePolicy = savePolicy
         self.observer = observer

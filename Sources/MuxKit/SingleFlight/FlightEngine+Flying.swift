@@ -79,11 +79,13 @@ extension FlightEngine {
     func failStuck(_ waiters: [Waiter]) { Self.wake(waiters, with: .failure(self.options.wouldDeadlock)) }
 
     /// Answers to callers of a flight before its work begins.
-    package struct EarlyAnswers {
-        package var outputs: [Ticket: Output] = [:]
+    @usableFromInline
+    package struct EarlyAnswers: Sendable {
+        @usableFromInline package var outputs: [Ticket: Output] = [:]
         /// Whether the flight ends if no other caller waits.
-        package var isOver = false
+        @usableFromInline package var isOver = false
 
+        @inlinable
         package init() {}
     }
 
@@ -94,6 +96,7 @@ extension FlightEngine {
     ///   - key: Its key.
     ///   - answers: Called under the lock with the tickets of the callers.
     /// - Returns: Whether the flight has ended. Then it must not land.
+    @inlinable
     package func answerEarly(
         _ flight: FlightID,
         of key: Key,

@@ -53,6 +53,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     package var currentFlight: FlightID? { self.current?.id }
 
     /// The tickets of the callers of the current flight.
+    @usableFromInline
     package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
 
     /// The oldest flight.
@@ -113,6 +114,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - tickets: The callers that are answered.
     ///   - isOver: Whether the flight ends here if no other caller waits; otherwise it runs to its end in any case.
     /// - Returns: The answered callers, and whether the flight has ended.
+    @usableFromInline
     package mutating func answeredEarly(
         _ id: FlightID,
         _ tickets: [Ticket],

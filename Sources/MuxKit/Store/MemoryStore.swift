@@ -32,6 +32,11 @@ public final class MemoryStore: MuxStore {
     /// Returns the entry with that name, or `nil` if there is none.
     public func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { self.state.withLock { $0.entries[name] } }
 
+    /// Returns the entries with those names, in their order; `nil` for one that is missing.
+    public func load(_ names: [MuxStoreKey]) async -> [MuxStoredEntry?] {
+        self.state.withLock { state in names.map { state.entries[$0] } }
+    }
+
     /// Saves `entries`, replacing those with the same names; entries of earlier sessions are dropped.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
         self.state.withLock { state in

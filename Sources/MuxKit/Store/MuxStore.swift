@@ -161,6 +161,11 @@ public protocol MuxStore: Sendable {
     /// - Throws: The read error; a missing or damaged entry is not an error.
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
 
+    /// Returns the entries with those names, in their order; see ``load(_:)-(MuxStoreKey)``.
+    ///
+    /// - Throws: The read error of any of them; then none is used, and each is loaded alone.
+    func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
+
     /// Checks that the store can keep `entry`, so that an entry that it cannot keep fails alone.
     ///
     /// - Throws: The reason why it cannot.
@@ -205,6 +210,14 @@ extension MuxStore {
 
     /// `nil`: the store cannot report sign-outs by other processes.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { nil }
+
+    /// Loads one entry after another.
+    public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        var entries: [MuxStoredEntry?] = []
+        entries.reserveCapacity(names.count)
+        for name in names { entries.append(try await self.load(name)) }
+        return entries
+    }
 
     /// Accepts every entry: for stores without limits.
     public func check(_ entry: MuxStoredEntry) throws {}

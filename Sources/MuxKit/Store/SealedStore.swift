@@ -67,9 +67,15 @@ public struct SealedStore: MuxStore {
     /// - Throws: The other store's error; an entry that does not open is not an error.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         guard let sealed = try await self.base.load(name) else { return nil }
-        let opened = await BlockingWork.run { try? self.opened(sealed) }
-        if opened == nil { self.unopened.withLock { $0 += 1 } }
-        return opened
+        return await BlockingWork.run { self.openedOrCounted(sealed) }
+    }
+
+    /// Returns the decrypted entries with those names, in their order; `nil` for one that is missing or does not open.
+    ///
+    /// - Throws: The other store's error; an entry that does not open is not an error.
+    public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        let sealed = try await self.base.load(names)
+        return await BlockingWork.map(sealed) { $0.flatMap(self.openedOrCounted) }
     }
 
     /// Seals and saves `entries`, replacing those with the same names.
@@ -134,6 +140,12 @@ public struct SealedStore: MuxStore {
         sealed.validator = nil
         sealed.payload = Data("\"\(try self.sealData(Data(content)).base64EncodedString())\"".utf8)
         return sealed
+    }
+
+    private func openedOrCounted(_ sealed: MuxStoredEntry) -> MuxStoredEntry? {
+        let opened = try? self.opened(sealed)
+        if opened == nil { self.unopened.withLock { $0 += 1 } }
+        return opened
     }
 
     /// The decrypted entry; `nil` if the content is malformed or of another name.

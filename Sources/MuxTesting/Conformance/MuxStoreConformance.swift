@@ -37,6 +37,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
         ("An empty store holds nothing", Self.empty),
         ("What was saved is loaded whole", Self.whole),
         ("Loading changes nothing", Self.loads),
+        ("Many are loaded in the order of their names", Self.loadsMany),
         ("What can be kept is not refused", Self.checks),
         ("A later save replaces an earlier one", Self.replaces),
         ("Names that differ in any byte name different entries", Self.names),
@@ -142,6 +143,26 @@ extension MuxStoreConformance {
             for entry in entries { try await self.expect(store, holds: entry) }
             try await self.expect(store, holdsNo: MuxStoreKey(domain: "b"))
         }
+    }
+
+    private static func loadsMany(_ store: any MuxStore) async throws {
+        let entries = (1...40).map { self.entry("a", "\($0)", $0) } + [self.entry("a", nil, 41), self.entry("b", "1", 42)]
+        try await store.save(entries, durability: .full)
+        // In another order than they were saved in, with one name twice.
+        let asked = entries.reversed() + entries.prefix(1)
+        var names = asked.map(\.name)
+        var expected: [MuxStoredEntry?] = asked.map { $0 }
+        for (index, key) in [(7, "0"), (names.count, "41")] {
+            names.insert(MuxStoreKey(domain: "a", key: key), at: index)
+            expected.insert(nil, at: index)
+        }
+        let found = try await store.load(names)
+        try self.expect(found.count == names.count, "asked for \(names.count), loaded \(found.count)")
+        for (name, (found, expected)) in zip(names, zip(found, expected)) {
+            try self.expect(found == expected, "asked for \(name), loaded \(found.map { "\($0)" } ?? "nothing")")
+        }
+        let none = try await store.load([MuxStoreKey]())
+        try self.expect(none.isEmpty, "asked for nothing, loaded \(none)")
     }
 
     private static func checks(_ store: any MuxStore) async throws {

@@ -7,6 +7,10 @@ struct UnreliableStore: MuxStore {
     let failsRemovals = Locked(false)
     let failsSaves = Locked(false)
     let failsLoads = Locked(false)
+    /// Whether a call that loads more than one entry fails.
+    let failsPortions = Locked(false)
+    /// How many entries each call was to load.
+    let portions = Locked<[Int]>([])
     let failsEpochs = Locked(false)
     /// Whether calls of a cancelled task throw.
     let heedsCancellation = Locked(false)
@@ -39,6 +43,14 @@ struct UnreliableStore: MuxStore {
         let entry = try await self.memory.load(name)
         await self.afterLoad.withLock { $0 }()
         return entry
+    }
+
+    func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        self.portions.withLock { $0.append(names.count) }
+        if names.count > 1 { try self.pass(self.failsPortions) }
+        var entries: [MuxStoredEntry?] = []
+        for name in names { entries.append(try await self.load(name)) }
+        return entries
     }
 
     func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {

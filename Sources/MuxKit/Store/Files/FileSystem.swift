@@ -11,6 +11,10 @@ package protocol FileSystem: Sendable {
     /// Reads up to `count` bytes from `offset`; may return fewer, and returns none at the end of the file.
     func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]
 
+    /// Reads up to `count` bytes from `offset` if the system has them in memory, so that the call does not wait for a device;
+    /// `nil` if it has not, or cannot tell.
+    func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]?
+
     /// Appends `bytes` or a prefix of them; returns the number of bytes appended.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int
 
@@ -66,6 +70,9 @@ package protocol FileSystem: Sendable {
 }
 
 extension FileSystem {
+    /// `nil`: nothing is known of what is in memory.
+    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]? { nil }
+
     /// Reads `count` bytes from `offset`; fewer only at the end of the file.
     package func readAll(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
         var bytes = try self.read(file, at: offset, count: count)

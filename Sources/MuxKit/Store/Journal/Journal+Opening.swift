@@ -7,15 +7,19 @@ extension Journal {
 
     /// Checks without the lock whether another process changed something; if so, takes that in with the lock.
     func refreshIfChanged() throws(MuxStoreError) -> Present {
-        if let session, let segment = self.segment, try self.isInPlace(session),
-            let status = try self.fileSystem.status(at: self.layout.segment),
-            status.identity == segment.identity, status.size == segment.end
-        {
-            return (session, segment)
-        }
+        if let present = try self.unchanged() { return present }
         try self.lock()
         defer { self.unlock() }
         return try self.refresh()
+    }
+
+    /// The open session and segment; `nil` if there are none, or if another process changed something.
+    func unchanged() throws(MuxStoreError) -> Present? {
+        guard let session, let segment = self.segment, try self.isInPlace(session),
+            let status = try self.fileSystem.status(at: self.layout.segment),
+            status.identity == segment.identity, status.size == segment.end
+        else { return nil }
+        return (session, segment)
     }
 
     /// Takes in all changes; call with the lock held.

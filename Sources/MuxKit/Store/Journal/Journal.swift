@@ -73,9 +73,44 @@ final class Journal {
         return self.lastEpoch
     }
 
+    /// What a look for an entry finds.
+    enum Finding: Sendable {
+        /// The entry, if there is one.
+        case entry(MuxStoredEntry?)
+        /// A large entry, which is not read yet.
+        case large(JournalPlace)
+    }
+
+    /// Looks for entries, and reads those that take at most `limit` bytes; counts as a use of the entries.
+    func find(_ names: [MuxStoreKey], upTo limit: Int64) throws(MuxStoreError) -> [Finding] {
+        let present = try self.refreshIfChanged()
+        var findings: [Finding] = []
+        findings.reserveCapacity(names.count)
+        for name in names {
+            guard let place = self.place(of: name, in: present) else {
+                findings.append(.entry(nil))
+                continue
+            }
+            let isSmall = place.location.count <= limit
+            findings.append(isSmall ? .entry(self.accept(try place.read(), from: place, as: name)) : .large(place))
+        }
+        return findings
+    }
+
+    /// Looks for one entry like ``find(_:upTo:)``, but waits for nothing; `nil` if another process has changed something, or if the entry is
+    /// large or not in the system's memory.
+    func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {
+        guard let present = try self.unchanged() else { return nil }
+        let epoch = present.session.content.epoch
+        guard let place = self.place(of: name, in: present) else { return PromptLoad(entry: nil, sessionEpoch: epoch) }
+        guard place.location.count <= limit, let record = try place.recordInMemory() else { return nil }
+        let entry = self.accept(place.format.entry(in: record), from: place, as: name)
+        return PromptLoad(entry: entry, sessionEpoch: epoch)
+    }
+
     /// The location of the entry with that name; counts as a use of the entry.
-    func place(of name: MuxStoreKey) throws(MuxStoreError) -> JournalPlace? {
-        let (session, segment) = try self.refreshIfChanged()
+    private func place(of name: MuxStoreKey, in present: Present) -> JournalPlace? {
+        let (session, segment) = present
         let digest = self.digest(name)
         guard let location = segment.index[digest], location.epoch >= session.content.epoch else { return nil }
         segment.index.touch(digest)

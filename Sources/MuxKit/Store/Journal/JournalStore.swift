@@ -26,7 +26,8 @@ public import Foundation
 /// ``MuxStoreError/PartialSave`` does not list, and the next call starts afresh.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
-    private let journal: Journal
+    /// Used by one call at a time, and by ``loadPromptly(_:)`` if no other uses it.
+    private nonisolated let journal: Locked<Journal>
     private nonisolated let layout: JournalLayout
     private nonisolated let fileSystem: any FileSystem
     private nonisolated let watchesFolder: Bool
@@ -74,20 +75,24 @@ public actor JournalStore: MuxStore {
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.watchesFolder = watchesFolder
-        self.journal = Journal(
-            root: root,
-            byteLimit: byteLimit.map { Int64(max(0, $0)) },
-            indexFloor: max(1, indexFloor),
-            lockPatience: lockPatience,
-            fileSystem: fileSystem,
-            digest: digest
+        self.journal = Locked(
+            Journal(
+                root: root,
+                byteLimit: byteLimit.map { Int64(max(0, $0)) },
+                indexFloor: max(1, indexFloor),
+                lockPatience: lockPatience,
+                fileSystem: fileSystem,
+                digest: digest
+            )
         )
     }
 
     /// The number of the current session; 0 before the first sign-out.
     ///
     /// - Throws: ``MuxStoreError``.
-    public func sessionEpoch() throws -> UInt64 { try self.journal.sessionEpoch() }
+    public func sessionEpoch() throws -> UInt64 {
+        try self.journal.withLock { journal throws(MuxStoreError) in try journal.sessionEpoch() }
+    }
 
     /// The number in the session file; `nil` if it cannot be determined.
     ///
@@ -107,7 +112,7 @@ public actor JournalStore: MuxStore {
         let watch = FolderWatch(self.layout.root)
         defer { withExtendedLifetime(watch) {} }
         for await _ in watch.changes {
-            let present = try self.journal.sessionEpoch()
+            let present = try self.sessionEpoch()
             if present > epoch { return present }
         }
         throw CancellationError()
@@ -116,19 +121,38 @@ public actor JournalStore: MuxStore {
     /// Durably raises the session number to `epoch`; entries of earlier sessions cease to exist.
     ///
     /// - Throws: ``MuxStoreError``.
-    public func raiseSessionEpoch(to epoch: UInt64) throws { try self.journal.raiseSessionEpoch(to: epoch) }
+    public func raiseSessionEpoch(to epoch: UInt64) throws {
+        try self.journal.withLock { journal throws(MuxStoreError) in try journal.raiseSessionEpoch(to: epoch) }
+    }
 
     /// Returns the entry with that name; `nil` if it is missing, damaged, or of an earlier session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
     /// - Complexity: O(1); reads one record. The first call reads the index snapshot and the records behind it.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        guard let place = try self.journal.place(of: name) else { return nil }
-        guard place.location.count > Self.concurrentSize else {
-            return self.journal.accept(try place.read(), from: place, as: name)
+        try await self.load([name]).first ?? nil
+    }
+
+    /// Returns the entries with those names, in their order; `nil` for one that is missing, damaged, or of an earlier session.
+    ///
+    /// - Throws: ``MuxStoreError`` if the folder, or one of the entries, cannot be read now.
+    /// - Complexity: O(*n*), and one look for what other processes changed.
+    public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
+        let findings = try self.journal.withLock { journal throws(MuxStoreError) in
+            try journal.find(names, upTo: Self.concurrentSize)
         }
-        let found = await BlockingWork.run { Result { () throws(MuxStoreError) in try place.read() } }
-        return self.journal.accept(try found.get(), from: place, as: name)
+        var entries: [MuxStoredEntry?] = []
+        entries.reserveCapacity(names.count)
+        for (name, finding) in zip(names, findings) {
+            switch finding {
+            case .entry(let entry): entries.append(entry)
+            case .large(let place):
+                let found = await BlockingWork.run { Result { () throws(MuxStoreError) in try place.read() } }
+                let entry = try found.get()
+                entries.append(self.journal.withLock { $0.accept(entry, from: place, as: name) })
+            }
+        }
+        return entries
     }
 
     /// Checks the limits of the format: header and payload sizes, no line break, finite date, no negative duration.
@@ -146,7 +170,9 @@ public actor JournalStore: MuxStore {
     ///   ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the entry's own error. ``MuxStoreError`` if none
     ///   was; the bytes written are then removed.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
-        let refused = try self.journal.save(entries, durability)
+        let refused = try self.journal.withLock { journal throws(MuxStoreError) in
+            try journal.save(entries, durability)
+        }
         guard refused.isEmpty else {
             throw MuxStoreError.PartialSave(refused.map { .init(name: $0.name, error: $0.error) })
         }
@@ -156,27 +182,53 @@ public actor JournalStore: MuxStore {
     ///
     /// - Throws: ``MuxStoreError``.
     public func remove(_ names: [MuxStoreKey], durability: MuxDurability) throws {
-        try self.journal.remove(.erase, names, durability)
+        try self.journal.withLock { journal throws(MuxStoreError) in
+            try journal.remove(.erase, names, durability)
+        }
     }
 
     /// Removes every entry of `domain`; returns when that is as safe as `durability` says.
     ///
     /// - Throws: ``MuxStoreError``.
     public func removeAll(domain: String, durability: MuxDurability) throws {
-        try self.journal.remove(.purge, [MuxStoreKey(domain: domain)], durability)
+        try self.journal.withLock { journal throws(MuxStoreError) in
+            try journal.remove(.purge, [MuxStoreKey(domain: domain)], durability)
+        }
     }
 
     /// Removes every entry of every domain, durably; the session epoch stays.
     ///
     /// - Throws: ``MuxStoreError``.
     /// - Complexity: One rename; the files are deleted after it.
-    public func removeEverything() throws { try self.journal.removeEverything() }
+    public func removeEverything() throws {
+        try self.journal.withLock { journal throws(MuxStoreError) in try journal.removeEverything() }
+    }
 
     /// The store's counters.
-    public func statistics() -> MuxStoreStatistics { self.journal.statistics }
+    public func statistics() -> MuxStoreStatistics { self.journal.withLock { $0.statistics } }
 
     /// Descriptions of violated invariants, for tests; empty if there are none.
-    package func brokenInvariants() throws -> [String] { try self.journal.brokenInvariants() }
+    package func brokenInvariants() throws -> [String] { try self.journal.withLock { try $0.brokenInvariants() } }
+}
+
+/// A store that can often load an entry without waiting.
+package protocol PromptStore: MuxStore {
+    /// Loads the entry with that name on the caller's thread; `nil` if that might take long, or fails.
+    func loadPromptly(_ name: MuxStoreKey) -> PromptLoad?
+}
+
+/// What a store has found without waiting.
+package struct PromptLoad: Sendable {
+    /// The entry; `nil` if it is missing, damaged, or of an earlier session.
+    package let entry: MuxStoredEntry?
+    /// The number of the session, at that time.
+    package let sessionEpoch: UInt64
+}
+
+extension JournalStore: PromptStore {
+    package nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
+        self.journal.withLockIfAvailable { try? $0.findPromptly(name, upTo: Self.concurrentSize) } ?? nil
+    }
 }
 
 /// Runs the jobs of one actor on a Dispatch queue, which they may block, instead of the cooperative pool.

@@ -48,17 +48,37 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
+        let (bytes, code) = unsafe self.read(count) { unsafe pread(file.descriptor, $0.baseAddress, $0.count, off_t(offset)) }
+        guard code == 0 else { throw .fileSystem(.read, code: code) }
+        return bytes
+    }
+
+    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]? {
+        guard let read = unsafe PromptRead.function else { return nil }
+        let (bytes, code) = unsafe self.read(count) { buffer in
+            var part = unsafe iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
+            return unsafe read(file.descriptor, &part, 1, off_t(offset), PromptRead.onlyFromMemory)
+        }
+        switch code {
+        case 0: return bytes
+        // Not in memory, or a file system or kernel that does not know this kind of read.
+        case EAGAIN, EOPNOTSUPP, ENOSYS, EINVAL: return nil
+        default: throw .fileSystem(.read, code: code)
+        }
+    }
+
+    /// The bytes that `call` has put into a buffer, and its error number.
+    private func read(_ count: Int, _ call: (UnsafeMutableBufferPointer<UInt8>) -> Int) -> ([UInt8], Int32) {
         var code: Int32 = 0
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: max(count, 0)) { buffer, filled in
             var result = 0
             repeat {
-                result = unsafe pread(file.descriptor, buffer.baseAddress, buffer.count, off_t(offset))
+                result = unsafe call(buffer)
                 code = result < 0 ? errno : 0
             } while code == EINTR
             filled = max(result, 0)
         }
-        guard code == 0 else { throw .fileSystem(.read, code: code) }
-        return bytes
+        return (bytes, code)
     }
 
     package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
@@ -215,6 +235,22 @@ package struct POSIXFileSystem: FileSystem {
             guard errno == EINTR else { throw .fileSystem(operation, code: errno) }
         }
     }
+}
+
+/// `preadv2(2)`, which can be told to read nothing that is not in memory.
+private enum PromptRead {
+    typealias Function = @convention(c) (Int32, UnsafePointer<iovec>, Int32, off_t, Int32) -> Int
+
+    /// `RWF_NOWAIT` of `linux/fs.h`.
+    static let onlyFromMemory: Int32 = 8
+
+    /// `nil` where the system has no such function: other systems than Linux, and libraries before glibc 2.26.
+    #if canImport(Glibc)
+    // Looked up, for the module of glibc does not have it (Swift 6.3.1).
+    static let function = unsafe dlsym(nil, "preadv2").map { unsafe unsafeBitCast($0, to: Function.self) }
+    #else
+    static let function: Function? = nil
+    #endif
 }
 
 extension FileStatus {
