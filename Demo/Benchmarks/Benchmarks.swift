@@ -14,6 +14,7 @@ struct Benchmarks {
     static let groups = [
         BenchmarkGroup("hit", "A fresh value of a Multiplexer", HitGroup.rows),
         BenchmarkGroup("map", "A fresh value of a MultiplexerMap of 1,000 keys, bounded and counted", MapHitGroup.rows),
+        BenchmarkGroup("locks", "What other locks than one would make of a map's hits", LocksGroup.rows),
         BenchmarkGroup("events", "A hit without and with an observer", EventsGroup.rows),
         BenchmarkGroup("runner", "A call with a good dependency", RunnerGroup.rows),
         BenchmarkGroup("storm", "10,000 callers of one cold key", StormGroup.rows),

@@ -45,7 +45,29 @@ enum EventsGroup {
                 goals: [.timesLimit(1.02)]
             ),
             Row(group, "on: the observer counts", outcome, figure: 2, limit: ("off", 0), goals: [.atMost(200)]),
+            try await self.making(group, effort),
         ]
+    }
+
+    /// Many multiplexers of one repository.
+    private static func making(_ group: String, _ effort: Effort) async throws -> Row {
+        var contest = Contest(rounds: effort.rounds(5))
+        for observer in [nil, Tally()] {
+            contest.add {
+                let repository = MuxRepository(store: MemoryStore(), observer: observer)
+                return await Contest.nanoseconds {
+                    consume((0..<4_000).map { _ in Multiplexer<Profile>(repository: repository) { .sample } })
+                }
+            }
+        }
+        return Row(
+            group,
+            "making 4,000 multiplexers with an observer",
+            try await contest.play(),
+            figure: 1,
+            limit: ("without", 0),
+            goals: [.atMost(150_000_000)]
+        )
     }
 
     private static func multiplexer(observer: (any MuxObserver)?) async throws -> Multiplexer<Profile> {

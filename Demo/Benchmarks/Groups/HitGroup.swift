@@ -52,7 +52,8 @@ enum HitGroup {
             try await contest.play(),
             figure: 1,
             limit: ("lock, copy, coarse clock", 0),
-            instead: ("plain actor", 2)
+            instead: ("plain actor", 2),
+            goals: [.atMost(60)]
         )
     }
 

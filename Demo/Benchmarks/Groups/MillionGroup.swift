@@ -18,6 +18,7 @@ enum MillionGroup {
             for key in start..<start + 50_000 { map.store(key, key: key) }
             guard await map.save().saved == 50_000 else { throw BenchmarkError.wrongResult("not saved") }
         }
+        let hit = try await self.hit(group, map, effort)
         let rounds = effort.rounds(9)
         let saving = try await self.beside(map, rounds) {
             map.store(1, key: 500_000)
@@ -30,6 +31,7 @@ enum MillionGroup {
         let refreshing = try await self.beside(map, rounds) { await Contest.nanoseconds { map.refresh() } }
         let clearing = try await self.beside(map, 1) { await Contest.nanoseconds { map.clearMemory() } }
         return [
+            hit,
             Row(group, "saving one that changed, in all", saving, figure: 0),
             Row(group, "longest hit meanwhile", saving, figure: 1, goals: [self.goal]),
             Row(group, "refresh() of all, in all", refreshing, figure: 0, goals: [self.goal]),
@@ -37,6 +39,28 @@ enum MillionGroup {
             Row(group, "clearMemory(), in all", clearing, figure: 0),
             Row(group, "longest hit beside it", clearing, figure: 1, goals: [self.goal]),
         ]
+    }
+
+    /// Hits in no order that a processor could guess.
+    private static func hit(_ group: String, _ map: MultiplexerMap<Int, Int>, _ effort: Effort) async throws -> Row {
+        var values: [Int: Int] = [:]
+        for key in 0..<self.count { values[key] = key }
+        let dictionary = values
+        var contest = Contest(rounds: effort.rounds(9))
+        contest.add(repeating: 100_000) { count in
+            for step in 0..<count { consume(dictionary[step &* 7_919_317 % self.count]) }
+        }
+        contest.add(repeating: 100_000) { count in
+            for step in 0..<count { consume(try await map.request(key: step &* 7_919_317 % self.count)) }
+        }
+        return Row(
+            group,
+            "a hit, keys in no order",
+            try await contest.play(),
+            figure: 1,
+            limit: ("a dictionary without a lock", 0),
+            goals: [.timesLimit(1.5)]
+        )
     }
 
     /// Repeats an operation beside a task that looks up an entry continuously.

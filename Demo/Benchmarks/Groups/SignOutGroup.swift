@@ -24,7 +24,7 @@ enum SignOutGroup {
                     ratio: outcome.ratio(of: 1, to: 0)
                 ),
                 instead: Row.Reference(name: "remove a file per key", value: removal, ratio: removal / figure),
-                goals: [.timesLimit(2)]
+                goals: [.timesLimit(3)]
             )
         ]
     }

@@ -52,6 +52,7 @@ extension MultiplexerCore {
     ///
     /// - Returns: The entry; `nil` if there is no usable one.
     @usableFromInline
+    @concurrent
     func load(_ key: Key, _ persistence: Persistence<Key, Value>) async -> Loaded? {
         let start = self.repository.time.now
         do {
@@ -155,54 +156,21 @@ extension MultiplexerCore {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
         guard let persistence, let look = self.look(for: key) else { return nil }
-        let adopted = await self.load(key, persistence).flatMap { self.adopt([(key, look, $0)]).first }
+        let loaded = await self.load(key, persistence)
         let now = self.repository.time.now
-        // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
-        return adopted.map { $0?.snapshot(at: now, source: .disk) } ?? self.cachedEntry(key)
-    }
-
-    /// Reads many entries from disk at once, those that memory does not have.
-    ///
-    /// - Parameter keys: A few hundred keys at most, which one critical section handles.
-    /// - Returns: For each of the keys what was found; `nil` where the disk has nothing, or was not asked. If the disk fails nothing is
-    ///   found: what fails is found out by asking for it alone.
-    @inlinable
-    func loadSlots(_ keys: ArraySlice<Key>) async -> [Slot<Value>?] {
-        var slots: [Slot<Value>?] = Array(repeating: nil, count: keys.count)
-        guard let persistence else { return slots }
-        let start = self.repository.time.now
-        let looks = self.engine.withState { state in
-            zip(slots.indices, keys).compactMap { number, key in Self.look(for: key, in: state).map { (number, key, $0) } }
-        }
-        guard !looks.isEmpty, let found = try? await self.repository.load(looks.map { persistence.name(of: $0.1) }),
-            (try? await self.readRefresh(persistence)) != nil
-        else { return slots }
-        var numbers: [Int] = []
-        var loads: [(Key, DiskLook, Loaded)] = []
-        for ((number, key, look), stored) in zip(looks, found) {
-            guard let stored, let loaded = await self.loaded(stored, key, persistence, since: start) else { continue }
-            numbers.append(number)
-            loads.append((key, look, loaded))
-        }
-        for (number, slot) in zip(numbers, self.adopt(loads)) { slots[number] = slot }
-        return slots
-    }
-
-    /// Puts entries from disk into their slots, where memory has nothing newer and nothing was cleared meanwhile.
-    ///
-    /// - Returns: For each its slot, for which the table may not have had room.
-    @inlinable
-    func adopt(_ loads: [(key: Key, look: DiskLook, loaded: Loaded)]) -> [Slot<Value>?] {
-        let slots = self.withSlots { state in
-            loads.map { load -> Slot<Value>? in
-                guard state.slots.slot(of: load.key)?.entry == nil, state.session == load.look.session,
-                    state.clears == load.look.clears
-                else { return nil }
-                return self.adopt(load.loaded, of: load.key, load.look, in: &state)
+        let (entry, isAdopted) = self.engine.withState { state -> (MuxEntry<Value>?, Bool) in
+            let slot = state.slots.slot(of: key)
+            // An entry that came meanwhile is newer; this one may have been cleared meanwhile.
+            guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
+                return (slot?.snapshot(at: now, source: .memory), false)
             }
+            return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
         }
-        for (load, slot) in zip(loads, slots) where slot != nil { self.watchers.send((), to: load.key) }
-        return slots
+        if isAdopted {
+            self.watchers.send((), to: key)
+            self.releaseEvicted()
+        }
+        return entry
     }
 
     // MARK: - Clearing

@@ -8,6 +8,12 @@ extension MultiplexerCore {
             guard !isOver else { return }
             loaded = found
         }
+        await self.fly(key, flight, loaded)
+    }
+
+    /// The work of one flight after the look at the disk, which has found `loaded`.
+    @inlinable
+    func fly(_ key: Key, _ flight: FlightID, _ loaded: Slot<Value>?) async {
         var fallback: Slot<Value>?  // kept here, since it may be evicted during the fetch
         var isCancelled = false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
@@ -50,6 +56,18 @@ extension MultiplexerCore {
             return (false, nil)
         }
         guard let found = await self.load(key, persistence) else { return (false, nil) }
+        return self.answer(key, flight, found, look)
+    }
+
+    /// Puts an entry from disk into its slot, and answers the callers for which it is good enough; see ``answerFromDisk(_:_:)``.
+    @inlinable
+    @inline(never)
+    func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        _ found: Loaded,
+        _ look: DiskLook
+    ) -> (isOver: Bool, loaded: Slot<Value>?) {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var servesStale = false

@@ -40,10 +40,15 @@ extension MultiplexerCore {
 
         /// Answers the caller from memory if the entry is good enough; otherwise joins or starts the key's flight.
         ///
-        /// If not `isAlone`, the caller keeps the wait limit itself.
+        /// If not `isAlone`, the caller keeps the wait limit itself. A flight that has to start is left to `gather`, if it is given.
         @inlinable
         @inline(never)
-        func arrive(_ waiter: FlightWaiter, mayFly: Bool = false, isAlone: Bool = true) {
+        func arrive(
+            _ waiter: FlightWaiter,
+            mayFly: Bool = false,
+            isAlone: Bool = true,
+            gather: ((Launch) -> Void)? = nil
+        ) {
             if self.core.selection != nil, self.core.isForAnother(self.key) { self.takeNothingStored() }
             self.core.specialiseFlights()
             let (core, key, ticket, options) = (self.core, self.key, self.ticket, self.options?.options)
@@ -55,6 +60,7 @@ extension MultiplexerCore {
                 at: key,
                 now: now,
                 mayFly: mayFly,
+                gather: gather,
                 decide: { state in
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
                     switch decision {
@@ -123,37 +129,32 @@ extension MultiplexerCore {
 extension MultiplexerCore.PendingRequest: Sendable {}
 
 extension MultiplexerCore {
+    /// How many entries a request for many keys reads from disk at the same time.
+    private static var readersAtOnce: Int { 16 }
+
     /// The results of simultaneous requests for `keys`, in their order.
+    ///
+    /// The task waits for ``flightsAtOnce`` flights at a time; only their work has tasks of its own.
     @concurrent
     @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
-        guard self.readsAhead(options) else { return await self.fetchedResults(keys, options) }
-        var results = await self.storedResults(keys, options)
-        let others = results.indices.filter { results[$0] == nil }
-        guard !others.isEmpty else { return results.compactMap(\.self) }
-        for (index, result) in zip(others, await self.fetchedResults(others.map { keys[$0] }, options)) {
-            results[index] = result
-        }
-        return results.compactMap(\.self)
-    }
-
-    /// The results of simultaneous requests that join or start flights.
-    ///
-    /// The task waits for ``flightsAtOnce`` flights at a time; only their work has tasks of its own.
-    @inlinable
-    func fetchedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
+        guard options.mode != .cacheOnly else { return await self.cachedResults(keys, options) }
         let (engine, first) = (self.engine, self.engine.nextIDs(keys.count))
         let calls = keys.indices.map { PendingRequest(self, keys[$0], options, first &+ Ticket($0)) }
         // A wait limit counts from the beginning for all.
         let limit = options.waitLimit == nil ? self.flightsAtOnce : keys.count
         var timer: Task<Void, Never>?
+        var launches: [KeyedLaunch] = []
+        let looksAtDisk = self.persistence != nil
         let answers = await FlightGathering.answers(first: first, count: keys.count, atOnce: limit) { index, waiter in
             let call = calls[index]
-            call.arrive(waiter, isAlone: false)
+            call.arrive(waiter, isAlone: false, gather: looksAtDisk ? { launches.append((keys[index], $0)) } : nil)
             defer { call.cleanup = nil }
             return call.cleanup
-        } arrived: {
-            timer = options.waitLimit.map { self.startWaitLimit(of: keys, first, $0) }
+        } arrived: { areLast in
+            self.launch(launches)
+            launches = []
+            if areLast { timer = options.waitLimit.map { self.startWaitLimit(of: keys, first, $0) } }
         } onCancel: {
             for (index, key) in keys.enumerated() { engine.leave(first &+ Ticket(index), key) }
         }
@@ -172,50 +173,29 @@ extension MultiplexerCore {
         return self.engine.startWaitLimit(of: callers, waitLimit) { Self.instead(in: &$0, $1, $2, at: $3) }
     }
 
-    /// Whether a request for many keys reads the disk for many of them at a time, before it asks for what is not there.
+    /// The values in memory or on disk, read by a few tasks that share the keys evenly.
     @usableFromInline
-    func readsAhead(_ options: RequestOptions) -> Bool {
-        switch options.mode {
-        case .cacheOnly: true
-        case .reload: false
-        // A flight keeps wait limits, and knows which entry is for whom.
-        case .usual: self.persistence != nil && options.waitLimit == nil && self.selection == nil
+    func cachedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {
+        let readers = min(keys.count, Self.readersAtOnce)
+        return await withTaskGroup(of: [(Int, Result<Value, any Error>)].self) { group in
+            for reader in 0..<readers {
+                group.addTask {
+                    var results: [(Int, Result<Value, any Error>)] = []
+                    for index in stride(from: reader, to: keys.count, by: readers) {
+                        results.append((index, await self.cachedResult(keys[index], options)))
+                    }
+                    return results
+                }
+            }
+            var results: [Result<Value, any Error>] = Array(repeating: .failure(MuxError.notCached), count: keys.count)
+            for await part in group {
+                for (index, result) in part { results[index] = result }
+            }
+            return results
         }
     }
 
-    /// The results for those of `keys` for which there is something that is good enough; if no more is asked for, those for all.
-    @inlinable
-    func storedResults(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>?] {
-        let limits = options.limits(self.policy)
-        var results: [Result<Value, any Error>?] = []
-        results.reserveCapacity(keys.count)
-        for start in stride(from: 0, to: keys.count, by: Self.portion) {
-            let portion = keys[start..<min(start + Self.portion, keys.count)]
-            let slots = await self.loadSlots(portion)
-            guard options.mode != .cacheOnly else {
-                for key in portion { results.append(await self.cachedResult(key, options)) }
-                continue
-            }
-            let now = self.repository.time.now
-            var found: [Key] = []
-            for (key, slot) in zip(portion, slots) {
-                let isGoodEnough = slot?.freshness(at: now, limits) == .fresh(renews: false)
-                let value = isGoodEnough ? slot?.entry?.value : nil
-                results.append(value.map { .success($0) })
-                if value != nil { found.append(key) }
-            }
-            let count = found.count
-            self.engine.withState { state in
-                state.statistics.misses += count
-                state.statistics.diskHits += count
-            }
-            for key in found { self.tell(.missed, key) }
-        }
-        return results
-    }
-
-    @usableFromInline
-    func cachedResult(_ key: Key, _ options: RequestOptions) async -> Result<Value, any Error> {
+    private func cachedResult(_ key: Key, _ options: RequestOptions) async -> Result<Value, any Error> {
         do {
             return .success(try await self.cachedOnly(key, options).value)
         } catch {

@@ -228,10 +228,9 @@ extension MultiplexerCore: SessionParticipant {
         while !rest.isEmpty {
             let portion = Array(rest.prefix(Self.portion))
             var entries: [MuxStoredEntry] = []
-            for key in portion {
-                let found = try await self.repository.load(persistence.name(of: key))
-                guard let stored = found else { continue }
-                if !stored.isRefreshed { entries.append(stored.refreshed(staleIfError: self.policy.staleIfError)) }
+            let found = try await self.repository.load(portion.map(persistence.name(of:))).compactMap(\.self)
+            for stored in found where !stored.isRefreshed {
+                entries.append(stored.refreshed(staleIfError: self.policy.staleIfError))
             }
             if !entries.isEmpty { try await self.repository.write(entries) }
             self.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }

@@ -105,10 +105,10 @@ extension MuxRepository {
         public var joins = 0
 
         /// Requests that started a flight, that asked for no more than what is cached, which was nothing, or that would have had
-        /// to wait and whose task was cancelled already; and the keys of a request for many that were read from disk.
+        /// to wait and whose task was cancelled already.
         public var misses = 0
 
-        /// Flights answered from disk, without a fetch, and the keys of a request for many that were.
+        /// Flights answered from disk, without a fetch.
         public var diskHits = 0
 
         /// Fetches that were started.

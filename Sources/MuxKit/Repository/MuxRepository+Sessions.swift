@@ -33,6 +33,7 @@ extension MuxRepository {
         let isPresent = self.registry.withLock { registry in
             !registry.owesSignOut && !registry.isEnding && registry.sessionEpoch == found.sessionEpoch
         }
+        if isPresent { self.watchSession() }
         return isPresent && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
     }
 

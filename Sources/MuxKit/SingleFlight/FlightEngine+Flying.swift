@@ -4,11 +4,9 @@ extension FlightEngine {
     func launch(_ launch: Launch, of key: Key, beginsHere: Bool = false) {
         guard let work = launch.work else { return }
         let flight = launch.flight
+        var launch = launch
         // First, for work that begins here may take long.
-        if let first = launch.watch {
-            let watch = self.watchDeadlines(from: first)
-            self.engineState.withLock { $0.watch = watch }
-        }
+        self.startWatch(&launch)
         let task = self.spawn(
             name: self.options.name,
             priority: launch.priority,
@@ -26,6 +24,15 @@ extension FlightEngine {
         // A caller may have joined, or all may have left, before the task was stored.
         if let running, running.priority > launch.priority { task.raisePriority(to: running.priority) }
         if running?.isCancelled ?? false { task.cancel() }
+    }
+
+    /// Starts the watch of deadlines, if that is left to `launch`.
+    @inlinable
+    func startWatch(_ launch: inout Launch) {
+        guard let first = launch.watch else { return }
+        launch.watch = nil
+        let watch = self.watchDeadlines(from: first)
+        self.engineState.withLock { $0.watch = watch }
     }
 
     func cancel(_ flights: [FlightID]) {

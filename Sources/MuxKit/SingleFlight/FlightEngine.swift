@@ -80,10 +80,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// A flight to start outside the lock.
     @usableFromInline
-    struct Launch: Sendable {
+    package struct Launch: Sendable {
         @usableFromInline let flight: FlightID
         @usableFromInline let priority: TaskPriority
-        @usableFromInline let work: Work?
+        @usableFromInline var work: Work?
         /// The deadline to watch; `nil` if there is none, or the watch runs already.
         @usableFromInline var watch: Moment?
         /// Deadlines of ended flights: a key may hold the last reference to an object, so they are released outside the lock.
@@ -267,6 +267,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - leads: Whether the caller does the work itself if a flight has to start.
     ///   - mayFly: Whether a flight that has to start may begin on the caller's thread, in this call, up to its first suspension:
     ///     only for a caller without isolation that waits for nothing else.
+    ///   - gather: Receives a flight that has to start, for ``launch(_:of:beginsHere:)``; `nil` to start it.
     ///   - decide: Called once, under the lock.
     ///   - joined: Called under the lock if the caller waits; the flag says whether the flight runs already.
     ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
@@ -279,6 +280,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         now: Moment,
         leads: Bool = false,
         mayFly: Bool = false,
+        gather: ((Launch) -> Void)? = nil,
         decide: (inout State) -> Decision,
         joined: (inout State, Bool) -> Void,
         left: (inout State) -> Void = { _ in },
@@ -351,7 +353,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
         arrived()
         let timer = waitLimit.map { self.startWaitLimit(of: [(ticket, key)], $0.0, $0.1) }
-        if case .launch(let launch) = arrival {
+        if case .launch(var launch) = arrival {
+            if let gather {
+                self.startWatch(&launch)
+                gather(launch)
+                return wait == nil && timer == nil ? nil : Waiter.WaitCleanup(wait: wait, timer: timer)
+            }
             // Not within a flight: the stack would grow with every flight that waits for another.
             let beginsHere = mayFly && caller == nil && waitLimit == nil && self.spawn.canBeginHere
             self.launch(launch, of: key, beginsHere: beginsHere)

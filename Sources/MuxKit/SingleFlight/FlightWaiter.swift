@@ -140,7 +140,7 @@ package final class FlightGathering: Sendable {
     ///   - isolation: The caller's isolation, in which it goes on.
     ///   - arrive: See ``FlightWaiter/answer(_:isolation:arrive:onCancel:)``; called once for each waiter, with its index.
     ///     Returns what has to be undone when that waiter is answered.
-    ///   - arrived: Called when all have arrived.
+    ///   - arrived: Called when as many have arrived as may wait; the flag says whether these are the last.
     ///   - leave: Called when the caller's task is cancelled; must answer the waiters that have arrived.
     /// - Returns: The answers, in the order of the tickets.
     @inlinable
@@ -150,7 +150,7 @@ package final class FlightGathering: Sendable {
         atOnce limit: Int,
         isolation: isolated (any Actor)? = #isolation,
         arrive: (Int, FlightWaiter) -> FlightWaiter.WaitCleanup?,
-        arrived: () -> Void,
+        arrived: (_ areLast: Bool) -> Void,
         onCancel leave: @Sendable () -> Void
     ) async -> [FlightWaiter.Answer?] {
         let gathering = FlightGathering(first: first, count: count)
@@ -166,7 +166,7 @@ package final class FlightGathering: Sendable {
                         let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
                         if let cleanup { gathering.note(cleanup, ticket) }
                     }
-                    if end == count { arrived() }
+                    arrived(end == count)
                 }
                 next = end
             }

@@ -99,6 +99,31 @@ package enum WaitForGraph: Sendable {
         }
     }
 
+    /// Runs work that several flights wait for, so that a wait of the work for one of them is found to be a circle.
+    static func loading<Result: Sendable>(
+        for flights: [WaitForNode],
+        _ work: @Sendable @concurrent () async -> Result
+    ) async -> Result {
+        let object = SharedWork()
+        let node = WaitForNode(object, 0, 0)
+        self.state.withLock { state in
+            for flight in flights {
+                let id = WaitID(object, flight.flight)
+                state.waits[node, default: [:]][id] = Wait(waiting: flight, isCertain: true)
+                state.awaited[id] = node
+            }
+            self.count.store(state.awaited.count, ordering: .releasing)
+        }
+        defer {
+            self.state.withLock { state in
+                for id in (state.waits.removeValue(forKey: node) ?? [:]).keys { state.awaited[id] = nil }
+                self.count.store(state.awaited.count, ordering: .releasing)
+            }
+            withExtendedLifetime(object) {}
+        }
+        return await FlightContext.$current.withValue(FlightContext(node)) { await work() }
+    }
+
     /// Moves the waits of the callers with `tickets` from one flight to another.
     ///
     /// - Returns: The tickets of the callers whose wait would never end; their waits are removed.
@@ -133,6 +158,9 @@ package enum WaitForGraph: Sendable {
     /// The number of waits: zero at rest.
     package static var waitCount: Int { self.state.withLock { $0.awaited.count } }
 }
+
+/// Work that several flights wait for.
+private final class SharedWork: Sendable {}
 
 /// One flight among those of all engines.
 @usableFromInline

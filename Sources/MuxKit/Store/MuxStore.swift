@@ -124,7 +124,7 @@ public struct MuxStoreStatistics: Sendable, Equatable {
 
 /// Stores the entries of a repository between launches.
 ///
-/// The library calls the mutating members of a store one after another, and ``load(_:)`` at any time, also concurrently
+/// The library calls the mutating members of a store one after another, and the loading ones at any time, also concurrently
 /// with them. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory; other stores need only these members.
 ///
 /// **Calling back.** A member may call the repository that uses it, or its multiplexers, in the task in which it was
@@ -161,7 +161,9 @@ public protocol MuxStore: Sendable {
     /// - Throws: The read error; a missing or damaged entry is not an error.
     func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry?
 
-    /// Returns the entries with those names, in their order; see ``load(_:)-(MuxStoreKey)``.
+    /// Returns the entries with those names, in their order; `nil` for one that is missing, damaged, or of an earlier session.
+    ///
+    /// Called for one name, too, and for a request for many keys with up to 128. Has a default, which loads one after another.
     ///
     /// - Throws: The read error of any of them; then none is used, and each is loaded alone.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]

@@ -66,8 +66,7 @@ public struct SealedStore: MuxStore {
     ///
     /// - Throws: The other store's error; an entry that does not open is not an error.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
-        guard let sealed = try await self.base.load(name) else { return nil }
-        return await BlockingWork.run { self.openedOrCounted(sealed) }
+        try await self.load([name]).first ?? nil
     }
 
     /// Returns the decrypted entries with those names, in their order; `nil` for one that is missing or does not open.
@@ -75,7 +74,7 @@ public struct SealedStore: MuxStore {
     /// - Throws: The other store's error; an entry that does not open is not an error.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let sealed = try await self.base.load(names)
-        return await BlockingWork.map(sealed) { $0.flatMap(self.openedOrCounted) }
+        return await BlockingWork.run { sealed.map { $0.flatMap(self.openedOrCounted) } }
     }
 
     /// Seals and saves `entries`, replacing those with the same names.

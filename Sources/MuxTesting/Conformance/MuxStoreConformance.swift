@@ -146,7 +146,8 @@ extension MuxStoreConformance {
     }
 
     private static func loadsMany(_ store: any MuxStore) async throws {
-        let entries = (1...40).map { self.entry("a", "\($0)", $0) } + [self.entry("a", nil, 41), self.entry("b", "1", 42)]
+        var entries = (1...40).map { self.entry("a", "\($0)", $0) }
+        entries += [self.entry("a", nil, 41), self.entry("b", "1", 42)]
         try await store.save(entries, durability: .full)
         // In another order than they were saved in, with one name twice.
         let asked = entries.reversed() + entries.prefix(1)

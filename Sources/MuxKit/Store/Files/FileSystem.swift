@@ -2,7 +2,7 @@ import Dispatch
 
 /// The file system calls of the library's stores.
 ///
-/// The calls block, so they are made on a ``DiskExecutor`` or in ``BlockingWork``. Tests substitute an implementation
+/// The calls block, so they are made on a ``DiskExecutor`` or in ``BlockingWork``, except what ``PromptStore`` reads. Tests substitute an implementation
 /// that logs the calls, fails the n-th of them, or ends the process there.
 package protocol FileSystem: Sendable {
     /// Opens the file at `path`; a new file has mode 0600.
@@ -12,8 +12,8 @@ package protocol FileSystem: Sendable {
     func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]
 
     /// Reads up to `count` bytes from `offset` if the system has them in memory, so that the call does not wait for a device;
-    /// `nil` if it has not, or cannot tell.
-    func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]?
+    /// `nil` if it has not, cannot tell, or fails.
+    func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]?
 
     /// Appends `bytes` or a prefix of them; returns the number of bytes appended.
     func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int
@@ -71,7 +71,7 @@ package protocol FileSystem: Sendable {
 
 extension FileSystem {
     /// `nil`: nothing is known of what is in memory.
-    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]? { nil }
+    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? { nil }
 
     /// Reads `count` bytes from `offset`; fewer only at the end of the file.
     package func readAll(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {

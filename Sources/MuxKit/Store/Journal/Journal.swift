@@ -97,13 +97,15 @@ final class Journal {
         return findings
     }
 
-    /// Looks for one entry like ``find(_:upTo:)``, but waits for nothing; `nil` if another process has changed something, or if the entry is
-    /// large or not in the system's memory.
+    /// Looks for one entry like ``find(_:upTo:)``, but waits for no lock and for no record; `nil` if another process has changed
+    /// something, or if the entry is large or not in the system's memory.
+    ///
+    /// Asks the system for the state of two files, which is in memory as a rule.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {
         guard let present = try self.unchanged() else { return nil }
         let epoch = present.session.content.epoch
         guard let place = self.place(of: name, in: present) else { return PromptLoad(entry: nil, sessionEpoch: epoch) }
-        guard place.location.count <= limit, let record = try place.recordInMemory() else { return nil }
+        guard place.location.count <= limit, let record = place.recordInMemory() else { return nil }
         let entry = self.accept(place.format.entry(in: record), from: place, as: name)
         return PromptLoad(entry: entry, sessionEpoch: epoch)
     }

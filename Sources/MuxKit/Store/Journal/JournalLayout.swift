@@ -51,9 +51,9 @@ struct JournalPlace: Sendable {
     let fileSystem: any FileSystem
 
     /// The record's bytes; `nil` if the system does not have all of them in memory.
-    func recordInMemory() throws(MuxStoreError) -> [UInt8]? {
+    func recordInMemory() -> [UInt8]? {
         let count = Int(self.location.count)
-        let bytes = try self.fileSystem.readPromptly(self.file, at: self.location.offset, count: count)
+        let bytes = self.fileSystem.readPromptly(self.file, at: self.location.offset, count: count)
         return bytes.flatMap { $0.count == count ? $0 : nil }
     }
 

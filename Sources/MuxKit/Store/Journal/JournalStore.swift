@@ -11,7 +11,8 @@ public import Foundation
 /// earlier processes, the order on disk counts. The limit is exceeded while a rewrite fails, which is counted and tried
 /// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
 ///
-/// **Concurrent calls** run one after another, on the store's own queue; large values are read concurrently. Several
+/// **Concurrent calls** run one after another, on the store's own queue; large values are read concurrently, and a small one
+/// that the system has in memory is read where the caller runs, if no other call runs. Several
 /// processes, such as an app and its extensions, may share a folder; the smallest of their limits applies. If another
 /// process is stopped or busy while it holds the folder's lock, a call waits one second for the lock, and later calls
 /// fail at once until it is released; a failed load is a miss.

@@ -48,23 +48,20 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
-        let (bytes, code) = unsafe self.read(count) { unsafe pread(file.descriptor, $0.baseAddress, $0.count, off_t(offset)) }
+        let (bytes, code) = unsafe self.read(count) { buffer in
+            unsafe pread(file.descriptor, buffer.baseAddress, buffer.count, off_t(offset))
+        }
         guard code == 0 else { throw .fileSystem(.read, code: code) }
         return bytes
     }
 
-    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8]? {
+    package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? {
         guard let read = unsafe PromptRead.function else { return nil }
         let (bytes, code) = unsafe self.read(count) { buffer in
             var part = unsafe iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
             return unsafe read(file.descriptor, &part, 1, off_t(offset), PromptRead.onlyFromMemory)
         }
-        switch code {
-        case 0: return bytes
-        // Not in memory, or a file system or kernel that does not know this kind of read.
-        case EAGAIN, EOPNOTSUPP, ENOSYS, EINVAL: return nil
-        default: throw .fileSystem(.read, code: code)
-        }
+        return code == 0 ? bytes : nil
     }
 
     /// The bytes that `call` has put into a buffer, and its error number.
