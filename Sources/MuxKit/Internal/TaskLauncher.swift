@@ -1,4 +1,4 @@
-import Dispatch
+package import Dispatch
 
 /// Starts the library's unstructured tasks, except those of `shieldedFromCancellation`.
 ///
@@ -152,6 +152,7 @@ package enum BlockingWork {
     /// Transforms `items` in parallel; results are in the order of the items.
     package static func map<Item: Sendable, Result: Sendable>(
         _ items: [Item],
+        for quality: DispatchQoS.QoSClass = .utility,
         _ transform: @escaping @Sendable (Item) -> Result
     ) async -> [Result] {
         guard !items.isEmpty else { return [] }
@@ -159,7 +160,7 @@ package enum BlockingWork {
         let chunk = max(16, (items.count + 63) / 64)
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in
-            DispatchQueue.global(qos: .utility).async {
+            DispatchQueue.global(qos: quality).async {
                 let parts = Locked([Int: [Result]]())
                 DispatchQueue.concurrentPerform(iterations: starts.count) { part in
                     let start = starts[part]

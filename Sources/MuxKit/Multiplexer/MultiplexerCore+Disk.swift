@@ -118,10 +118,13 @@ extension MultiplexerCore {
         return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
     }
 
-    /// Decodes so many bytes: a few at once, since a change of threads takes longer, but never in an isolation of the caller's.
+    /// How many bytes are decoded at once, since a change of threads takes longer.
+    @inlinable static var smallPayload: Int { 1 << 14 }
+
+    /// Decodes so many bytes, never in an isolation of the caller's.
     @concurrent
     private static func decoded(_ count: Int, _ decode: @escaping @Sendable () -> Value?) async -> Value? {
-        count <= 1 << 14 ? decode() : await BlockingWork.run(decode)
+        count <= Self.smallPayload ? decode() : await BlockingWork.run(decode)
     }
 
     /// Reads the last refresh of everything, before the first entry from disk is used.

@@ -13,11 +13,12 @@ extension MultiplexerCore {
 
     /// The work of one flight after the look at the disk, which has found `loaded`.
     @inlinable
+    @inline(__always)
     func fly(_ key: Key, _ flight: FlightID, _ loaded: Slot<Value>?) async {
         var fallback: Slot<Value>?  // kept here, since it may be evicted during the fetch
         var isCancelled = false
-        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced in
-            isCancelled = Task.isCancelled
+        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
+            isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.statistics.fetches += 1
             let slot = state.slots.slot(of: key)

@@ -1,3 +1,5 @@
+public import Foundation
+
 /// Flights of many keys that begin together, and look at the disk in one call.
 extension MultiplexerCore {
     @usableFromInline typealias Launch = FlightEngine<Key, MuxEntry<Value>, State>.Launch
@@ -13,19 +15,20 @@ extension MultiplexerCore {
         }
         for start in stride(from: 0, to: launches.count, by: Self.portion) {
             let portion = Array(launches[start..<min(start + Self.portion, launches.count)])
-            self.startLoading(portion.first?.launch.priority) { await self.begin(portion, persistence) }
+            self.startLoading(portion) { await self.begin(portion, persistence) }
         }
     }
 
-    /// Starts a task that works for flights.
+    /// Starts the task that works for a portion of flights; it is escalated with any of them, and cancelled with none.
     @usableFromInline
-    func startLoading(_ priority: TaskPriority?, _ work: @escaping @Sendable @concurrent () async -> Void) {
-        self.repository.spawn(
+    func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
+        let task = self.repository.spawn(
             name: "mux.load",
-            priority: priority,
+            priority: portion.first?.launch.priority,
             otherwiseOn: FlightExecutor.shared,
             work
         )
+        self.engine.areLoading(portion.map(\.launch.flight), in: task)
     }
 
     /// Begins flights: answers those that the disk can answer, and has each of the others go on in a task of its own.
@@ -33,27 +36,53 @@ extension MultiplexerCore {
     func begin(_ portion: [KeyedLaunch], _ persistence: Persistence<Key, Value>) async {
         let start = self.repository.time.now
         let looks = self.engine.withState { state in portion.map { Self.look(for: $0.key, in: state) } }
-        let names = zip(portion, looks).compactMap { $1 == nil ? nil : persistence.name(of: $0.key) }
-        let stored = await self.stored(names, for: portion, persistence)
-        var next = 0
-        for ((key, launch), look) in zip(portion, looks) {
-            // Without an answer of the store, or with an entry in memory, the flight finds out alone.
-            guard let look, let stored else {
-                self.engine.launch(launch, of: key)
+        // Those with an entry in memory have nothing to wait for here.
+        for ((key, launch), look) in zip(portion, looks) where look == nil { self.engine.launch(launch, of: key) }
+        let others = zip(portion, looks).compactMap { flight, look in look.map { (flight, $0) } }
+        let names = others.map { persistence.name(of: $0.0.key) }
+        guard let stored = await self.stored(names, for: portion, persistence) else {
+            for ((key, launch), _) in others { self.engine.launch(launch, of: key) }
+            return
+        }
+        var small: [(KeyedLaunch, DiskLook, MuxStoredEntry)] = []
+        for (((key, launch), look), (name, entry)) in zip(others, zip(names, stored)) {
+            if let entry, entry.name == name, entry.payload.count <= Self.smallPayload {
+                small.append(((key, launch), look, entry))
                 continue
             }
-            defer { next += 1 }
-            var (isOver, loaded): (Bool, Slot<Value>?) = (false, nil)
-            if let entry = stored[next], entry.name == names[next],
-                let found = await self.loaded(entry, key, persistence, since: start)
-            {
-                (isOver, loaded) = self.answer(key, launch.flight, found, look)
-            }
-            guard !isOver else { continue }
             var rest = launch
-            rest.work = { [weak self, loaded] key, flight in await self?.fly(key, flight, loaded) }
+            rest.work = { [weak self] key, flight in
+                var loaded: Slot<Value>?
+                if let self, let entry, entry.name == name {
+                    let found = await self.answer(key, flight, entry, look, persistence, since: start)
+                    guard !found.isOver else { return }
+                    loaded = found.loaded
+                }
+                await self?.fly(key, flight, loaded)
+            }
             self.engine.launch(rest, of: key)
         }
+        for ((key, launch), look, entry) in small {
+            let (isOver, loaded) = await self.answer(key, launch.flight, entry, look, persistence, since: start)
+            guard !isOver else { continue }
+            var rest = launch
+            rest.work = { [weak self] key, flight in await self?.fly(key, flight, loaded) }
+            self.engine.launch(rest, of: key)
+        }
+    }
+
+    /// Answers callers of a flight with what the disk has for its key, if that can be used; see ``answerFromDisk(_:_:)``.
+    @inlinable
+    func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        _ entry: MuxStoredEntry,
+        _ look: DiskLook,
+        _ persistence: Persistence<Key, Value>,
+        since start: Moment
+    ) async -> (isOver: Bool, loaded: Slot<Value>?) {
+        guard let found = await self.loaded(entry, key, persistence, since: start) else { return (false, nil) }
+        return self.answer(key, flight, found, look)
     }
 
     /// Reads the entries with `names`, in their order, for flights; `nil` if the store fails.

@@ -19,6 +19,7 @@ extension FlightEngine {
             // By its place: a change of what is not there allocates, and the flight may have ended.
             guard let place = engineState.running.index(forKey: flight) else { return nil }
             engineState.running.values[place].task = task
+            engineState.running.values[place].sharedTask = nil
             return engineState.running.values[place]
         }
         // A caller may have joined, or all may have left, before the task was stored.
@@ -33,6 +34,19 @@ extension FlightEngine {
         launch.watch = nil
         let watch = self.watchDeadlines(from: first)
         self.engineState.withLock { $0.watch = watch }
+    }
+
+    /// The flights are worked for in a task that they share, until they have tasks of their own.
+    @usableFromInline
+    func areLoading(_ flights: [FlightID], in task: Task<Void, Never>) {
+        let priority = self.engineState.withLock { engineState in
+            flights.compactMap { flight -> TaskPriority? in
+                guard let place = engineState.running.index(forKey: flight) else { return nil }
+                engineState.running.values[place].sharedTask = task
+                return engineState.running.values[place].priority
+            }.max()
+        }
+        if let priority { task.raisePriority(to: priority) }
     }
 
     func cancel(_ flights: [FlightID]) {
@@ -51,17 +65,20 @@ extension FlightEngine {
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: Its key.
-    ///   - begins: Called under the lock if the work is to begin; the flag says whether a fence has passed the flight before.
+    ///   - begins: Called under the lock if the work is to begin; the flags say whether a fence has passed the flight before, and
+    ///     whether it is cancelled.
     /// - Returns: Whether the work is to begin. Otherwise the flight has ended, and must not land.
     @inlinable
-    package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool) -> Void) -> Bool {
+    package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
         let (isToBegin, stuck) = self.engineState.withLock { engineState -> (Bool, [Waiter]) in
             let wasFenced = engineState.machines[key]?.currentFlight != flight
             guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
                 engineState.running[flight] = nil
                 return (false, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
-            begins(&engineState.state, wasFenced)
+            // It may have been cancelled before its task was stored.
+            let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
+            begins(&engineState.state, wasFenced, isCancelled)
             return (true, [])
         }
         self.failStuck(stuck)
@@ -202,6 +219,8 @@ extension FlightEngine {
 struct RunningFlight: Sendable {
     /// `nil` until the task is stored.
     @usableFromInline var task: Task<Void, Never>?
+    /// A task that works for other flights, too, before the flight has its own: it is escalated, and not cancelled.
+    @usableFromInline var sharedTask: Task<Void, Never>?
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of its callers.
     @usableFromInline var priority: TaskPriority

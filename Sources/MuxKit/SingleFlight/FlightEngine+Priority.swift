@@ -9,6 +9,6 @@ extension FlightEngine.EngineState {
             self.running.values[place].priority < priority
         else { return nil }
         self.running[flight]?.priority = priority
-        return self.running[flight]?.task
+        return self.running[flight]?.task ?? self.running[flight]?.sharedTask
     }
 }

@@ -163,7 +163,8 @@ public protocol MuxStore: Sendable {
 
     /// Returns the entries with those names, in their order; `nil` for one that is missing, damaged, or of an earlier session.
     ///
-    /// Called for one name, too, and for a request for many keys with up to 128. Has a default, which loads one after another.
+    /// Called for one name, too, and by a request for many keys for up to 128, which all wait for it. Has a default, which loads
+    /// them beside one another.
     ///
     /// - Throws: The read error of any of them; then none is used, and each is loaded alone.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
@@ -213,12 +214,14 @@ extension MuxStore {
     /// `nil`: the store cannot report sign-outs by other processes.
     public var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { nil }
 
-    /// Loads one entry after another.
+    /// Loads the entries beside one another.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
-        var entries: [MuxStoredEntry?] = []
-        entries.reserveCapacity(names.count)
-        for name in names { entries.append(try await self.load(name)) }
-        return entries
+        try await withThrowingTaskGroup(of: (Int, MuxStoredEntry?).self) { group in
+            for (number, name) in names.enumerated() { group.addTask { (number, try await self.load(name)) } }
+            var entries: [MuxStoredEntry?] = Array(repeating: nil, count: names.count)
+            for try await (number, entry) in group { entries[number] = entry }
+            return entries
+        }
     }
 
     /// Accepts every entry: for stores without limits.

@@ -74,7 +74,8 @@ public struct SealedStore: MuxStore {
     /// - Throws: The other store's error; an entry that does not open is not an error.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let sealed = try await self.base.load(names)
-        return await BlockingWork.run { sealed.map { $0.flatMap(self.openedOrCounted) } }
+        guard sealed.contains(where: { $0 != nil }) else { return sealed }
+        return await BlockingWork.map(sealed, for: .userInitiated) { $0.flatMap(self.openedOrCounted) }
     }
 
     /// Seals and saves `entries`, replacing those with the same names.

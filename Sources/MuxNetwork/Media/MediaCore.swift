@@ -105,7 +105,7 @@ final class MediaCore: Sendable {
                 return self.landed(file, isFetched, name, flight)
             } catch is MediaFolder.Fenced {
                 // The waiting callers get what is fetched after the fence.
-                guard self.engine.workBegins(flight, of: name, { _, _ in }) else { return }
+                guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight) }
             } catch {
                 return self.failed(error, name, flight)

@@ -55,8 +55,7 @@ struct LoadManyTests {
     @Test func `PF-03 what is not fresh on disk is fetched`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<20, .init(timeToLive: .seconds(60), maximumCount: nil))
         map.refresh(key: 3)
-        #expect(try await map.request(keys: 3..<4) == self.expected(0..<0, fetched: 3..<4))
-        #expect(try await map.request(keys: 0..<3) == self.expected(0..<3))
+        #expect(try await map.request(keys: 0..<4) == self.expected(0..<3, fetched: 3..<4))
 
         #expect(try await map.request(keys: 5..<7, .reload) == self.expected(0..<0, fetched: 5..<7))
         world.wallShift.withLock { $0 += .seconds(61) }
@@ -119,6 +118,73 @@ struct LoadManyTests {
         await #expect(throws: CancellationError.self) { try await caller.value }
 
         gate.openForGood(returning: ())
+        await map.expectAtRest()
+    }
+
+    @Test func `PF-03 a flight that all have left while the disk was read does not fetch`() async throws {
+        let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero), maximumCount: nil)
+        let (_, map) = try await self.relaunched(saving: 0..<1, policy)
+        for _ in 0..<20 {
+            let gate = Gate<Void>()
+            self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+            let caller = Task { try await map.request(keys: 10..<20) }
+            await gate.waitForCall(1)
+            caller.cancel()
+            _ = await caller.result
+            gate.openForGood(returning: ())
+            await map.expectAtRest()
+        }
+        #expect(map.statistics.fetches == 0)
+    }
+
+    @Test func `PF-03 what needs nothing of the disk does not wait for it`() async throws {
+        let (world, map) = try await self.relaunched(saving: 0..<10)
+        map.store(5, key: 100)
+        world.clock.advance(by: .seconds(1_000_000_000))
+        let gate = Gate<Void>()
+        self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let caller = Task { try await map.request(keys: [3, 100]) }
+        await gate.waitForCall(1)
+        await world.events.wait(for: .fetched)
+        #expect(map.cachedValue(key: 100) == -100)
+
+        gate.openForGood(returning: ())
+        _ = try await caller.value
+    }
+
+    @Test func `PF-03 large values are answered too`() async throws {
+        let world = World(store: self.store)
+        let text = String(repeating: "x", count: 100_000)
+        let first = MultiplexerMap<Int, String>(cacheKey: "Text", repository: world.repository) { _ in "" }
+        for key in 0..<5 { first.store("\(key)" + (key % 2 == 0 ? text : ""), key: key) }
+        #expect(await world.repository.saveAll().isComplete)
+        let next = world.relaunched()
+        let map = MultiplexerMap<Int, String>(cacheKey: "Text", repository: next.repository) { "fetched \($0)" }
+
+        let values = try await map.request(keys: 0..<6)
+
+        for key in 0..<5 { #expect(values[key] == "\(key)" + (key % 2 == 0 ? text : "")) }
+        #expect(values[5] == "fetched 5")
+        #expect(map.statistics.diskHits == 5)
+        #expect(map.statistics.fetches == 1)
+        await map.expectAtRest()
+    }
+
+    @Test func `PF-03 a stale value answers whom it may, and each caller by its own options`() async throws {
+        let policy = MuxPolicy(timeToLive: .seconds(60), maximumCount: nil)
+        let (world, map) = try await self.relaunched(saving: 0..<10, policy)
+        world.wallShift.withLock { $0 += .seconds(100) }
+        let gate = Gate<Void>()
+        self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let stale = Task { try await map.request(keys: 0..<10, .staleWhileRevalidate) }
+        await world.events.wait(for: .missed, count: 10)
+        let fresh = Task { try await map.request(keys: 0..<10) }
+        await world.events.wait(for: .joined, count: 10)
+
+        gate.openForGood(returning: ())
+
+        #expect(try await stale.value == self.expected(0..<10))
+        #expect(try await fresh.value == self.expected(0..<0, fetched: 0..<10))
         await map.expectAtRest()
     }
 

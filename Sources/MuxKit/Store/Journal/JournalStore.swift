@@ -142,15 +142,19 @@ public actor JournalStore: MuxStore {
         let findings = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.find(names, upTo: Self.concurrentSize)
         }
-        var entries: [MuxStoredEntry?] = []
-        entries.reserveCapacity(names.count)
-        for (name, finding) in zip(names, findings) {
-            switch finding {
-            case .entry(let entry): entries.append(entry)
-            case .large(let place):
-                let found = await BlockingWork.run { Result { () throws(MuxStoreError) in try place.read() } }
-                let entry = try found.get()
-                entries.append(self.journal.withLock { $0.accept(entry, from: place, as: name) })
+        var entries = findings.map { finding -> MuxStoredEntry? in
+            if case .entry(let entry) = finding { entry } else { nil }
+        }
+        try await withThrowingTaskGroup(of: (Int, JournalPlace, MuxStoredEntry?).self) { group in
+            for (number, finding) in findings.enumerated() {
+                guard case .large(let place) = finding else { continue }
+                group.addTask {
+                    let found = await BlockingWork.run { Result { () throws(MuxStoreError) in try place.read() } }
+                    return (number, place, try found.get())
+                }
+            }
+            for try await (number, place, entry) in group {
+                entries[number] = self.journal.withLock { $0.accept(entry, from: place, as: names[number]) }
             }
         }
         return entries
