@@ -97,26 +97,32 @@ enum LoadGroup {
 
     // MARK: - Hits
 
+    /// A value of 1 KB that is quickly decoded.
+    private struct Note: Codable, Sendable {
+        var id: Int
+        var text = String(repeating: "a line of text. ", count: 64)
+    }
+
     /// Requests that the disk answers after a relaunch.
     private static func hits(_ group: String, _ effort: Effort) async throws -> [Row] {
         let count = 5_000
         return try await withFolder { folder in
             let files = try FilePerKey(folder.appending(component: "files"))
+            for key in 0..<count { try JSONEncoder().encode(Note(id: key)).write(to: files.url(key)) }
             let journal = folder.appending(component: "journal")
-            let articles = (0..<count).map { Article(id: $0) }
-            for article in articles { try files.save(article) }
-            try await JournalStore(directory: journal, byteLimit: nil)
-                .save(articles.map { try self.entry($0) }, durability: .relaxed)
+            let map = self.notes(journal)
+            for key in 0..<count { map.store(Note(id: key), key: key) }
+            guard await map.save().saved == count else { throw BenchmarkError.wrongResult("not saved") }
             var contest = Contest(rounds: effort.rounds(5))
             contest.add(times: count) { count in
-                for key in 0..<count { consume(try JSONDecoder().decode(Article.self, from: files.data(key))) }
+                for key in 0..<count { consume(try JSONDecoder().decode(Note.self, from: files.data(key))) }
             }
             contest.add(times: count) { count in
-                let map = self.articles(journal)
+                let map = self.notes(journal)
                 for key in 0..<count { consume(try await map.request(key: key)) }
             }
             contest.add(times: count) { count in
-                consume(try await self.articles(journal).request(keys: 0..<count))
+                consume(try await self.notes(journal).request(keys: 0..<count))
             }
             let outcome = try await contest.play()
             return [("a disk hit of 1 KB, one after another", 1), ("5,000 of them by one request, per key", 2)].map {
@@ -126,10 +132,10 @@ enum LoadGroup {
     }
 
     /// A map of what the disk has.
-    private static func articles(_ folder: URL) -> MultiplexerMap<Int, Article> {
-        MultiplexerMap<Int, Article>(
-            cacheKey: "Articles",
-            policy: MuxPolicy(timeToLive: .seconds(1_000_000_000), maximumCount: nil),
+    private static func notes(_ folder: URL) -> MultiplexerMap<Int, Note> {
+        MultiplexerMap<Int, Note>(
+            cacheKey: "Notes",
+            policy: MuxPolicy(maximumCount: nil),
             repository: MuxRepository(directory: folder, byteLimit: nil)
         ) { throw BenchmarkError.wrongResult("fetched \($0)") }
     }
@@ -140,7 +146,7 @@ enum LoadGroup {
             schemaVersion: 1,
             sessionEpoch: 0,
             fetchedAt: Date(timeIntervalSinceReferenceDate: 800_000_000),
-            timeToLive: .seconds(1_000_000_000),
+            timeToLive: .seconds(1_800),
             payload: try text ?? JSONEncoder().encode(article)
         )
     }
