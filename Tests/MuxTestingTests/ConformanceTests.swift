@@ -48,7 +48,7 @@ struct ConformanceTests {
     @Test(arguments: FaultyStore.Fault.allCases)
     func `CO-41 a store that is nearly right breaks the rule that forbids it`(fault: FaultyStore.Fault) async throws {
         let error = await #expect(throws: ConformanceFailure.self) {
-            try await MuxStoreConformance.run(within: .seconds(5)) { FaultyStore(fault) }
+            try await MuxStoreConformance.run(within: .seconds(20)) { FaultyStore(fault) }
         }
 
         #expect(error?.rule == Self.rule(against: fault), "\(error?.detail ?? "")")
@@ -82,7 +82,7 @@ struct ConformanceTests {
         let clock = VirtualClock()
         let error = await #expect(throws: ConformanceFailure.self) {
             try await MuxLeaseConformance.run(
-                within: .seconds(5),
+                within: .seconds(20),
                 advancing: { clock.advance(by: $0) },
                 of: { FaultyLease.pair(fault, clock) }
             )
@@ -94,7 +94,7 @@ struct ConformanceTests {
     @Test func `CO-41 what throws or hangs is told by the name of the rule`() async throws {
         for fault in [FaultyStore.Fault.throwsOnMiss, .hangsOnMiss] {
             let error = await #expect(throws: ConformanceFailure.self) {
-                try await MuxStoreConformance.run(within: .seconds(5)) { FaultyStore(fault) }
+                try await MuxStoreConformance.run(within: .seconds(20)) { FaultyStore(fault) }
             }
             let detail = error?.detail ?? ""
             #expect(detail.contains(fault == .hangsOnMiss ? "did not end within" : "Refused"), "\(detail)")

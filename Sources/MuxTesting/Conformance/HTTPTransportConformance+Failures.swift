@@ -206,7 +206,8 @@ extension HTTPTransportConformance {
                     try await self.expect(.timedOut, after: Limits.short, "silent \(stage), with \(way)") {
                         try await self.reply(way, transport, HTTPCall(url: url))
                     }
-                    await server.waitForClosedConnection()
+                    // On a busy machine the limit may have passed before there was a connection.
+                    if !server.requests.isEmpty { await server.waitForClosedConnection() }
                 }
             }
         }
@@ -226,7 +227,7 @@ extension HTTPTransportConformance {
             try await self.expect(.deadlineExceeded, after: Limits.short, "from a slow server") {
                 try await transport.send(HTTPCall(url: url))
             }
-            await server.waitForClosedConnection()
+            if !server.requests.isEmpty { await server.waitForClosedConnection() }
         }
         try await self.serving(self.slow) { _, url in
             try self.expect(

@@ -243,8 +243,13 @@ struct TransportRandomCancellationTests {
         for number in 0..<(20 * min(50, self.fuzz.factor)) {
             let path = number.isMultiple(of: 2) ? "head" : "body"
             let start = ContinuousClock.now
-            await #expect(throws: HTTPError.timedOut(after: limit)) {
-                try await transport.send(HTTPCall(url: url.appending(path: path), timeout: limit))
+            do {
+                _ = try await transport.send(HTTPCall(url: url.appending(path: path), timeout: limit))
+                Issue.record("a server that is silent has answered")
+            } catch HTTPError.transport(.notConnected) {
+                continue  // on a busy machine, connecting can take as long
+            } catch {
+                #expect(error as? HTTPError == HTTPError.timedOut(after: limit))
             }
             let took = start.duration(to: .now)
             (least, most) = (min(least, took), max(most, took))
