@@ -151,7 +151,8 @@ struct RunnerLimitTests {
         oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass() } }
         let call = Task { try await runner.run(timeout: .seconds(1)) { .output($0) } }
         await gate.waitForCall(1)
-        await oauth.world.clock.waitForSleepers(2)
+        // The call's own limit, the refresh's, and that of its exchange.
+        await oauth.world.clock.waitForSleepers(3)
         oauth.world.clock.advance(by: .seconds(1))
         await #expect(throws: RunnerError.self) { try await call.value }
         gate.openForGood(returning: ())

@@ -31,8 +31,11 @@ struct UpdateTimeoutTests {
         let gate = Gate<Void>()
         oauth.beforeRefreshReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
 
+        let events = oauth.world.events
+        let former = events.count(of: .dependencyAwaited)
         let calls = (0..<3).map { _ in Task { try await oauth.call(runner) } }
         await gate.waitForCall(1)
+        await events.wait(for: .dependencyAwaited, count: former + 3)
         await oauth.world.clock.waitForSleepers(2)
         oauth.world.clock.advance(by: .seconds(5))
         for call in calls { await self.timesOut(call) }

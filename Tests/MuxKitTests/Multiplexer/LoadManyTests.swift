@@ -208,8 +208,10 @@ struct LoadManyTests {
         let (world, map) = try await self.relaunched(saving: 0..<100)
         let gate = Gate<Void>()
         self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
-        let callers = (0..<3).map { _ in Task { try await map.request(keys: 0..<100) } }
+        let first = Task { try await map.request(keys: 0..<100) }
+        await world.events.wait(for: .missed, count: 100)
         await gate.waitForCall(1)
+        let callers = [first] + (0..<2).map { _ in Task { try await map.request(keys: 0..<100) } }
         await world.events.wait(for: .joined, count: 200)
 
         gate.openForGood(returning: ())

@@ -54,6 +54,7 @@ struct StatisticsTests {
         world.clock.advance(by: .seconds(2))
         gate.open(returning: 5)
         _ = try await (first, second)
+        await world.events.wait(for: .fetched)
         _ = try await numbers.request(key: 1)
         numbers.refresh(key: 1)
         let third = Task { try await numbers.request(key: 1) }
@@ -61,6 +62,7 @@ struct StatisticsTests {
         world.clock.advance(by: .milliseconds(300))
         gate.fail(with: FetchFailed())
         await #expect(throws: FetchFailed()) { try await third.value }
+        await world.events.wait(for: .fetchFailed)
 
         func event(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) -> MuxEvent {
             MuxEvent(kind, cacheKey: "Numbers", key: "1", duration: duration)

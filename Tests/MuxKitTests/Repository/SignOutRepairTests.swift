@@ -94,6 +94,8 @@ private struct Slow: Codable, Sendable, Equatable {
     static let goOn = DispatchSemaphore(value: 0)
 
     var number = 1
+    /// So much is decoded on a thread of Dispatch's.
+    var text = String(repeating: "x", count: 20_000)
 
     init() {}
 

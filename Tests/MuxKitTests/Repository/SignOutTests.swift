@@ -41,6 +41,7 @@ struct SignOutTests {
         let number = Multiplexer<Int>(repository: world.repository) { try await fetch() }.register()
         let callers = (0..<10).map { _ in Task { try await number.request() } }
         await world.events.wait(for: .joined, count: 9)
+        await gate.waitForCall(1)
 
         await world.repository.clearAll()
 
