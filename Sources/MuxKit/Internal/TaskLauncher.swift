@@ -27,13 +27,14 @@ package struct TaskLauncher: Sendable {
     ///     ``canBeginHere`` is true.
     ///   - operation: The work.
     /// - Returns: The task.
+    @usableFromInline
     @discardableResult
     package func callAsFunction(
         name: String,
         priority: TaskPriority? = nil,
         otherwiseOn usual: (any TaskExecutor)? = nil,
         beginsHere: Bool = false,
-        _ operation: @escaping @Sendable @concurrent () async -> Void
+        _ operation: @escaping @isolated(any) @Sendable () async -> Void
     ) -> Task<Void, Never> {
         let executor = self.executor ?? Self.schedule ?? usual
         if beginsHere, #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) {

@@ -109,7 +109,8 @@ package struct CoarseClock: Sendable {
     private let origin: Int64?
 
     /// An upper bound of how far a reading can be behind.
-    static let lateness = Duration.milliseconds(50)
+    static var lateness: Duration { .nanoseconds(Self.latenessNanoseconds) }
+    @inlinable static var latenessNanoseconds: Int64 { 50_000_000 }
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }
 

@@ -40,6 +40,7 @@ public struct Fetched<Value: Sendable>: Sendable {
     @usableFromInline var renewedRevision: UInt64?
 
     /// Describes a fetched value.
+    @inlinable
     public init(
         _ value: Value,
         timeToLive: Duration? = nil,
@@ -130,6 +131,24 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
         )
         fetched.renewedRevision = self.revision
         return fetched
+    }
+}
+
+/// What a multiplexer calls to fetch.
+@usableFromInline
+package enum FetchFunction<Key: Sendable, Value: Sendable>: Sendable {
+    /// Fetches a value.
+    case value(@Sendable @concurrent (Key) async throws -> Value)
+    /// Fetches a value and what is to be known of it; receives what was cached.
+    case fetched(@Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>)
+
+    @inlinable
+    @concurrent
+    func callAsFunction(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
+        switch self {
+        case .value(let fetch): Fetched(try await fetch(key))
+        case .fetched(let fetch): try await fetch(key, before)
+        }
     }
 }
 

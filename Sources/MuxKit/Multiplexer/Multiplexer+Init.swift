@@ -11,7 +11,7 @@ extension Multiplexer {
     /// A string literal is one, with or without interpolations, if the value is `Codable`; for other texts there is
     /// ``init(_:)``.
     public struct CacheKey: Sendable {
-        package var persistence: Persistence<SoleKey, Value>
+        @usableFromInline package var persistence: Persistence<SoleKey, Value>
 
         /// The name `text`.
         public init(_ text: String) where Value: Codable {
@@ -26,6 +26,7 @@ extension Multiplexer {
     ///   - policy: How long the value stays good, and what happens around a fetch.
     ///   - repository: Where the multiplexer takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value.
+    @inlinable
     @_disfavoredOverload
     public init(
         cacheKey: CacheKey? = nil,
@@ -33,9 +34,12 @@ extension Multiplexer {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent () async throws -> Value
     ) {
-        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { _ in
-            Fetched(try await onFetch())
-        }
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            fetch: .value { _ in try await onFetch() }
+        )
     }
 
     /// Makes a multiplexer whose fetch says how long the value is good, and can ask whether it is still the same.
@@ -52,7 +56,12 @@ extension Multiplexer {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
-        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence, fetch: onFetch)
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            fetch: .fetched { try await onFetch($1) }
+        )
     }
 
     /// Makes a multiplexer whose fetch needs a dependency, such as an access token: both single-flight, both cached.
@@ -68,6 +77,7 @@ extension Multiplexer {
     ///     or the shared one where it has none. With another one than the dependency's, requests fail with
     ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
     ///   - onFetch: Fetches the value.
+    @inlinable
     public init<Runner: DependencyRunner>(
         cacheKey: CacheKey? = nil,
         dependency: Runner,
@@ -81,11 +91,12 @@ extension Multiplexer {
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence,
-            isAttached: !choice.isMismatch
-        ) { _ in
-            try choice.check(persistence?.domain)
-            return Fetched(try await dependency.run { .output(try await onFetch($0)) })
-        }
+            isAttached: !choice.isMismatch,
+            fetch: .value { _ in
+                try choice.check(persistence?.domain)
+                return try await dependency.run { .output(try await onFetch($0)) }
+            }
+        )
     }
 }
 

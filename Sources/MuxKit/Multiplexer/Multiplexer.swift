@@ -26,13 +26,14 @@
 public final actor Multiplexer<Value: Sendable> {
     @usableFromInline nonisolated let core: MultiplexerCore<SingleSlot<Value>>
 
+    @usableFromInline
     package init(
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
         isAttached: Bool = false,
         selection: EntrySelection<SoleKey>? = nil,
-        fetch: @escaping @Sendable @concurrent (FetchedBefore<Value>?) async throws -> Fetched<Value>
+        fetch: FetchFunction<SoleKey, Value>
     ) {
         self.core = MultiplexerCore(
             slots: SingleSlot(isPersistent: persistence != nil),
@@ -42,7 +43,7 @@ public final actor Multiplexer<Value: Sendable> {
             isAttached: isAttached,
             selection: selection,
             keyText: { _ in nil },
-            fetch: { _, before in try await fetch(before) }
+            fetch: fetch
         )
     }
 
@@ -71,7 +72,8 @@ public final actor Multiplexer<Value: Sendable> {
     /// - Throws: What ``request()`` throws.
     @inlinable
     public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
-        try await self.core.request(.sole, options).value
+        if let value = self.core.hit(.sole, options) { return value }
+        return try await self.core.request(.sole, options).value
     }
 
     /// Returns what ``request(_:)`` does, with its age, where it came from, and why a stale value was served.

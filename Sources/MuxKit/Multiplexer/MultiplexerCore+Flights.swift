@@ -1,47 +1,88 @@
 extension MultiplexerCore {
+    /// A slot that a flight knows from before its fetch; kept by the flight, since it may be evicted meanwhile.
+    ///
+    /// An object: few flights have one, and it lies on the stack of an asynchronous function, which takes memory while that waits.
+    @usableFromInline
+    final class FormerSlot: Sendable {
+        @usableFromInline let slot: Slot<Value>
+
+        @inlinable
+        init(_ slot: Slot<Value>) { self.slot = slot }
+    }
+
+    /// The beginning of a fetch.
+    @usableFromInline
+    struct Beginning: Sendable {
+        @usableFromInline let moment: Moment
+        @usableFromInline let former: FormerSlot?
+
+        @inlinable
+        init(_ moment: Moment, _ former: FormerSlot?) {
+            self.moment = moment
+            self.former = former
+        }
+    }
+
     /// The work of one flight: looks at the disk if memory has no entry, then fetches.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
-        var loaded: Slot<Value>?
-        if self.persistence != nil {
-            let (isOver, found) = await self.answerFromDisk(key, flight)
-            guard !isOver else { return }
-            loaded = found
-        }
-        await self.fly(key, flight, loaded)
+        if self.persistence == nil { await self.fly(key, flight, nil) } else { await self.flyByDisk(key, flight) }
+    }
+
+    @inlinable
+    @inline(never)
+    func flyByDisk(_ key: Key, _ flight: FlightID) async {
+        let (isOver, loaded) = await self.answerFromDisk(key, flight)
+        if !isOver { await self.fly(key, flight, loaded) }
     }
 
     /// The work of one flight after the look at the disk, which has found `loaded`.
     @inlinable
     @inline(__always)
-    func fly(_ key: Key, _ flight: FlightID, _ loaded: Slot<Value>?) async {
-        var fallback: Slot<Value>?  // kept here, since it may be evicted during the fetch
+    func fly(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) async {
+        guard let beginning = self.fetchBegins(key, flight, loaded) else { return }
+        do {
+            if let plainFetch {
+                self.landed(try await plainFetch(key), key, flight, beginning)
+            } else {
+                try await self.fetchWithFacts(key, flight, beginning)
+            }
+        } catch {
+            self.failed(error, key, flight, beginning)
+        }
+    }
+
+    /// Fetches more than a value, or with retries; apart, for that takes a larger stack.
+    @inlinable
+    @inline(never)
+    func fetchWithFacts(_ key: Key, _ flight: FlightID, _ beginning: Beginning) async throws {
+        let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
+        self.landed(try await self.fetched(key, before), key, flight, beginning)
+    }
+
+    /// Begins the fetch of a flight; `nil` if the flight has ended.
+    @inlinable
+    @inline(never)
+    func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot?) -> Beginning? {
+        var former: FormerSlot?
         var isCancelled = false
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.statistics.fetches += 1
-            let slot = state.slots.slot(of: key)
-            fallback = slot?.entry == nil && !wasFenced ? loaded ?? slot : slot
+            guard let slot = state.slots.slot(of: key) else {
+                former = wasFenced ? nil : loaded
+                return
+            }
+            former = slot.entry == nil && !wasFenced ? loaded ?? FormerSlot(slot) : FormerSlot(slot)
         }
-        guard begins else { return }
+        guard begins else { return nil }
         guard !isCancelled else {
             self.engine.land(flight, of: key, failed: true) { _, _ in .failure(CancellationError()) }
-            return
+            return nil
         }
         self.tell(.fetchStarted, key)
-        let start = self.repository.time.now
-        let result: Result<Fetched<Value>, any Error>
-        do {
-            result = .success(try await self.fetched(key, fallback?.fetchedBefore(at: start)))
-        } catch {
-            result = .failure(error)
-        }
-        let duration = self.repository.time.now.duration(since: start)
-        switch result {
-        case .success(let fetched): self.landed(fetched, key, flight, fallback, after: duration)
-        case .failure(let error): self.failed(error, key, flight, fallback, after: duration)
-        }
+        return Beginning(self.repository.time.now, former)
     }
 
     /// Loads the entry of `key` into its slot, if memory has none, and answers the callers for which it is good enough.
@@ -49,7 +90,7 @@ extension MultiplexerCore {
     /// - Returns: Whether the flight has ended, and the loaded slot, for which the table may not have had room.
     @inlinable
     @inline(never)
-    func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: Slot<Value>?) {
+    func answerFromDisk(_ key: Key, _ flight: FlightID) async -> (isOver: Bool, loaded: FormerSlot?) {
         guard let persistence else { return (false, nil) }
         guard let look = self.look(for: key) else {
             // Another process may have ended the session. If another task is finding that out now, the value is dropped later.
@@ -68,7 +109,7 @@ extension MultiplexerCore {
         _ flight: FlightID,
         _ found: Loaded,
         _ look: DiskLook
-    ) -> (isOver: Bool, loaded: Slot<Value>?) {
+    ) -> (isOver: Bool, loaded: FormerSlot?) {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var servesStale = false
@@ -105,7 +146,13 @@ extension MultiplexerCore {
         self.watchers.send((), to: key)
         self.release(evictions)
         if servesStale { self.tell(.servedStale, key) }
-        return (isOver, loaded)
+        return (isOver, loaded.map(FormerSlot.init))
+    }
+
+    @inlinable
+    @inline(never)
+    func landed(_ value: Value, _ key: Key, _ flight: FlightID, _ beginning: Beginning) {
+        self.landed(Fetched(value), key, flight, beginning)
     }
 
     @inlinable
@@ -114,10 +161,10 @@ extension MultiplexerCore {
         _ fetched: Fetched<Value>,
         _ key: Key,
         _ flight: FlightID,
-        _ before: Slot<Value>?,
-        after duration: Duration
+        _ beginning: Beginning
     ) {
-        let entry = self.entry(of: fetched)
+        let (entry, before) = (self.entry(of: fetched), beginning.former?.slot)
+        let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
@@ -162,14 +209,15 @@ extension MultiplexerCore {
         _ error: any Error,
         _ key: Key,
         _ flight: FlightID,
-        _ fallback: Slot<Value>?,
-        after duration: Duration
+        _ beginning: Beginning
     ) {
+        let fallback = beginning.former?.slot
         let isForAnother =
             self.isForAnother(key) || !(self.selection?.includes(key, fallback?.entry?.validator) ?? true)
         let isSilenceable = self.policy.isSilenceable(error) && !isForAnother
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
+        let duration = now.duration(since: beginning.moment)
         var servesStale = false
         var evictions: Evictions?
         self.engine.land(flight, of: key, failed: true) { state, isKept in

@@ -52,7 +52,7 @@ extension MultiplexerCore {
             }
             var rest = launch
             rest.work = { [weak self] key, flight in
-                var loaded: Slot<Value>?
+                var loaded: FormerSlot?
                 if let self, let entry, entry.name == name {
                     let found = await self.answer(key, flight, entry, look, persistence, since: start)
                     guard !found.isOver else { return }
@@ -80,7 +80,7 @@ extension MultiplexerCore {
         _ look: DiskLook,
         _ persistence: Persistence<Key, Value>,
         since start: Moment
-    ) async -> (isOver: Bool, loaded: Slot<Value>?) {
+    ) async -> (isOver: Bool, loaded: FormerSlot?) {
         guard let found = await self.loaded(entry, key, persistence, since: start) else { return (false, nil) }
         return self.answer(key, flight, found, look)
     }

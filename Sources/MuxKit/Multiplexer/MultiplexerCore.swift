@@ -8,8 +8,6 @@ public import Synchronization
 package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Key = Slots.Key
     @usableFromInline package typealias Value = Slots.Value
-    @usableFromInline package typealias Fetch =
-        @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
 
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     @usableFromInline let policy: MuxPolicy
@@ -17,7 +15,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let persistence: Persistence<Key, Value>?
     /// Sends the fact that an entry changed: a watcher reads the entry itself, so it skips to the newest one.
     @usableFromInline let watchers = Broadcast<Key, Void>()
-    @usableFromInline let fetch: Fetch
+    @usableFromInline let fetch: FetchFunction<Key, Value>
+    /// What fetches if that brings nothing but a value, and is not retried.
+    @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
     @usableFromInline let selection: EntrySelection<Key>?
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
@@ -47,7 +47,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         selection: EntrySelection<Key>?,
         flightsAtOnce: Int = 8_192,
         keyText: @escaping @Sendable (Key) -> String?,
-        fetch: @escaping Fetch
+        fetch: FetchFunction<Key, Value>
     ) {
         self.policy = policy
         self.usualLimits = RequestOptions().limits(policy)
@@ -60,6 +60,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.isAttached = isAttached || persistence != nil
         self.endedSessionsAtCreation = self.isAttached ? nil : repository.endedSessions
         self.fetch = fetch
+        if case .value(let plainFetch) = fetch, policy.retry == nil {
+            self.plainFetch = plainFetch
+        } else {
+            self.plainFetch = nil
+        }
         self.selection = selection
         self.flightsAtOnce = flightsAtOnce
         let linger: Duration? =
@@ -98,9 +103,26 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Inlined into the caller's module, where it is specialised: that is what makes a hit cheap.
     @inlinable
     func hit(_ key: Key) -> Value? {
-        let now = self.coarseClock.now ?? self.engine.time.now
+        self.hit(key, at: self.coarseClock.now ?? self.engine.time.now, youngerThan: .max)
+    }
+
+    /// As ``hit(_:)``, for a request with options; also `nil` if whether it is good enough for `options` has to be examined.
+    @inlinable
+    func hit(_ key: Key, _ options: RequestOptions) -> Value? {
+        guard options.mode == .usual, options.takesStored, self.selection == nil else { return nil }
+        if let now = self.coarseClock.now {
+            // By the exact time it may be older.
+            let limit = options.maximumNanoseconds.map { $0 - CoarseClock.latenessNanoseconds }
+            return self.hit(key, at: now, youngerThan: limit ?? .max)
+        }
+        return self.hit(key, at: self.engine.time.now, youngerThan: options.maximumNanoseconds ?? .max)
+    }
+
+    @inlinable
+    @inline(__always)
+    func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value? {
         let value = self.engineState.withLock { engineState -> Value? in
-            guard let value = engineState.state.slots.hit(key, at: now) else { return nil }
+            guard let value = engineState.state.slots.hit(key, at: now, youngerThan: limit) else { return nil }
             engineState.state.statistics.hits += 1
             return value
         }
@@ -111,7 +133,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The entry in memory that is good enough for `options`; `nil` if there is none, or if it is to be renewed.
     @inlinable
     @inline(never)
-    func hit(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
+    func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
         guard options.mode == .usual, self.selection == nil || !self.isForAnother(key) else { return nil }
         let now = self.engine.time.now
         let limits = options.limits(self.policy)
@@ -139,7 +161,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     nonisolated(nonsending) func request(_ key: Key, _ options: RequestOptions) async throws -> MuxEntry<Value> {
         guard key == key else { throw MuxError.unusableKey }
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
-        if let entry = self.hit(key, options) { return entry }
+        if let entry = self.hitEntry(key, options) { return entry }
         let long = PendingRequest(self, key, options)
         return try long.departed(await self.answer(to: long))
     }

@@ -52,10 +52,9 @@ extension MultiplexerMap {
             policy: policy,
             repository: repository,
             persistence: cacheKey?.persistence,
-            largestBatch: batching.maximumSize
-        ) { key, _ in
-            Fetched(try await batcher.value(of: ExactKey(key)))
-        }
+            largestBatch: batching.maximumSize,
+            fetch: .value { try await batcher.value(of: $0) }
+        )
     }
 
     fileprivate static func batcher(
@@ -149,7 +148,9 @@ extension MultiplexerMap {
             }
             // The first of equal keys counts, also of texts that differ in Unicode form alone.
             guard values[key] == nil, asked.isEmpty || !asked.contains(key) else { continue }
-            if let value = isPlain ? self.core.hit(exact) : self.core.hit(exact, options)?.value {
+            if let value = self.core.hit(exact, options)
+                ?? (isPlain ? nil : self.core.hitEntry(exact, options)?.value)
+            {
                 values[key] = value
             } else {
                 asked.insert(key)

@@ -4,7 +4,7 @@ extension MultiplexerMap {
     /// A string literal is one, with or without interpolations, if the keys are ``MuxKey`` and the values `Codable`; for
     /// other texts there is ``init(_:)``.
     public struct CacheKey: Sendable {
-        package var persistence: Persistence<ExactKey<Key>, Value>
+        @usableFromInline package var persistence: Persistence<ExactKey<Key>, Value>
 
         /// The name `text`.
         public init(_ text: String) where Key: MuxKey, Value: Codable {
@@ -19,6 +19,7 @@ extension MultiplexerMap {
     ///   - policy: How long a value stays good, and what happens around a fetch.
     ///   - repository: Where the map takes part in saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
+    @inlinable
     @_disfavoredOverload
     public init(
         cacheKey: CacheKey? = nil,
@@ -26,9 +27,12 @@ extension MultiplexerMap {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (Key) async throws -> Value
     ) {
-        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence) { key, _ in
-            Fetched(try await onFetch(key))
-        }
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            fetch: .value { try await onFetch($0.key) }
+        )
     }
 
     /// Makes a map whose fetch says how long a value is good, and can ask whether it is still the same.
@@ -45,7 +49,12 @@ extension MultiplexerMap {
         repository: MuxRepository = .shared,
         onFetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
     ) {
-        self.init(policy: policy, repository: repository, persistence: cacheKey?.persistence, fetch: onFetch)
+        self.init(
+            policy: policy,
+            repository: repository,
+            persistence: cacheKey?.persistence,
+            fetch: .fetched { try await onFetch($0.key, $1) }
+        )
     }
 
     /// Makes a map whose fetch needs a dependency, such as an access token: both single-flight, both cached.
@@ -61,6 +70,7 @@ extension MultiplexerMap {
     ///     shared one where it has none. With another one than the dependency's, requests fail with
     ///     ``MuxError/repositoryMismatch``: a sign-out would not reach both.
     ///   - onFetch: Fetches the value of a key.
+    @inlinable
     public init<Runner: DependencyRunner>(
         cacheKey: CacheKey? = nil,
         dependency: Runner,
@@ -74,11 +84,12 @@ extension MultiplexerMap {
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence,
-            isAttached: !choice.isMismatch
-        ) { key, _ in
-            try choice.check(persistence?.domain)
-            return Fetched(try await dependency.run { .output(try await onFetch(key, $0)) })
-        }
+            isAttached: !choice.isMismatch,
+            fetch: .value { key in
+                try choice.check(persistence?.domain)
+                return try await dependency.run { .output(try await onFetch(key.key, $0)) }
+            }
+        )
     }
 }
 

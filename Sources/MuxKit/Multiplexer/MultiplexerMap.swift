@@ -23,6 +23,7 @@
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
 
+    @usableFromInline
     package init(
         policy: MuxPolicy,
         repository: MuxRepository,
@@ -30,7 +31,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         isAttached: Bool = false,
         selection: EntrySelection<ExactKey<Key>>? = nil,
         largestBatch: Int = 1,
-        fetch: @escaping @Sendable @concurrent (Key, FetchedBefore<Value>?) async throws -> Fetched<Value>
+        fetch: FetchFunction<ExactKey<Key>, Value>
     ) {
         let describe: @Sendable (ExactKey<Key>) -> String? = { String(describing: $0.key) }
         self.core = MultiplexerCore(
@@ -46,7 +47,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             selection: selection,
             flightsAtOnce: max(8_192, largestBatch),
             keyText: persistence?.text ?? describe,
-            fetch: { try await fetch($0.key, $1) }
+            fetch: fetch
         )
     }
 
@@ -79,7 +80,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Throws: What ``request(key:)`` throws.
     @inlinable
     public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
-        try await self.core.request(ExactKey(key), options).value
+        let key = ExactKey(key)
+        if let value = self.core.hit(key, options) { return value }
+        return try await self.core.request(key, options).value
     }
 
     /// Returns what ``request(key:_:)`` does, with its age, where it came from, and why a stale value was served.

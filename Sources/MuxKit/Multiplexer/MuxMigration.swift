@@ -51,7 +51,7 @@ public struct MuxMigration: Sendable {
 @usableFromInline
 package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     /// The multiplexer's `cacheKey`.
-    package var domain: String
+    @usableFromInline package var domain: String
     /// The entry's own key as text; `nil` for a ``Multiplexer``.
     let text: @Sendable (Key) -> String?
     let encode: @Sendable (Value) throws -> Data

@@ -87,21 +87,22 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inlinable
     var sequence: UInt64 { self.coldFields?.sequence ?? self.revisionAndFlags >> Self.flagBits }
 
-    /// Whether the entry is fresh for a request without options, and not to be renewed ahead of time.
+    /// Whether the entry is fresh, and not to be renewed ahead of time.
     ///
     /// `false` in rare cases that only ``Freshness`` decides.
     ///
     /// - Parameters:
     ///   - now: The time.
     ///   - refresh: The number of the last refresh of everything.
+    ///   - limit: The age in nanoseconds that it must not have reached.
     /// - Returns: Whether it is a hit.
     @inlinable
-    func isHit(at now: Moment, since refresh: UInt64 = 0) -> Bool {
+    func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
         guard self.revisionAndFlags & (Self.refreshed | Self.renewsAhead) == 0 else { return false }
         // The revision is the sequence, except after a renewal.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         let (age, overflow) = now.nanoseconds.subtractingReportingOverflow(self.fetchedAt.nanoseconds)
-        return max(age, 0) < self.timeToLive && !overflow
+        return max(age, 0) < min(self.timeToLive, limit) && !overflow
     }
 
     /// Whether the entry is long past every limit up to which a stale one is served, and has no validator.

@@ -19,7 +19,8 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline var mode = Mode.usual
     /// Whether an entry in memory or on disk is for this request.
     @usableFromInline var takesStored = true
-    var maximumAge: Duration?
+    /// The greatest age in nanoseconds, in which a hit compares ages.
+    @usableFromInline private(set) var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
 
@@ -61,7 +62,7 @@ public struct RequestOptions: Sendable, Hashable {
     /// - Returns: The options.
     public func maxAge(_ age: Duration) -> RequestOptions {
         var options = self
-        options.maximumAge = age
+        options.maximumNanoseconds = age.saturatedNanoseconds
         return options
     }
 
@@ -74,6 +75,9 @@ public struct RequestOptions: Sendable, Hashable {
         options.waitLimit = waitLimit
         return options
     }
+
+    /// The greatest age.
+    var maximumAge: Duration? { self.maximumNanoseconds.map { .nanoseconds($0) } }
 
     /// What is permitted for a request with these options under `policy`.
     @usableFromInline

@@ -7,10 +7,10 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// The slot of `key`; `nil` if it is vacant.
     func slot(of key: Key) -> Slot<Value>?
 
-    /// The value of `key` if it is fresh for a request without options, and not to be renewed; counts as a use.
+    /// The value of `key` if it is fresh, not to be renewed, and younger than so many nanoseconds; counts as a use.
     ///
     /// `nil` means that the slot has to be examined.
-    mutating func hit(_ key: Key, at now: Moment) -> Value?
+    mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value?
 
     /// The slot of `key`; `nil` if it is vacant. Counts as a use.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
@@ -103,8 +103,8 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     package init(isPersistent: Bool) { self.isPersistent = isPersistent }
 
     @inlinable
-    package mutating func hit(_ key: SoleKey, at now: Moment) -> Value? {
-        guard self.packed?.isHit(at: now) ?? false else { return nil }
+    package mutating func hit(_ key: SoleKey, at now: Moment, youngerThan limit: Int64) -> Value? {
+        guard self.packed?.isHit(at: now, youngerThan: limit) ?? false else { return nil }
         return self.packed?.value
     }
 

@@ -44,10 +44,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     package var failureCount: Int { self.failures.count }
 
     @inlinable
-    package mutating func hit(_ key: Key, at now: Moment) -> Value? {
+    package mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value? {
         // In place: copying the slot or an array would retain and release.
         guard let number = self.table.place(of: key).hit?.number,
-            self.table.elements[number].isHit(at: now, since: self.lastRefresh)
+            self.table.elements[number].isHit(at: now, since: self.lastRefresh, youngerThan: limit)
         else { return nil }
         self.table.order.touched(number)
         return self.table.elements[number].value

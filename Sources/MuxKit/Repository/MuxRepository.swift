@@ -241,13 +241,15 @@ extension MuxRepository {
 }
 
 /// The repository of a multiplexer whose fetch needs a dependency: by default the dependency's.
+@usableFromInline
 package struct RepositoryChoice: Sendable {
-    package let repository: MuxRepository
+    @usableFromInline package let repository: MuxRepository
     /// The dependency's repository, if it is another one: a sign-out of one would not end the session of the other.
     private let other: MuxRepository?
     private let isReported = Locked(false)
 
     /// Chooses `given`, or else the one of the dependency, or else the shared one.
+    @usableFromInline
     package init(given: MuxRepository?, ofDependency dependency: MuxRepository?) {
         let repository = given ?? dependency ?? .shared
         self.repository = repository
@@ -255,11 +257,12 @@ package struct RepositoryChoice: Sendable {
     }
 
     /// Whether the dependency belongs to the session of another repository.
-    package var isMismatch: Bool { self.other != nil }
+    @usableFromInline package var isMismatch: Bool { self.other != nil }
 
     /// Refuses a request if the dependency belongs to the session of another repository; reports this to observers once.
     ///
     /// - Throws: ``MuxError/repositoryMismatch``.
+    @usableFromInline
     package func check(_ cacheKey: String?) throws {
         guard let other else { return }
         let isFirst = self.isReported.withLock { isReported in

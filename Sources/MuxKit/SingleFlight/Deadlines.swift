@@ -43,10 +43,13 @@ package struct Deadlines<Key: Sendable>: Sendable {
     }
 
     /// The first deadline of a running flight; removes those of ended flights.
-    @usableFromInline
+    @inlinable
     package mutating func next(where isRunning: (FlightID) -> Bool) -> Moment? {
         let former = self.deadlines
-        self.deadlines = former[self.first...].filter { isRunning($0.flight) }
+        self.deadlines = []
+        for index in self.first..<former.count where isRunning(former[index].flight) {
+            self.deadlines.append(former[index])
+        }
         if self.deadlines.count < former.count { self.forgotten += former }
         self.first = 0
         return self.deadlines.first?.moment

@@ -7,13 +7,14 @@ extension FlightEngine {
         var launch = launch
         // First, for work that begins here may take long.
         self.startWatch(&launch)
+        let node = self.node(key, flight)
         let task = self.spawn(
             name: self.options.name,
             priority: launch.priority,
-            for: self.node(key, flight),
+            otherwiseOn: FlightExecutor.shared,
             beginsHere: beginsHere
         ) {
-            await work(key, flight)
+            await FlightContext.working(for: node) { await work(key, flight) }
         }
         let running = self.engineState.withLock { engineState -> RunningFlight? in
             // By its place: a change of what is not there allocates, and the flight may have ended.
@@ -228,20 +229,4 @@ struct RunningFlight: Sendable {
 
     @usableFromInline
     init(priority: TaskPriority) { self.priority = priority }
-}
-
-extension TaskLauncher {
-    /// Starts a task that works for the flight `node`; see ``FlightContext``.
-    @usableFromInline
-    func callAsFunction(
-        name: String,
-        priority: TaskPriority,
-        for node: WaitForNode,
-        beginsHere: Bool,
-        _ work: @escaping @Sendable () async -> Void
-    ) -> Task<Void, Never> {
-        self(name: name, priority: priority, otherwiseOn: FlightExecutor.shared, beginsHere: beginsHere) {
-            await FlightContext.$current.withValue(FlightContext(node)) { await work() }
-        }
-    }
 }

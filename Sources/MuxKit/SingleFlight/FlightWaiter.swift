@@ -12,6 +12,8 @@ package struct FlightWaiter: Sendable, Hashable {
         case caller(LeanContinuation<Answer>)
         /// A caller that waits for several flights.
         case gathering(FlightGathering)
+        /// A caller that has left.
+        case nobody
     }
 
     /// Identifies the waiter within its engine.
@@ -30,8 +32,22 @@ package struct FlightWaiter: Sendable, Hashable {
         self.address = .gathering(gathering)
     }
 
+    /// What stays in the place of a waiter that has left.
+    init(leftWith ticket: Ticket) {
+        self.ticket = ticket
+        self.address = .nobody
+    }
+
+    /// Whether the waiter has left: nobody waits for an answer.
+    var hasLeft: Bool {
+        guard case .nobody = self.address else { return false }
+        return true
+    }
+
     @usableFromInline
-    package static func == (a: FlightWaiter, b: FlightWaiter) -> Bool { a.ticket == b.ticket }
+    package static func == (a: FlightWaiter, b: FlightWaiter) -> Bool {
+        a.ticket == b.ticket && a.hasLeft == b.hasLeft
+    }
 
     @usableFromInline
     package func hash(into hasher: inout Hasher) { hasher.combine(self.ticket) }
@@ -42,6 +58,7 @@ package struct FlightWaiter: Sendable, Hashable {
         switch self.address {
         case .caller(let continuation): continuation.resume(returning: answer)
         case .gathering(let gathering): gathering.answered(self.ticket, answer)
+        case .nobody: break
         }
     }
 

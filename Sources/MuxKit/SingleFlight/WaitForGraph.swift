@@ -211,6 +211,12 @@ package struct WaitForNode: Sendable, Hashable {
         unsafe self.executor = Self.currentExecutor
     }
 
+    /// Does the work of the flight `node` in the current task.
+    @usableFromInline
+    nonisolated(nonsending) static func working(for node: WaitForNode, _ work: () async -> Void) async {
+        await Self.$current.withValue(FlightContext(node)) { await work() }
+    }
+
     /// Whether the flight cannot end before the current task: it is the flight's own, or a child of it.
     ///
     /// A `Task {}` inherits task-locals, but, unlike a child, not the executor preference (SE-0417). Whether the flight waits
@@ -227,8 +233,10 @@ package struct WaitForNode: Sendable, Hashable {
 
 /// The executor of flights: the global pool with an identity of its own, by which ``FlightContext/isAwaited`` tells the tasks
 /// of a flight from others.
+@usableFromInline
 final class FlightExecutor: TaskExecutor {
-    static let shared = FlightExecutor()
+    @usableFromInline static let shared = FlightExecutor()
 
+    @usableFromInline
     func enqueue(_ job: consuming ExecutorJob) { globalConcurrentExecutor.enqueue(job) }
 }

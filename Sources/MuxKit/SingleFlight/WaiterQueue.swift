@@ -5,24 +5,8 @@
 ///
 /// Tickets are drawn before arrival, so a waiter may arrive after one with a later ticket; it is placed before that one.
 package struct WaiterQueue: Sendable, Hashable {
-    private enum Place: Sendable, Hashable {
-        case occupied(FlightWaiter)
-        case vacated(Ticket)
-
-        var waiter: FlightWaiter? {
-            guard case .occupied(let waiter) = self else { return nil }
-            return waiter
-        }
-
-        var ticket: Ticket {
-            switch self {
-            case .occupied(let waiter): waiter.ticket
-            case .vacated(let ticket): ticket
-            }
-        }
-    }
-
-    private var places: [Place] = []
+    /// By ascending ticket; those that have left included.
+    private var places: [FlightWaiter] = []
 
     package private(set) var count = 0
 
@@ -32,9 +16,9 @@ package struct WaiterQueue: Sendable, Hashable {
 
     /// Adds a waiter, whose ticket is unique.
     package mutating func park(_ waiter: FlightWaiter) {
-        let isLast = self.places.last.map { $0.ticket < waiter.ticket } ?? true
-        self.places.insert(.occupied(waiter), at: isLast ? self.places.endIndex : self.index(of: waiter.ticket))
         self.count += 1
+        guard let last = self.places.last, last.ticket > waiter.ticket else { return self.places.append(waiter) }
+        self.places.insert(waiter, at: self.index(of: waiter.ticket))
     }
 
     /// The index of the first place that is not before `ticket`.
@@ -51,29 +35,30 @@ package struct WaiterQueue: Sendable, Hashable {
     /// Removes and returns the waiter with `ticket`; `nil` if it is not in the queue.
     package mutating func leave(_ ticket: Ticket) -> FlightWaiter? {
         let index = self.index(of: ticket)
-        guard index < self.places.count, let waiter = self.places[index].waiter, waiter.ticket == ticket else {
+        guard index < self.places.count, self.places[index].ticket == ticket, !self.places[index].hasLeft else {
             return nil
         }
-        self.places[index] = .vacated(ticket)
+        let waiter = self.places[index]
+        self.places[index] = FlightWaiter(leftWith: ticket)
         self.count -= 1
-        if self.count < self.places.count / 2 { self.places.removeAll { $0.waiter == nil } }
+        if self.count < self.places.count / 2 { self.places.removeAll(where: \.hasLeft) }
         return waiter
     }
 
     /// The tickets of all waiters, ascending.
-    package var tickets: [Ticket] { self.places.compactMap(\.waiter?.ticket) }
+    package var tickets: [Ticket] { self.places.lazy.filter { !$0.hasLeft }.map(\.ticket) }
 
     /// Adds the waiters of another queue.
     package mutating func merge(_ others: WaiterQueue) {
-        self.places = (others.places + self.places).filter { $0.waiter != nil }.sorted { $0.ticket < $1.ticket }
+        self.places = (others.places + self.places).filter { !$0.hasLeft }.sorted { $0.ticket < $1.ticket }
         self.count = self.places.count
     }
 
     /// Removes and returns all waiters, by ascending ticket.
     package mutating func drain() -> [FlightWaiter] {
-        let waiters = self.places.compactMap(\.waiter)
-        self = WaiterQueue()
-        return waiters
+        defer { self = WaiterQueue() }
+        // Nearly always nobody has left, and the array need not be copied.
+        return self.count == self.places.count ? self.places : self.places.filter { !$0.hasLeft }
     }
 
     /// The number of places, vacated ones included.
@@ -81,7 +66,7 @@ package struct WaiterQueue: Sendable, Hashable {
 
     /// A broken invariant; `nil` if there is none.
     package func violation() -> String? {
-        guard self.places.count(where: { $0.waiter != nil }) == self.count else { return "the count is wrong" }
+        guard self.places.count(where: { !$0.hasLeft }) == self.count else { return "the count is wrong" }
         guard zip(self.places, self.places.dropFirst()).allSatisfy({ $0.ticket < $1.ticket }) else {
             return "tickets are out of order"
         }

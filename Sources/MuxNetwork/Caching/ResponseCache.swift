@@ -78,8 +78,9 @@ final class ResponseCache: Sendable {
             ),
             repository: repository,
             persistence: cacheKey?.persistence,
-            isAttached: true
-        ) { _, _ in throw CancellationError() }
+            isAttached: true,
+            fetch: .value { _ in throw CancellationError() }
+        )
         self.folder = options.cacheKey.map { key in
             let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxHTTP")
             return BodyFolder(

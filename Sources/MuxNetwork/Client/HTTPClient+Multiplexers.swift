@@ -40,7 +40,7 @@ extension HTTPClient {
             repository: resource.repository,
             persistence: resource.persistence(like: cacheKey?.persistence) { _ in true },
             selection: resource.selection { _ in true },
-            fetch: { try await resource.fetch(true, $0) }
+            fetch: .fetched { try await resource.fetch(true, $1) }
         )
         resource.attach(multiplexer)
         return multiplexer
@@ -76,7 +76,7 @@ extension HTTPClient {
             repository: resources.repository,
             persistence: resources.persistence(like: cacheKey?.persistence) { $0.key },
             selection: resources.selection { $0.key },
-            fetch: resources.fetch
+            fetch: .fetched { try await resources.fetch($0.key, $1) }
         )
         resources.attach(map)
         return map

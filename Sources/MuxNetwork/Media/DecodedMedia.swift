@@ -56,11 +56,12 @@ public final actor DecodedMedia<Value: Sendable> {
             policy: policy,
             repository: media.core.repository,
             persistence: nil,
-            isAttached: true
-        ) { key, _ in
-            let (value, cost) = try await Self.decoded(key.url, of: media, decode)
-            return Fetched(Decoded(value: value, cost: cost))
-        }
+            isAttached: true,
+            fetch: .value { key in
+                let (value, cost) = try await Self.decoded(key.key.url, of: media, decode)
+                return Decoded(value: value, cost: cost)
+            }
+        )
     }
 
     /// The value in memory, if it is there; reads, decodes and fetches nothing.

@@ -20,38 +20,55 @@ struct HitTests {
             for timeToLive in Self.timesToLive {
                 for renewalAge in [nil, Duration.seconds(5)] {
                     for isRefreshed in [false, true] {
-                        var single = SingleSlot<Int>(isPersistent: true)
-                        var table = SlotTable<Int, Int>(maximumCount: 10, isPersistent: true)
-                        let entry = Slot<Int>.Entry(
-                            value: 7,
-                            fetchedAt: now.advanced(by: .zero - age),
-                            timeToLive: timeToLive,
-                            renewalAge: renewalAge
-                        )
-                        func fill(_ slot: inout Slot<Int>) {
-                            _ = slot.committed(entry)
-                            if isRefreshed { slot.refreshed() }
+                        for maximumAge in [nil, .zero, .nanoseconds(1), .seconds(10), .longest] as [Duration?] {
+                            let entry = Slot<Int>.Entry(
+                                value: 7,
+                                fetchedAt: now.advanced(by: .zero - age),
+                                timeToLive: timeToLive,
+                                renewalAge: renewalAge
+                            )
+                            if Self.checksHit(of: entry, isRefreshed, at: now, maximumAge) {
+                                hits += 1
+                            } else {
+                                misses += 1
+                            }
                         }
-                        single.withSlot(of: .sole, evicted: { _, _ in }, fill)
-                        table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
-
-                        let freshness = single.slot(of: .sole)?.freshness(at: now, .init())
-                        // Who renews ahead of time draws lots on the slow path.
-                        let isHit = freshness == .fresh(renews: false) && renewalAge == nil
-                        if isHit { hits += 1 } else { misses += 1 }
-                        let scene =
-                            "\(age) of \(timeToLive), renewed at \(String(describing: renewalAge)), \(isRefreshed)"
-                        // A time to live that is no whole number of nanoseconds may miss here, and be found fresh later.
-                        let isExact = timeToLive.components.attoseconds % 1_000_000_000 == 0
-                        let found = (single.hit(.sole, at: now), table.hit(ExactKey(1), at: now))
-                        #expect(found.0 == found.1, "\(scene)")
-                        if isExact { #expect((found.0 != nil) == isHit, "\(scene)") }
-                        if found.0 != nil { #expect(isHit, "\(scene)") }
                     }
                 }
             }
         }
         #expect(hits > 10 && misses > 10)
+    }
+
+    /// Compares the fast path with the decision; returns whether it is a hit.
+    private static func checksHit(
+        of entry: Slot<Int>.Entry,
+        _ isRefreshed: Bool,
+        at now: Moment,
+        _ maximumAge: Duration?
+    ) -> Bool {
+        var single = SingleSlot<Int>(isPersistent: true)
+        var table = SlotTable<Int, Int>(maximumCount: 10, isPersistent: true)
+        func fill(_ slot: inout Slot<Int>) {
+            _ = slot.committed(entry)
+            if isRefreshed { slot.refreshed() }
+        }
+        single.withSlot(of: .sole, evicted: { _, _ in }, fill)
+        table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
+
+        let freshness = single.slot(of: .sole)?.freshness(at: now, .init(maximumAge: maximumAge))
+        // Who renews ahead of time draws lots on the slow path.
+        let isHit = freshness == .fresh(renews: false) && entry.renewalAge == nil
+        let limit = maximumAge?.saturatedNanoseconds ?? .max
+        let first = single.hit(.sole, at: now, youngerThan: limit)
+        let second = table.hit(ExactKey(1), at: now, youngerThan: limit)
+        let scene = "\(entry), \(isRefreshed), \(String(describing: maximumAge))"
+        #expect(first == second, "\(scene)")
+        // A time to live that is no whole number of nanoseconds may miss here, and be found fresh later.
+        let isExact = entry.timeToLive.components.attoseconds % 1_000_000_000 == 0
+        if isExact { #expect((first != nil) == isHit, "\(scene)") }
+        if first != nil { #expect(isHit, "\(scene)") }
+        return isHit
     }
 
     @Test func `MX-06 a time to live of zero is no hit, even if the cheap clock is a little behind`() {
@@ -61,7 +78,7 @@ struct HitTests {
             var single = SingleSlot<Int>(isPersistent: false)
             let entry = Slot<Int>.Entry(value: 7, fetchedAt: fetched, timeToLive: timeToLive)
             single.fill(entry)
-            #expect(single.hit(.sole, at: earlier) == expected)
+            #expect(single.hit(.sole, at: earlier, youngerThan: .max) == expected)
         }
     }
 
@@ -72,10 +89,10 @@ struct HitTests {
             let entry = Slot<Int>.Entry(value: index, fetchedAt: now, timeToLive: .seconds(1))
             table.fill(entry, of: ExactKey(key))
         }
-        #expect(table.hit(ExactKey("e\u{301}"), at: now) == 0)
-        #expect(table.hit(ExactKey("\u{e9}"), at: now) == 1)
-        #expect(table.hit(ExactKey("plain"), at: now) == 2)
-        #expect(table.hit(ExactKey("other"), at: now) == nil)
+        #expect(table.hit(ExactKey("e\u{301}"), at: now, youngerThan: .max) == 0)
+        #expect(table.hit(ExactKey("\u{e9}"), at: now, youngerThan: .max) == 1)
+        #expect(table.hit(ExactKey("plain"), at: now, youngerThan: .max) == 2)
+        #expect(table.hit(ExactKey("other"), at: now, youngerThan: .max) == nil)
         #expect(table.violation() == nil)
     }
 
