@@ -78,6 +78,20 @@ struct JournalDurabilityTests {
         #expect(steps[3].name == "epoch.json" && steps[4].name == "store")
     }
 
+    @Test func `PF-08 a sign-out reads none of the entries that it removes`() async throws {
+        let scratch = Scratch()
+        try await scratch.store().save((0..<100).map { sample("\($0)", $0) }, durability: .full)
+        let recorder = RecordingFileSystem()
+        let store = scratch.store(recorder)
+
+        try await store.raiseSessionEpoch(to: 1)
+        try await store.removeEverything()
+
+        let read = recorder.calls.filter { [.open, .read].contains($0.operation) }.map(\.name)
+        #expect(!read.contains { $0.hasPrefix("00000001") }, "\(read)")
+        #expect(try await scratch.store().load(name("1")) == nil)
+    }
+
     @Test func `RP-04 removing everything is a rename that is safe before anything is deleted`() async throws {
         let calls = try await self.calls { try await $0.removeEverything() }
 

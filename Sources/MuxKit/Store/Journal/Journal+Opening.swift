@@ -67,7 +67,7 @@ extension Journal {
     }
 
     /// The session in the file, which is created if it is missing.
-    private func openSession() throws(MuxStoreError) -> Session {
+    func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         (self.session, self.segment) = (nil, nil)
         let opened = try self.sessionFile.open()

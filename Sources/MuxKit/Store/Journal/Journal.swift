@@ -263,7 +263,7 @@ final class Journal {
     func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
         try self.lock()
         defer { self.unlock() }
-        let (session, _) = try self.refresh()
+        let session = try self.openSession()
         guard epoch > session.content.epoch else { return }
         // Also if the write fails, the next call reads the file again.
         self.session = nil
