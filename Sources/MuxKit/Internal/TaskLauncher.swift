@@ -27,16 +27,16 @@ package struct TaskLauncher: Sendable {
     ///     ``canBeginHere`` is true.
     ///   - operation: The work.
     /// - Returns: The task.
-    @usableFromInline
+    @inlinable
     @discardableResult
-    package func callAsFunction(
+    package func callAsFunction<Success: Sendable>(
         name: String,
         priority: TaskPriority? = nil,
         otherwiseOn usual: (any TaskExecutor)? = nil,
         beginsHere: Bool = false,
-        _ operation: @escaping @isolated(any) @Sendable () async -> Void
-    ) -> Task<Void, Never> {
-        let executor = self.executor ?? Self.schedule ?? usual
+        _ operation: @escaping @isolated(any) @Sendable () async -> Success
+    ) -> Task<Success, Never> {
+        let executor = self.executor(otherwise: usual)
         if beginsHere, #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) {
             return Task.immediate(
                 name: name,
@@ -46,6 +46,11 @@ package struct TaskLauncher: Sendable {
             )
         }
         return Task(name: name, executorPreference: executor, priority: priority, operation: operation)
+    }
+
+    @usableFromInline
+    func executor(otherwise usual: (any TaskExecutor)?) -> (any TaskExecutor)? {
+        self.executor ?? Self.schedule ?? usual
     }
 
     /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the caller prefers.

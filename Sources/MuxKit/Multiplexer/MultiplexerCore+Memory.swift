@@ -80,15 +80,20 @@ extension MultiplexerCore {
         /// Changes the slot of `key`, and counts evictions; ``takeEvictions()`` has to follow.
         @inlinable
         mutating func withSlot<R>(of key: Key, _ body: (inout Slot<Value>) -> R) -> R {
+            var (evictions, lost) = (0, 0)
             var evicted: [(Key, Slot<Value>)] = []
-            let result = self.slots.withSlot(of: key, evicted: { evicted.append(($0, $1)) }, body)
-            if !evicted.isEmpty {
-                self.statistics.evictions += evicted.count { $0.1.entry != nil }
-                let lost = evicted.count { $0.1.entry?.isDirty ?? false }
-                self.lostCount += lost
-                self.lostSinceTry += lost
-                self.evicted += evicted
+            swap(&evicted, &self.evicted)
+            let result = self.slots.withSlot(of: key) {
+                evicted.append(($0, $1))
+                if $1.entry != nil { evictions += 1 }
+                if $1.entry?.isDirty ?? false { lost += 1 }
+            } _: {
+                body(&$0)
             }
+            swap(&evicted, &self.evicted)
+            self.statistics.evictions += evictions
+            self.lostCount += lost
+            self.lostSinceTry += lost
             return result
         }
 

@@ -137,6 +137,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     @inlinable
     var isRemovalPending: Bool { self.revisionAndFlags & Self.removalPending != 0 }
+    /// Whether there is something to save.
+    @inlinable
+    var isUnsaved: Bool { self.isDirty || self.isRemovalPending }
     @inlinable
     var failureRecord: Slot<Value>.FailureRecord? { self.coldFields?.failureRecord }
     @inlinable

@@ -116,8 +116,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         var lost: [(Key, PackedSlot<Value>)] = []
         let cost = self.costLimit?.cost(of: packed.value) ?? 0
-        let keep = { (key: Key, packed: PackedSlot<Value>) in lost.append((key, packed)) }
-        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }, evicted: keep)
+        self.table.put(packed, of: key, at: place, cost: cost, mayGo: { !$0.isPinned }) { key, packed in
+            if packed.isUnsaved { lost.append((key, packed)) } else { evicted(key, Slot(packed)) }
+        }
         for (key, packed) in lost {
             self.leaveMarks(of: packed, on: key, released: released)
             evicted(key, Slot(packed))
@@ -178,7 +179,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let former = self
         self.table = BoundedTable(maximumCount: former.table.maximumCount, maximumCost: former.table.maximumCost)
         for key in former.unsaved.keys {
-            guard let packed = former.table.peek(key), packed.isDirty || packed.isRemovalPending else { continue }
+            guard let packed = former.table.peek(key), packed.isUnsaved else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0
             // Nothing is evicted: unsaved entries may not be, and the others fitted before.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
@@ -194,7 +195,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         removed: (Key, Slot<Value>) -> Void
     ) -> Int? {
         self.table.removeAll(before: place, atMost: count) { key, packed in
-            guard !packed.isDirty, !packed.isRemovalPending, isUnwanted(packed) else { return false }
+            guard !packed.isUnsaved, isUnwanted(packed) else { return false }
             removed(key, Slot(packed))
             return true
         }
@@ -275,7 +276,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             of: key,
             released: released
         )
-        self.setUnsaved(packed.isDirty || packed.isRemovalPending, key, released: released)
+        self.setUnsaved(packed.isUnsaved, key, released: released)
     }
 
     @inlinable
