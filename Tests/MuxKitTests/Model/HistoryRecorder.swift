@@ -2,9 +2,11 @@ import MuxKit
 
 /// Writes down what happens to each key, with moments that are the same for everybody.
 final class HistoryRecorder: Sendable {
+    private typealias Operation = Linearizability.Operation<Linearizability.Action>
+
     private struct State: Sendable {
         var time = 0
-        var histories: [Int: [Linearizability.Operation]] = [:]
+        var histories: [Int: [Operation]] = [:]
     }
 
     private let state = Locked(State())
@@ -33,7 +35,7 @@ final class HistoryRecorder: Sendable {
         let returned = self.tick()
         self.state.withLock { state in
             for key in keys {
-                let operation = Linearizability.Operation(action: action, called: called, returned: returned)
+                let operation = Operation(action: action, called: called, returned: returned)
                 state.histories[key, default: []] += Array(repeating: operation, count: times)
             }
         }
@@ -45,8 +47,8 @@ final class HistoryRecorder: Sendable {
         return await BlockingWork.run { Self.violations(of: histories) }
     }
 
-    private static func violations(of histories: [Int: [Linearizability.Operation]]) -> [String] {
-        histories.filter { !Linearizability.holds($0.value) }.map { key, history in
+    private static func violations(of histories: [Int: [Operation]]) -> [String] {
+        histories.filter { !Linearizability.holds($0.value, from: Linearizability.Variable()) }.map { key, history in
             "key \(key): " + history.sorted { $0.called < $1.called }.map(\.description).joined(separator: ", ")
         }
     }

@@ -1,3 +1,11 @@
+/// An object on which operations happen one at a time.
+protocol SequentialModel: Hashable {
+    associatedtype Action: Sendable
+
+    /// Does it; returns whether the answer would have been what it was.
+    mutating func perform(_ operation: Linearizability.Operation<Action>) -> Bool
+}
+
 /// Checks whether what callers saw can be explained by operations that happen one at a time.
 ///
 /// Wing and Gong, "Testing and verifying concurrent objects", 1993: an order is searched for in which every operation takes
@@ -29,16 +37,17 @@ enum Linearizability {
     }
 
     /// An operation with the moments between which it took effect.
-    struct Operation: Sendable, CustomStringConvertible {
+    struct Operation<Action: Sendable>: Sendable, CustomStringConvertible {
         let action: Action
         let called: Int
+        /// The greatest number for one that never returned.
         let returned: Int
 
         var description: String { "[\(self.called)–\(self.returned)] \(self.action)" }
     }
 
     /// The plain variable.
-    private struct Variable: Hashable {
+    struct Variable: SequentialModel {
         var value: Int?
         var isStale = false
         /// When whatever put the value in had returned.
@@ -46,8 +55,7 @@ enum Linearizability {
         /// Numbers of fetches grow: a lower one is a value from before.
         var highest = 0
 
-        /// Does it; returns whether that is what was answered.
-        mutating func perform(_ operation: Operation) -> Bool {
+        mutating func perform(_ operation: Operation<Action>) -> Bool {
             switch operation.action {
             case .store(let value):
                 self.value = value
@@ -73,27 +81,37 @@ enum Linearizability {
         }
     }
 
-    private struct Place: Hashable {
-        var done: UInt64
-        var variable: Variable
+    private struct Place<Model: SequentialModel>: Hashable {
+        /// A bit for each operation.
+        var done: UInt128
+        var model: Model
+
+        func isDone(_ index: Int) -> Bool { self.done & (1 << UInt128(index)) != 0 }
     }
 
-    /// Whether there is such an order; histories are at most 64 operations long.
-    static func holds(_ history: [Operation]) -> Bool {
-        guard history.count <= 64 else { return false }
-        var seen: Set<Place> = []
-        var open = [Place(done: 0, variable: Variable())]
-        let all = history.count == 64 ? UInt64.max : (1 << UInt64(history.count)) - 1
+    /// Whether there is such an order; histories are at most 128 operations long.
+    ///
+    /// - Parameters:
+    ///   - history: The operations, in any order.
+    ///   - model: The object as it was before all of them.
+    static func holds<Model: SequentialModel>(_ history: [Operation<Model.Action>], from model: Model) -> Bool {
+        guard history.count <= 128 else { return false }
+        // By their calls, so that the search stops at the first that was called too late.
+        let history = history.sorted { $0.called < $1.called }
+        var seen: Set<Place<Model>> = []
+        var open = [Place(done: 0, model: model)]
+        let all = history.count == 128 ? UInt128.max : (1 << UInt128(history.count)) - 1
         while let place = open.popLast() {
             if place.done == all { return true }
             guard seen.insert(place).inserted else { continue }
             // Only what was called before anything that is left has returned can be next.
-            let left = history.indices.filter { place.done & (1 << UInt64($0)) == 0 }
-            let firstReturn = left.map { history[$0].returned }.min() ?? 0
-            for index in left where history[index].called < firstReturn {
+            var firstReturn = Int.max
+            for index in (~place.done).trailingZeroBitCount..<history.count where !place.isDone(index) {
+                guard history[index].called < firstReturn else { break }
+                firstReturn = min(firstReturn, history[index].returned)
                 var next = place
-                guard next.variable.perform(history[index]) else { continue }
-                next.done |= 1 << UInt64(index)
+                guard next.model.perform(history[index]) else { continue }
+                next.done |= 1 << UInt128(index)
                 open.append(next)
             }
         }

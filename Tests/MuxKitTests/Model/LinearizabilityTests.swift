@@ -137,7 +137,8 @@ struct LinearizabilityTests {
     // MARK: - The checker
 
     private func holds(_ operations: (Action, Int, Int)...) -> Bool {
-        Linearizability.holds(operations.map { .init(action: $0.0, called: $0.1, returned: $0.2) })
+        let history = operations.map { Linearizability.Operation(action: $0.0, called: $0.1, returned: $0.2) }
+        return Linearizability.holds(history, from: Linearizability.Variable())
     }
 
     @Test func `Q-03 the checker refuses what no order explains`() {
