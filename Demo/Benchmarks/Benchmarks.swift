@@ -40,16 +40,38 @@ struct Benchmarks {
 
     static func main() async throws {
         let arguments = Array(CommandLine.arguments.dropFirst())
+        if !Set(arguments).isDisjoint(with: ["help", "--help", "-h"]) { return print(self.manual) }
         let options = Set(arguments.filter { $0.hasPrefix("-") })
         let names = arguments.filter { !$0.hasPrefix("-") }
-        let known: Set = ["--json", "--markdown", "--check", "--long"]
-        let isUnknown = !options.isSubset(of: known) || !Set(names).isSubset(of: self.groups.map(\.name))
-        guard !isUnknown else {
-            print("benchmarks [group …] [--json | --markdown] [--check] [--long]")
-            print("groups: " + self.groups.map(\.name).joined(separator: " "))
+        let known = ["--json", "--markdown", "--check", "--long"] + self.groups.map(\.name)
+        if let unknown = arguments.first(where: { !known.contains($0) }) {
+            self.complain("there is no '\(unknown)'\n\n\(self.manual)")
             exit(2)
         }
         try await self.run(names, options)
+    }
+
+    private static var manual: String {
+        """
+        swift run -c release benchmarks [group …] [options]
+
+          --json       prints the rows as JSON
+          --markdown   prints them as the table of a document
+          --check      exits with 1 if a count is off, such as one of allocations; never for a time
+          --long       plays four times as many rounds
+          --help       prints this
+
+        The groups; all without a name:
+
+        \(self.groups.map { "  \(Text.left($0.name, 12)) \($0.title)" }.joined(separator: "\n"))
+
+        Exit codes: 0 it ran, 1 a count was off, 2 the arguments were not understood.
+        """
+    }
+
+    /// Writes to standard error, because standard output is the report.
+    private static func complain(_ text: String) {
+        try? FileHandle.standardError.write(contentsOf: Data("benchmarks: \(text)\n".utf8))
     }
 
     /// Runs on the pool, like most callers; measurements on the main actor are named so.
@@ -61,15 +83,18 @@ struct Benchmarks {
         let effort = Effort(isLong: options.contains("--long"))
         var rows = try await SelfCheck.rows()
         report.show("The counters themselves", rows)
-        for group in self.groups where names.isEmpty || names.contains(group.name) {
+        let groups = self.groups.filter { names.isEmpty || names.contains($0.name) }
+        for (index, group) in groups.enumerated() {
+            if isatty(2) == 1 { self.complain("\(group.name), \(index + 1) of \(groups.count)") }
             let more = try await group.rows(effort)
             report.show(group.title, more)
+            fflush(nil)  // A pipe gets each group when it is done.
             rows += more
         }
         let wrong = rows.filter(\.isWrongCount)
         try report.end(rows)
         if options.contains("--check"), !wrong.isEmpty {
-            for row in wrong { FileHandle.standardError.write(Data("count off: \(row.group), \(row.name)\n".utf8)) }
+            for row in wrong { self.complain("count off: \(row.group), \(row.name)") }
             exit(1)
         }
     }

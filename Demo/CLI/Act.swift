@@ -87,7 +87,31 @@ struct Act {
         return text
     }
 
+    /// The name as an argument: "launch-storm".
+    static func argument(_ name: String) -> String {
+        name.lowercased().split { !$0.isLetter && !$0.isNumber }.joined(separator: "-")
+    }
+
     private static func right(_ text: String, _ width: Int) -> String {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
+}
+
+/// An act before it is played.
+struct Play: Sendable {
+    let name: String
+    private let play: @Sendable (Stage) async -> Act
+
+    init(_ name: String, _ play: @escaping @Sendable (inout Act, Stage) async throws -> Void) {
+        self.name = name
+        self.play = { stage in await Act(name, on: stage) { try await play(&$0, stage) } }
+    }
+
+    /// Every play, in order; each continues where the last one ended.
+    static var all: [Play] { Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all }
+
+    /// The name as an argument: `launch-storm`.
+    var argument: String { Act.argument(self.name) }
+
+    func callAsFunction(on stage: Stage) async -> Act { await self.play(stage) }
 }

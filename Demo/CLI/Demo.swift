@@ -12,7 +12,7 @@ struct Demo {
             exit(2)
         }
         switch command {
-        case .play(let asJSON): exit(try await self.play(asJSON: asJSON) ? 0 : 1)
+        case .play(let act, let asJSON): exit(try await self.play(act, asJSON: asJSON) ? 0 : 1)
         case .help: print(Command.manual)
         case .child(let arguments): try await self.child(arguments)
         case .serve(let port):
@@ -39,18 +39,19 @@ struct Demo {
         }
     }
 
-    /// Plays all acts; returns whether all expectations hold.
-    private static func play(asJSON: Bool) async throws -> Bool {
+    /// Plays the acts up to `last`, or all; returns whether all expectations hold.
+    private static func play(_ last: String?, asJSON: Bool) async throws -> Bool {
         let console = Console(isSilent: asJSON)
         let stage = try Stage(console: console)
         let clock = ContinuousClock()
         let start = clock.now
         console.say(Act.header)
-        let plays = Acts.all + CacheActs.all + HTTPCacheActs.all + MediaActs.all
+        let count = (Play.all.firstIndex { $0.argument == last } ?? Play.all.count - 1) + 1
+        let plays = Play.all.prefix(count)
         var acts: [Act] = []
         for (index, play) in plays.enumerated() {
             console.show("act \(index + 1) of \(plays.count)", fraction: Double(index) / Double(plays.count))
-            acts.append(await play(stage))
+            acts.append(await play(on: stage))
             console.say(acts[index].text)
         }
         await stage.close()

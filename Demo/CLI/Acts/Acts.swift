@@ -4,129 +4,120 @@ import MuxTesting
 
 /// The acts in order; each continues where the last one ended.
 enum Acts {
-    static var all: [(Stage) async -> Act] {
+    static var all: [Play] {
         [
-            self.launchStorm, self.tokenExpiryStorm, self.relaunch, self.offline, self.pullToRefresh, self.signOut,
-            self.userB,
+            Play("Launch storm", self.launchStorm),
+            Play("Token expiry storm", self.tokenExpiryStorm),
+            Play("Relaunch", self.relaunch),
+            Play("Offline", self.offline),
+            Play("Pull to refresh", self.pullToRefresh),
+            Play("Sign-out with work in flight", self.signOut),
+            Play("User B", self.userB),
         ]
     }
 
-    private static func launchStorm(_ stage: Stage) async -> Act {
-        await Act("Launch storm", on: stage) { act in
-            let before = Act.figures(of: stage)
-            let (succeeded, _, failed) = await stage.storm(callers: 200)
-            let change = Act.figures(of: stage) - before
-            act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
-            act.expect(
-                "one sign-in, and no refresh: it came with a token",
-                change.oauth.signIns == 1 && change.oauth.refreshes == 0
-            )
-            act.expect("one GET for each of 51 resources", Self.gets(stage) == 51)
-            let (again, _, _) = await stage.storm(callers: 10)
-            act.expect("asked again, memory answers", again == 510 && Self.gets(stage) == 51)
-        }
+    private static func launchStorm(_ act: inout Act, _ stage: Stage) async throws {
+        let before = Act.figures(of: stage)
+        let (succeeded, _, failed) = await stage.storm(callers: 200)
+        let change = Act.figures(of: stage) - before
+        act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
+        act.expect(
+            "one sign-in, and no refresh: it came with a token",
+            change.oauth.signIns == 1 && change.oauth.refreshes == 0
+        )
+        act.expect("one GET for each of 51 resources", Self.gets(stage) == 51)
+        let (again, _, _) = await stage.storm(callers: 10)
+        act.expect("asked again, memory answers", again == 510 && Self.gets(stage) == 51)
     }
 
-    private static func tokenExpiryStorm(_ stage: Stage) async -> Act {
-        await Act("Token expiry storm", on: stage) { act in
-            let before = Act.figures(of: stage)
-            stage.backend.oauth.expireAllAccessTokens()
-            stage.app.profile.refresh()
-            stage.app.places.refresh()
-            let (succeeded, _, failed) = await stage.storm(callers: 200)
-            let change = Act.figures(of: stage) - before
-            act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
-            act.expect("one refresh, no sign-in", change.oauth.refreshes == 1 && change.oauth.signIns == 0)
-            act.expect("no refresh token is used twice", change.oauth.reusesDetected == 0)
-        }
+    private static func tokenExpiryStorm(_ act: inout Act, _ stage: Stage) async throws {
+        let before = Act.figures(of: stage)
+        stage.backend.oauth.expireAllAccessTokens()
+        stage.app.profile.refresh()
+        stage.app.places.refresh()
+        let (succeeded, _, failed) = await stage.storm(callers: 200)
+        let change = Act.figures(of: stage) - before
+        act.expect("all of 200 × 51 requests succeed", succeeded == 200 * 51 && failed == 0)
+        act.expect("one refresh, no sign-in", change.oauth.refreshes == 1 && change.oauth.signIns == 0)
+        act.expect("no refresh token is used twice", change.oauth.reusesDetected == 0)
     }
 
-    private static func relaunch(_ stage: Stage) async -> Act {
-        await Act("Relaunch", on: stage) { act in
-            let report = await stage.app.repository.saveAll()
-            act.expect("51 values saved", report.saved == 51 && report.isComplete)
-            let requests = stage.backend.server.requestCount
-            let child = try await Relaunch.run(on: stage)
-            act.elsewhere.misses = child.misses
-            act.elsewhere.diskHits = child.diskHits
-            act.elsewhere.fetches = child.fetches
-            act.expect("a second process gets all 51 values, from disk", child.succeeded == 51 && child.diskHits == 51)
-            act.expect("it makes no request, not even for a token", stage.backend.server.requestCount == requests)
-        }
+    private static func relaunch(_ act: inout Act, _ stage: Stage) async throws {
+        let report = await stage.app.repository.saveAll()
+        act.expect("51 values saved", report.saved == 51 && report.isComplete)
+        let requests = stage.backend.server.requestCount
+        let child = try await Relaunch.run(on: stage)
+        act.elsewhere.misses = child.misses
+        act.elsewhere.diskHits = child.diskHits
+        act.elsewhere.fetches = child.fetches
+        act.expect("a second process gets all 51 values, from disk", child.succeeded == 51 && child.diskHits == 51)
+        act.expect("it makes no request, not even for a token", stage.backend.server.requestCount == requests)
     }
 
-    private static func offline(_ stage: Stage) async -> Act {
-        await Act("Offline", on: stage) { act in
-            await stage.backend.goOffline()
-            stage.app.profile.refresh()
-            stage.app.places.refresh()
-            let (succeeded, _, failed) = await stage.storm(callers: 5)
-            act.expect("all of 5 × 51 requests are answered", succeeded == 5 * 51 && failed == 0)
-            let entry = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
-            act.expect("with stale values, which say that they are", entry.isStale)
-            try stage.backend.goOnline()
-            let fresh = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
-            act.expect(
-                "which are not stamped fresh: back online, the next request fetches",
-                !fresh.isStale && fresh.source == .fetch
-            )
-        }
+    private static func offline(_ act: inout Act, _ stage: Stage) async throws {
+        await stage.backend.goOffline()
+        stage.app.profile.refresh()
+        stage.app.places.refresh()
+        let (succeeded, _, failed) = await stage.storm(callers: 5)
+        act.expect("all of 5 × 51 requests are answered", succeeded == 5 * 51 && failed == 0)
+        let entry = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
+        act.expect("with stale values, which say that they are", entry.isStale)
+        try stage.backend.goOnline()
+        let fresh = try await stage.app.places.requestEntry(key: stage.placeIDs[0])
+        act.expect(
+            "which are not stamped fresh: back online, the next request fetches",
+            !fresh.isStale && fresh.source == .fetch
+        )
     }
 
-    private static func pullToRefresh(_ stage: Stage) async -> Act {
-        await Act("Pull to refresh", on: stage) { act in
-            _ = try await stage.app.profile.refresh().request()
-            let gets = Self.gets(stage)
-            stage.app.profile.refresh()
-            try await withThrowingTaskGroup { group in
-                for _ in 0..<50 { group.addTask { _ = try await stage.app.profile.request() } }
-                try await group.waitForAll()
-            }
-            act.expect("50 callers after a refresh: one GET", Self.gets(stage) == gets + 1)
-            act.expect("and they have a fresh value", try await !stage.app.profile.requestEntry().isStale)
+    private static func pullToRefresh(_ act: inout Act, _ stage: Stage) async throws {
+        _ = try await stage.app.profile.refresh().request()
+        let gets = Self.gets(stage)
+        stage.app.profile.refresh()
+        try await withThrowingTaskGroup { group in
+            for _ in 0..<50 { group.addTask { _ = try await stage.app.profile.request() } }
+            try await group.waitForAll()
         }
+        act.expect("50 callers after a refresh: one GET", Self.gets(stage) == gets + 1)
+        act.expect("and they have a fresh value", try await !stage.app.profile.requestEntry().isStale)
     }
 
-    private static func signOut(_ stage: Stage) async -> Act {
-        await Act("Sign-out with work in flight", on: stage) { act in
-            await stage.app.repository.saveAll()
-            let gate = Gate<Void>()
-            stage.gate.withLock { $0 = gate }
-            stage.app.profile.refresh()
-            let requests = stage.backend.server.requestCount
-            let storm = Task { await stage.storm(callers: 100) }
-            await stage.backend.server.waitForRequest(requests + 1)
+    private static func signOut(_ act: inout Act, _ stage: Stage) async throws {
+        await stage.app.repository.saveAll()
+        let gate = Gate<Void>()
+        stage.gate.withLock { $0 = gate }
+        stage.app.profile.refresh()
+        let requests = stage.backend.server.requestCount
+        let storm = Task { await stage.storm(callers: 100) }
+        await stage.backend.server.waitForRequest(requests + 1)
 
-            let report = await stage.app.oauth.signOut()
-            let (succeeded, ended, failed) = await storm.value
-            stage.gate.withLock { $0 = nil }
-            gate.openForGood(returning: ())
+        let report = await stage.app.oauth.signOut()
+        let (succeeded, ended, failed) = await storm.value
+        stage.gate.withLock { $0 = nil }
+        gate.openForGood(returning: ())
 
-            act.expect("the sign-out removed everything", report.isComplete)
-            act.expect("100 waiting callers end with the session", ended == 100 && succeeded == 0 && failed == 0)
-            act.expect("memory is empty", stage.app.profile.cachedValue == nil)
-            let disk = stage.everythingOnDisk()
-            let traces = ["alice", "Shanghai", "refresh-", "access-"].filter { disk.range(of: Data($0.utf8)) != nil }
-            act.expect("no trace on disk, of values or tokens", traces.isEmpty)
-        }
+        act.expect("the sign-out removed everything", report.isComplete)
+        act.expect("100 waiting callers end with the session", ended == 100 && succeeded == 0 && failed == 0)
+        act.expect("memory is empty", stage.app.profile.cachedValue == nil)
+        let disk = stage.everythingOnDisk()
+        let traces = ["alice", "Shanghai", "refresh-", "access-"].filter { disk.range(of: Data($0.utf8)) != nil }
+        act.expect("no trace on disk, of values or tokens", traces.isEmpty)
     }
 
-    private static func userB(_ stage: Stage) async -> Act {
-        await Act("User B", on: stage) { act in
-            stage.user.withLock { $0 = "bob" }
-            let before = Act.figures(of: stage)
-            let users = try await withThrowingTaskGroup { group in
-                for _ in 0..<100 { group.addTask { try await stage.app.profile.request().user } }
-                return try await group.reduce(into: Set()) { $0.insert($1) }
-            }
-            let change = Act.figures(of: stage) - before
-            act.expect("100 callers see Bob, and nobody sees Alice", users == ["bob"])
-            act.expect("one sign-in", change.oauth.signIns == 1)
-            await stage.app.repository.saveAll()
-            let disk = stage.everythingOnDisk()
-            let hasOnlyBob = disk.range(of: Data("bob".utf8)) != nil && disk.range(of: Data("alice".utf8)) == nil
-            act.expect("the disk has Bob's profile, and nothing of Alice", hasOnlyBob)
+    private static func userB(_ act: inout Act, _ stage: Stage) async throws {
+        stage.user.withLock { $0 = "bob" }
+        let before = Act.figures(of: stage)
+        let users = try await withThrowingTaskGroup { group in
+            for _ in 0..<100 { group.addTask { try await stage.app.profile.request().user } }
+            return try await group.reduce(into: Set()) { $0.insert($1) }
         }
+        let change = Act.figures(of: stage) - before
+        act.expect("100 callers see Bob, and nobody sees Alice", users == ["bob"])
+        act.expect("one sign-in", change.oauth.signIns == 1)
+        await stage.app.repository.saveAll()
+        let disk = stage.everythingOnDisk()
+        let hasOnlyBob = disk.range(of: Data("bob".utf8)) != nil && disk.range(of: Data("alice".utf8)) == nil
+        act.expect("the disk has Bob's profile, and nothing of Alice", hasOnlyBob)
     }
 
     /// The number of resource requests with a valid token.

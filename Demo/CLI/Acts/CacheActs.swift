@@ -4,77 +4,76 @@ import MuxTesting
 
 /// Acts of the cache alone: batches, bounds, observation, and a process that is killed while it saves.
 enum CacheActs {
-    static var all: [(Stage) async -> Act] { [self.batches, self.bounds, self.observation, self.killed] }
-
-    private static func batches(_ stage: Stage) async -> Act {
-        await Act("Batches", on: stage) { act in
-            let requests = stage.backend.server.requestCount
-            let ids = stage.placeIDs
-            async let many = stage.app.batchedPlaces.request(keys: ids)
-            let singles = try await withThrowingTaskGroup { group in
-                for id in ids { group.addTask { try await stage.app.batchedPlaces.request(key: id).id == id } }
-                return try await group.reduce(true) { $0 && $1 }
-            }
-            let found = try await many
-            act.elsewhere = stage.app.batchedPlaces.statistics
-            act.expect("50 keys by one request and by 50 single ones: all found", found.count == 50 && singles)
-            act.expect("one call to the server", stage.backend.server.requestCount == requests + 1)
-            let none = await stage.app.batchedPlaces.results(keys: [-1])[-1]
-            let isNotFound = if case .failure(MuxError.notFound)? = none { true } else { false }
-            act.expect("a key that the reply does not have fails alone", isNotFound)
-        }
+    static var all: [Play] {
+        [
+            Play("Batches", self.batches),
+            Play("Bounds", self.bounds),
+            Play("Observation", self.observation),
+            Play("Killed while saving", self.killed),
+        ]
     }
 
-    private static func bounds(_ stage: Stage) async -> Act {
-        await Act("Bounds", on: stage) { act in
-            let places = try Place.all()
-            let byID = Dictionary(places.map { ($0.id, $0) }) { $1 }
-            let repository = MuxRepository(store: MemoryStore())
-            let map = MultiplexerMap<Int, Place?>(policy: .init(maximumCount: 100), repository: repository) { byID[$0] }
-            let used = places.prefix(20).map(\.id)
-            for place in places {
-                _ = try await map.request(key: place.id)
-                for id in used { _ = try await map.request(key: id) }
-            }
-            let kept = places.count { map.cachedValue(key: $0.id) != nil }
-            act.elsewhere = map.statistics
-            act.expect("1,000 places through a map of 100: \(kept) are kept", kept <= 100)
-            act.expect("those in use among them", used.allSatisfy { map.cachedValue(key: $0) != nil })
-            act.expect("\(map.statistics.evictions) evictions are counted", map.statistics.evictions == 1_000 - kept)
+    private static func batches(_ act: inout Act, _ stage: Stage) async throws {
+        let requests = stage.backend.server.requestCount
+        let ids = stage.placeIDs
+        async let many = stage.app.batchedPlaces.request(keys: ids)
+        let singles = try await withThrowingTaskGroup { group in
+            for id in ids { group.addTask { try await stage.app.batchedPlaces.request(key: id).id == id } }
+            return try await group.reduce(true) { $0 && $1 }
         }
+        let found = try await many
+        act.elsewhere = stage.app.batchedPlaces.statistics
+        act.expect("50 keys by one request and by 50 single ones: all found", found.count == 50 && singles)
+        act.expect("one call to the server", stage.backend.server.requestCount == requests + 1)
+        let none = await stage.app.batchedPlaces.results(keys: [-1])[-1]
+        let isNotFound = if case .failure(MuxError.notFound)? = none { true } else { false }
+        act.expect("a key that the reply does not have fails alone", isNotFound)
     }
 
-    private static func observation(_ stage: Stage) async -> Act {
-        await Act("Observation", on: stage) { act in
-            stage.app.profile.store(.init(user: "first"))
-            let consumers = (0..<3).map { _ in
-                Task {
-                    var seen: [String] = []
-                    for await entry in stage.app.profile.values {
-                        seen.append(entry?.value.user ?? "nobody")
-                        if seen.last == "last" { break }
-                    }
-                    return seen
+    private static func bounds(_ act: inout Act, _ stage: Stage) async throws {
+        let places = try Place.all()
+        let byID = Dictionary(places.map { ($0.id, $0) }) { $1 }
+        let repository = MuxRepository(store: MemoryStore())
+        let map = MultiplexerMap<Int, Place?>(policy: .init(maximumCount: 100), repository: repository) { byID[$0] }
+        let used = places.prefix(20).map(\.id)
+        for place in places {
+            _ = try await map.request(key: place.id)
+            for id in used { _ = try await map.request(key: id) }
+        }
+        let kept = places.count { map.cachedValue(key: $0.id) != nil }
+        act.elsewhere = map.statistics
+        act.expect("1,000 places through a map of 100: \(kept) are kept", kept <= 100)
+        act.expect("those in use among them", used.allSatisfy { map.cachedValue(key: $0) != nil })
+        act.expect("\(map.statistics.evictions) evictions are counted", map.statistics.evictions == 1_000 - kept)
+    }
+
+    private static func observation(_ act: inout Act, _ stage: Stage) async throws {
+        stage.app.profile.store(.init(user: "first"))
+        let consumers = (0..<3).map { _ in
+            Task {
+                var seen: [String] = []
+                for await entry in stage.app.profile.values {
+                    seen.append(entry?.value.user ?? "nobody")
+                    if seen.last == "last" { break }
                 }
+                return seen
             }
-            stage.app.profile.store(.init(user: "last"))
-            var isComplete = true
-            for consumer in consumers { isComplete = await consumer.value.last == "last" && isComplete }
-            act.expect("three consumers follow the value to the newest", isComplete)
         }
+        stage.app.profile.store(.init(user: "last"))
+        var isComplete = true
+        for consumer in consumers { isComplete = await consumer.value.last == "last" && isComplete }
+        act.expect("three consumers follow the value to the newest", isComplete)
     }
 
-    private static func killed(_ stage: Stage) async -> Act {
-        await Act("Killed while saving", on: stage) { act in
-            let worker = Worker(folder: stage.folder.appending(component: "killed"), changes: Tally())
-            try await worker.start()
-            var rounds: [Worker.Round] = []
-            for count in 1...10 { rounds.append(try await worker.killAndRestart(afterSaves: count * 50)) }
-            await worker.stop()
-            let found = rounds.map(\.found.entries)
-            act.expect("10 kills: whatever is found is whole", rounds.allSatisfy(\.found.isWhole))
-            act.expect("found after each: \(found)", found.allSatisfy { $0 <= Worker.count })
-            act.expect("what was reported saved is there", rounds.allSatisfy(\.holds))
-        }
+    private static func killed(_ act: inout Act, _ stage: Stage) async throws {
+        let worker = Worker(folder: stage.folder.appending(component: "killed"), changes: Tally())
+        try await worker.start()
+        var rounds: [Worker.Round] = []
+        for count in 1...10 { rounds.append(try await worker.killAndRestart(afterSaves: count * 50)) }
+        await worker.stop()
+        let found = rounds.map(\.found.entries)
+        act.expect("10 kills: whatever is found is whole", rounds.allSatisfy(\.found.isWhole))
+        act.expect("found after each: \(found)", found.allSatisfy { $0 <= Worker.count })
+        act.expect("what was reported saved is there", rounds.allSatisfy(\.holds))
     }
 }

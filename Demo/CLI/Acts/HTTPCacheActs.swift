@@ -4,17 +4,19 @@ import MuxTesting
 
 /// Whole answers in a private cache: RFC 9111 and RFC 5861.
 enum HTTPCacheActs {
-    static var all: [(Stage) async -> Act] { [self.wholeAnswers] }
+    static var all: [Play] {
+        [
+            Play("Whole answers, cached", self.wholeAnswers)
+        ]
+    }
 
-    private static func wholeAnswers(_ stage: Stage) async -> Act {
-        await Act("Whole answers, cached", on: stage) { act in
-            let cache: CachingTransport = .caching(repository: MuxRepository(store: MemoryStore()))
-            let reader = PageReader(client: HTTPClient(transport: cache), server: stage.backend.server)
-            try await self.revalidation(reader, &act)
-            try await self.variants(reader, &act)
-            try await self.errors(reader, stage.backend, &act)
-            act.elsewhere = cache.statistics
-        }
+    private static func wholeAnswers(_ act: inout Act, _ stage: Stage) async throws {
+        let cache: CachingTransport = .caching(repository: MuxRepository(store: MemoryStore()))
+        let reader = PageReader(client: HTTPClient(transport: cache), server: stage.backend.server)
+        try await self.revalidation(reader, &act)
+        try await self.variants(reader, &act)
+        try await self.errors(reader, stage.backend, &act)
+        act.elsewhere = cache.statistics
     }
 
     private static func revalidation(_ reader: PageReader, _ act: inout Act) async throws {

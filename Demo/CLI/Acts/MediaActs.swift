@@ -5,49 +5,51 @@ import MuxTesting
 
 /// The download of a large file over connections that are closed early.
 enum MediaActs {
-    static var all: [(Stage) async -> Act] { [self.cutAndResumed] }
+    static var all: [Play] {
+        [
+            Play("Media, cut and resumed", self.cutAndResumed)
+        ]
+    }
 
-    private static func cutAndResumed(_ stage: Stage) async -> Act {
-        await Act("Media, cut and resumed", on: stage) { act in
-            let size: Int64 = 8_000_000
-            let cuts: [Int64] = [1_500_000, 3_000_001, 6_123_456]
-            let file = LoopbackServer.File(size: size)
-            let starts = [0] + cuts
-            let faults = Locked(Swift.zip(starts, cuts).map { LoopbackServer.File.Fault.cut(after: $1 - $0) })
-            let server = LoopbackServer { request in
-                file.response(to: request, fault: faults.withLock { $0.isEmpty ? nil : $0.removeFirst() })
-            }
-            let film = try server.start().appending(path: "film.mp4")
-            let media = AsyncMedia(
-                directory: stage.folder.appending(component: "media"),
-                budget: nil,
-                repository: stage.app.repository
-            )
-
-            let watcher = Task {
-                var isMonotonic = true
-                var last = 0.0
-                for try await progress in media.progress(of: film) {
-                    let fraction = progress.fraction ?? 0
-                    isMonotonic = isMonotonic && fraction >= last
-                    last = fraction
-                    stage.console.show("film.mp4: \(Int(fraction * 100)) %", fraction: fraction)
-                }
-                return isMonotonic && last == 1
-            }
-            let files = try await withThrowingTaskGroup { group in
-                for _ in 0..<20 { group.addTask { try await media.request(url: film) } }
-                return try await group.reduce(into: Set<URL>()) { $0.insert($1) }
-            }
-
-            let local = try Data(contentsOf: files.first ?? film)
-            act.elsewhere = media.statistics
-            act.expect("20 callers get one file, with every byte right", files.count == 1 && local == file.content)
-            act.expect("cut three times, it went on where it was: \(file.starts)", file.starts == starts)
-            act.expect("no byte was sent twice", file.bytesSent == size)
-            act.expect("a watcher saw it grow to the end", try await watcher.value)
-            await server.stop()
-            act.expect("offline it is there", try await media.request(url: film) == files.first)
+    private static func cutAndResumed(_ act: inout Act, _ stage: Stage) async throws {
+        let size: Int64 = 8_000_000
+        let cuts: [Int64] = [1_500_000, 3_000_001, 6_123_456]
+        let file = LoopbackServer.File(size: size)
+        let starts = [0] + cuts
+        let faults = Locked(Swift.zip(starts, cuts).map { LoopbackServer.File.Fault.cut(after: $1 - $0) })
+        let server = LoopbackServer { request in
+            file.response(to: request, fault: faults.withLock { $0.isEmpty ? nil : $0.removeFirst() })
         }
+        let film = try server.start().appending(path: "film.mp4")
+        let media = AsyncMedia(
+            directory: stage.folder.appending(component: "media"),
+            budget: nil,
+            repository: stage.app.repository
+        )
+
+        let watcher = Task {
+            var isMonotonic = true
+            var last = 0.0
+            for try await progress in media.progress(of: film) {
+                let fraction = progress.fraction ?? 0
+                isMonotonic = isMonotonic && fraction >= last
+                last = fraction
+                stage.console.show("film.mp4: \(Int(fraction * 100)) %", fraction: fraction)
+            }
+            return isMonotonic && last == 1
+        }
+        let files = try await withThrowingTaskGroup { group in
+            for _ in 0..<20 { group.addTask { try await media.request(url: film) } }
+            return try await group.reduce(into: Set<URL>()) { $0.insert($1) }
+        }
+
+        let local = try Data(contentsOf: files.first ?? film)
+        act.elsewhere = media.statistics
+        act.expect("20 callers get one file, with every byte right", files.count == 1 && local == file.content)
+        act.expect("cut three times, it went on where it was: \(file.starts)", file.starts == starts)
+        act.expect("no byte was sent twice", file.bytesSent == size)
+        act.expect("a watcher saw it grow to the end", try await watcher.value)
+        await server.stop()
+        act.expect("offline it is there", try await media.request(url: film) == files.first)
     }
 }

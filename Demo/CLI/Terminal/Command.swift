@@ -1,6 +1,7 @@
 /// The parsed arguments.
 enum Command: Equatable {
-    case play(asJSON: Bool)
+    /// Plays the acts up to the one with that argument; `nil` for all.
+    case play(act: String?, asJSON: Bool)
     case serve(port: UInt16?)
     case help
     /// A child process of the demo; see ``Relaunch`` and ``WorkerProcess``.
@@ -13,12 +14,17 @@ enum Command: Equatable {
 
     static let manual = """
         swift run demo                    plays the acts, and exits with 1 if one of them fails
-        swift run demo --json             the same, with the whole report as JSON
+        swift run demo play ACT           plays one of them, after those that it goes on from; ACT is one of the names below
+        swift run demo --json             plays them, and prints the whole report as JSON
         swift run demo serve [--port N]   shows the running library in a browser, at 127.0.0.1 only; N is 1 to 65535,
                                           and a free port is chosen without it
-        swift run demo help               prints this
+        swift run demo help               prints this, as does --help behind any of these
 
-        The acts: a backend on loopback (sign-in, rotating refresh tokens, short-lived access tokens, places of the world)
+        The acts:
+
+        \(Play.all.map { "  \($0.argument)" }.joined(separator: "\n"))
+
+        They are played by a backend on loopback (sign-in, rotating refresh tokens, short-lived access tokens, places of the world)
         and an app that uses MuxKit as its README shows. For each act: what the app asked for, who served it, what the
         server saw, and whether that is what the library promises. On a terminal a bar shows how far it is.
 
@@ -28,19 +34,36 @@ enum Command: Equatable {
         """
 
     init(_ arguments: [String]) throws(Misunderstanding) {
-        let rest = Array(arguments.dropFirst())
-        switch arguments.first {
-        case nil: self = .play(asJSON: false)
-        case "--json" where rest.isEmpty: self = .play(asJSON: true)
-        case "help" where rest.isEmpty, "--help" where rest.isEmpty, "-h" where rest.isEmpty: self = .help
-        case "serve" where rest.isEmpty: self = .serve(port: nil)
-        case "serve" where rest.first == "--port" && rest.count == 2:
-            guard let port = UInt16(rest[1]), port > 0 else {
-                throw Misunderstanding(text: "'\(rest[1])' is no port")
-            }
-            self = .serve(port: port)
-        case Relaunch.argument, WorkerProcess.argument: self = .child(arguments)
-        default: throw Misunderstanding(text: "there is no '\(arguments.joined(separator: " "))'")
+        if [Relaunch.argument, WorkerProcess.argument].contains(arguments.first) {
+            self = .child(arguments)
+            return
         }
+        if arguments.first == "help" || !Set(arguments).isDisjoint(with: ["--help", "-h"]) {
+            self = .help
+            return
+        }
+        var rest = arguments[...]
+        let asJSON = rest.contains("--json")
+        rest.removeAll { $0 == "--json" }
+        switch rest.popFirst() {
+        case nil: self = .play(act: nil, asJSON: asJSON)
+        case "play":
+            guard let name = rest.popFirst() else { throw Misunderstanding(text: "'play' needs the name of an act") }
+            guard Play.all.contains(where: { $0.argument == name }) else {
+                throw Misunderstanding(text: "there is no act '\(name)'")
+            }
+            self = .play(act: name, asJSON: asJSON)
+        case "serve" where !asJSON: self = .serve(port: try Self.port(&rest))
+        case let other?: throw Misunderstanding(text: "there is no '\(other)'")
+        }
+        if let other = rest.first { throw Misunderstanding(text: "there is no '\(other)' here") }
+    }
+
+    private static func port(_ arguments: inout ArraySlice<String>) throws(Misunderstanding) -> UInt16? {
+        guard arguments.first == "--port" else { return nil }
+        arguments.removeFirst()
+        guard let text = arguments.popFirst() else { throw Misunderstanding(text: "'--port' needs a number") }
+        guard let port = UInt16(text), port > 0 else { throw Misunderstanding(text: "'\(text)' is no port") }
+        return port
     }
 }
