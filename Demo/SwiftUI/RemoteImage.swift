@@ -17,7 +17,7 @@ public import SwiftUI
 /// }
 /// ```
 ///
-/// A sample to copy. Written from the documentation; not compiled where this package is developed.
+/// A sample to copy. Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
 public struct RemoteImage<Value: Sendable, Content: View>: View {
     private let url: URL
     private let media: DecodedMedia<Value>

@@ -28,6 +28,19 @@ struct AppleSourceTests {
 
     // MARK: - It builds
 
+    @Test func `CO-34 CI compiles against a stand-in for each of Apple's modules`() throws {
+        let folder = SourceLines.root.appending(path: ".ci/AppleLines")
+        let standIns = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        // Foundation and Dispatch are those of this system, and these are what is asked for in their place.
+        let others: Set = ["Glibc", "Musl", "FoundationNetworking"]
+        let asked = SourceLines.sources.flatMap { line in
+            line.code.matches(of: #/canImport\((\w+)\)/#).map { String($0.1) }
+        }
+        #expect(asked.count > 5)
+        #expect(Set(asked).subtracting(others).subtracting(standIns) == [])
+        #expect(try Self.text(".ci/run").contains(".ci/apple-lines"))
+    }
+
     @Test func `CO-31 exit tests and other processes stand where the platform has them`() {
         let platforms: Set = ["os(macOS) || os(Linux)", "os(Linux)"]
         let found = Self.conditions(of: SourceLines.tests + SourceLines.sources).filter { line, conditions in

@@ -30,7 +30,7 @@ package final class BackgroundNotices {
 
     /// The notifications of apps and extensions in the background, of inactive macOS apps, and of apps that end.
     ///
-    /// Written from the documentation; not compiled where this package is developed.
+    /// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
     package static var standardNames: [Notification.Name] {
         #if canImport(Darwin)
         return [

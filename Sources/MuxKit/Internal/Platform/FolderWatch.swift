@@ -10,7 +10,7 @@ import Glibc
 
 /// Reports changes to the names in a folder while it is alive.
 ///
-/// Linux: inotify(7). Apple: a vnode source, from the documentation, not compiled where this package is developed:
+/// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 final class FolderWatch {
     /// Yields one element at once, then one after changes; changes close together may share one.

@@ -5,7 +5,7 @@ import Dispatch
 ///
 /// One interface for all Apple platforms, without a UI framework:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
-/// Written from the documentation; not compiled where this package is developed.
+/// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
 final class MemoryWarnings {
     private let source: any DispatchSourceMemoryPressure
 

@@ -3,7 +3,7 @@ import CryptoKit
 
 /// The system's SHA-256.
 ///
-/// Written from the documentation; not compiled where this package is developed:
+/// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/cryptokit/sha256
 struct PlatformSHA256: Sendable {
     private var hash = CryptoKit.SHA256()

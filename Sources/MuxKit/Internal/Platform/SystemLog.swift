@@ -3,7 +3,7 @@ import os
 
 /// The unified log.
 ///
-/// Written from https://developer.apple.com/documentation/os/logger; not compiled where this package is developed.
+/// Written from https://developer.apple.com/documentation/os/logger; compiled here against stand-ins only (`.ci/apple-lines`).
 package struct SystemLog: Sendable {
     private let logger: Logger
 

@@ -6,7 +6,7 @@ import Network
 ///
 /// https://developer.apple.com/documentation/network/nwpathmonitor
 ///
-/// Written from the documentation; not compiled where this package is developed.
+/// Written from the documentation; compiled here against stand-ins only (`.ci/apple-lines`).
 package enum NetworkPath {
     package static let isSupported = true
 

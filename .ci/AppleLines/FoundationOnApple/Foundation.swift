@@ -1,0 +1,20 @@
+// swift-format-ignore-file
+// What Foundation has on Apple's platforms only, and the types of Core Foundation that come with it.
+@_exported public import DispatchOnApple
+public import Foundation
+
+#if !os(macOS)
+extension ProcessInfo {
+    public func performExpiringActivity(
+        withReason reason: String, using block: @escaping @Sendable (Bool) -> Void
+    ) { fatalError() }
+}
+#endif
+
+public typealias CFTypeRef = AnyObject
+public typealias CFDictionary = NSDictionary  // `as CFDictionary` and `as CFURL` bridge, as they do on Apple's platforms.
+public typealias CFURL = NSURL
+public final class CFString: Hashable {
+    public static func == (a: CFString, b: CFString) -> Bool { fatalError() }
+    public func hash(into hasher: inout Hasher) { fatalError() }
+}
