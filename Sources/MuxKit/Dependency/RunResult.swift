@@ -1,3 +1,5 @@
+public import Foundation
+
 /// How a task with a dependency ended, if it did not throw.
 public enum RunResult<Output: Sendable>: Sendable {
     /// The task succeeded; its caller gets the output, even if the session ends meanwhile.
@@ -67,6 +69,17 @@ public struct CriticalError: Error {
     ///
     /// - Parameter underlying: The cause.
     public init(_ underlying: any Error) { self.underlying = underlying }
+}
+
+extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflectable {
+    /// A sentence for a person.
+    public var errorDescription: String? { self.description }
+
+    /// A sentence for a person.
+    public var description: String { "No further call can succeed. \(self.underlying.sentence)" }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// A critical error on its way to all callers, one of which originated it.

@@ -3,8 +3,8 @@ public import Foundation
 /// Why a runner could not run a task with a dependency that the task accepts.
 ///
 /// Where several reasons hold at once, the gravest is given: a critical error, then the end of the session, then a refused
-/// update, then cancellation or a time-out. Descriptions never contain the text of an underlying error, which might quote a
-/// token.
+/// update, then cancellation or a time-out. Descriptions contain what an underlying error says to people: its `errorDescription`, or else its
+/// type, since its other texts might quote a token.
 @nonexhaustive public enum RunnerError: Error, Sendable {
     /// The update was refused, for this and every later call until a value is set, or the runner is reset.
     case updateFailed(underlying: (any Error)?)
@@ -117,20 +117,24 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 
     /// A sentence for users and logs.
     public var description: String {
+        self.summary + (self.underlying.map { " " + $0.sentence } ?? "")
+    }
+
+    private var summary: String {
         switch self {
         case .updateFailed: "The dependency could not be renewed: the update was refused."
         case .tooManyUpdates(let count, let elapsed, _):
             "The task refused the dependency again after \(count) updates in \(elapsed)."
         case .tooManyUpdatesInWindow(let count, let window, _):
             "The dependency was refused again after \(count) updates within \(window)."
-        case .sameDependency: "The update brought the dependency that had been refused."
+        case .sameDependency: "The update brought the dependency that had been refused; it has to make a new one."
         case .timedOut(let duration): "There was no result within \(duration)."
         case .updateTimedOut(let duration): "The dependency could not be renewed within \(duration)."
         case .critical: "A critical error ended all calls."
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."
-        case .wouldDeadlock: "The update waits for itself."
-        case .noUpdate: "There is no dependency, and no way of making one."
+        case .wouldDeadlock: "The update waits for itself: it must not use its own runner."
+        case .noUpdate: "There is no dependency, and no way of making one: set a value, or give the runner an update."
         case .signInFailed: "The sign-in was refused."
         case .tokensUnreadable: "The stored tokens cannot be read now."
         case .tokensNotStored: "The new tokens could not be stored."

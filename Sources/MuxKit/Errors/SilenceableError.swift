@@ -42,9 +42,15 @@ public struct SilenceableError: Error {
     )
 }
 
-extension SilenceableError: LocalizedError {
+extension SilenceableError: LocalizedError, CustomStringConvertible, CustomReflectable {
     /// The text of the wrapped error.
-    public var errorDescription: String? { self.underlying.localizedDescription }
+    public var errorDescription: String? { self.underlying.sentence }
+
+    /// The same as ``errorDescription``.
+    public var description: String { self.underlying.sentence }
+
+    /// Shows what ``description`` shows and nothing more.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
 /// An error that says whether the server was reached.

@@ -110,7 +110,9 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private func waitForWindow(of batch: UInt64) async {
         guard self.engine.withState({ $0.gathering == batch }) else { return }
         let (time, window) = (self.engine.time, self.batching.window)
-        let timer: Task<Void, Never> = self.engine.spawn(name: "mux.batch.window") { try? await time.sleep(for: window) }
+        let timer: Task<Void, Never> = self.engine.spawn(name: "mux.batch.window") {
+            try? await time.sleep(for: window)
+        }
         let isOpen = self.engine.withState { state in
             guard state.gathering == batch else { return false }
             state.window = timer

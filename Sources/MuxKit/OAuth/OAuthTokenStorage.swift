@@ -56,9 +56,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Reports a problem, unless it was reported since it last worked.
     func failed(_ problem: OAuthProblem, because error: any Error) {
         guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
-        // The library's own stores quote no tokens in their texts; of any other error only the type is reported.
-        let cause = (error as? MuxStoreError)?.errorDescription ?? "The error was of type \(type(of: error))."
-        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(cause)"))
+        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(error.sentence)"))
     }
 
     func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }

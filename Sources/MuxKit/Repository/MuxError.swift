@@ -46,20 +46,27 @@ public import Foundation
     case calledFromStore
 }
 
-extension MuxError: LocalizedError {
+extension MuxError: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
     /// A sentence for a person.
     public var errorDescription: String? {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
-        case .timedOut(let time): "The value did not arrive within \(time)."
-        case .wouldDeadlock: "The fetch waits for itself."
+        case .timedOut(let time): "The fetch did not end within \(time)."
+        case .wouldDeadlock: "The fetch waits for itself: it must not request what waits for it."
         case .cleared: "The value was cleared before it arrived."
         case .notCached: "There is no value in the cache."
         case .notFound: "There is no value for this key."
         case .tooManySessions: "The store has no number left for another session."
         case .repositoryMismatch:
-            "The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach both."
-        case .sharedRepositoryInUse: "The shared repository was set up or used before."
+            """
+            The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach \
+            both. Give both the same one.
+            """
+        case .sharedRepositoryInUse:
+            "The shared repository was set up or used before: it can be set up once, before anything uses it."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
         case .calledFromStore: "A store called the repository while the repository was waiting for the store."
         }

@@ -2,7 +2,8 @@ public import Foundation
 
 /// The end of a retry that did not succeed.
 ///
-/// Descriptions contain the types of the attempts' errors, and nothing else of them, since an error may hold a secret.
+/// Descriptions contain what the last error says to people: its `errorDescription`, or else its type, since its other texts may
+/// hold a secret.
 public struct RetryError: Error, Sendable {
     /// The reason for the end of a retry.
     @nonexhaustive public enum Reason: Sendable, Hashable {
@@ -90,19 +91,20 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
 
     /// A sentence for a person.
     public var description: String {
-        let tried = "\((self.attempts.last?.index ?? -1) + 1) attempt(s)"
-        let last = self.lastError.map { "; the last error was of type \(type(of: $0))" } ?? ""
-        switch self.reason {
-        case .refused: return "Gave up after \(tried), for another would not help\(last)."
-        case .attemptsExhausted: return "Gave up after \(tried)\(last)."
-        case .timeExhausted: return "Gave up after \(tried), for the time was over\(last)."
-        case .retryAfterTooLong(let time):
-            return "Gave up after \(tried): the server asked for a pause of \(time)\(last)."
-        case .budgetExhausted: return "Gave up after \(tried), for the host has had its share of retries\(last)."
-        case .hostDown: return "Gave up after \(tried): the host fails and is left alone for a while\(last)."
-        case .nothingToTry: return "There was nothing to try."
-        case .noOperation: return "Gave up after \(tried), for no new operation could be made\(last)."
-        }
+        let count = (self.attempts.last?.index ?? -1) + 1
+        let tried = "Gave up after \(count) \(count == 1 ? "attempt" : "attempts")"
+        let why =
+            switch self.reason {
+            case .refused: "\(tried), for another would not help."
+            case .attemptsExhausted: "\(tried)."
+            case .timeExhausted: "\(tried), for the time was over."
+            case .retryAfterTooLong(let time): "\(tried): the server asked for a pause of \(time)."
+            case .budgetExhausted: "\(tried), for the host has had its share of retries."
+            case .hostDown: "\(tried): the host fails and is left alone for a while."
+            case .nothingToTry: "There was nothing to try."
+            case .noOperation: "\(tried), for no new operation could be made."
+            }
+        return why + (self.lastError.map { " The last error: \($0.sentence)" } ?? "")
     }
 
     /// The same text.

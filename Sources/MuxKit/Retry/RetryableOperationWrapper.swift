@@ -6,11 +6,14 @@ public import Foundation
     case alreadyUsed
 }
 
-extension RetryOperationError: LocalizedError {
+extension RetryOperationError: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
     /// A sentence for a person.
     public var errorDescription: String? {
         switch self {
-        case .alreadyUsed: "The operation has run before."
+        case .alreadyUsed: "The operation has run before; each attempt needs one of its own."
         }
     }
 }

@@ -80,21 +80,31 @@ extension MuxStoreError {
     }
 }
 
-extension MuxStoreError.PartialSave: LocalizedError {
+extension MuxStoreError.PartialSave: LocalizedError, CustomStringConvertible, CustomReflectable {
+    /// Shows what ``description`` shows and nothing more: keys may be names of people.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
     /// The number of entries that were not saved, and the error of the first one.
     public var errorDescription: String? {
         let count = self.failures.count
-        let first = self.failures.first.map { " " + $0.error.localizedDescription } ?? ""
+        let first = self.failures.first.map { " " + $0.error.sentence } ?? ""
         return "\(count) \(count == 1 ? "entry was" : "entries were") not saved.\(first)"
     }
 }
 
-extension MuxStoreError: LocalizedError {
+extension MuxStoreError: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
     /// A description in one sentence.
     public var errorDescription: String? {
         switch self {
         case .fileSystem(let operation, let code):
-            "The store's file system refused \(operation.rawValue): \(POSIXFileSystem.text(of: code)) (\(code))."
+            "The file system could not \(operation.words): \(POSIXErrorText.of(code))."
+                + POSIXFileSystem.help(for: code)
         case .lineBreakInPayload: "The value to store contains a raw line break."
         case .entryTooLarge(let bytes): "The entry to store is too large (\(bytes) bytes)."
         case .timeOutOfRange: "The entry to store has no usable date or time to live."
@@ -143,5 +153,28 @@ extension MuxStoreError {
         case setTime
         /// Reading the free space.
         case freeSpace
+
+        /// What could not be done.
+        var words: String {
+            switch self {
+            case .open: "open or create a file"
+            case .read: "read from a file"
+            case .write: "write to a file"
+            case .status: "look at a file"
+            case .truncate: "shorten a file"
+            case .synchronize: "bring a file safely to the disk"
+            case .synchronizeFolder: "bring a folder safely to the disk"
+            case .rename: "rename a file"
+            case .remove: "remove a file"
+            case .removeFolder: "remove a folder"
+            case .list: "list a folder"
+            case .makeFolder: "create a folder"
+            case .lock: "take the lock between processes"
+            case .unlock: "release the lock between processes"
+            case .mark: "mark a folder as a cache"
+            case .setTime: "set the time of a file"
+            case .freeSpace: "read the free space"
+            }
+        }
     }
 }

@@ -223,6 +223,7 @@ extension HTTPCall {
             body: content,
             timeout: request.timeout ?? configuration.transport.timeout
         )
+        self.pathTemplate = request.endPoint.path.template
     }
 }
 

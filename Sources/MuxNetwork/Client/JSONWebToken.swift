@@ -80,7 +80,10 @@ extension JSONWebToken {
     }
 }
 
-extension JSONWebToken.ParsingError: LocalizedError {
+extension JSONWebToken.ParsingError: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
     /// A sentence for a person.
     public var errorDescription: String? {
         switch self {

@@ -29,6 +29,9 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// They are not sent on when a redirection leads to another scheme, host or port.
     public var credentialHeaders: Set<String> = []
 
+    /// The path as its developer wrote it, with placeholders for values; `nil` if the call was made of a URL.
+    package var pathTemplate: String?
+
     /// Makes a request.
     public init(
         method: String = "GET",
@@ -45,6 +48,9 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.timeout = timeout
         self.deadline = deadline
     }
+
+    /// The method and the template of the path, which hold no value.
+    var summary: String { self.pathTemplate.map { "\(self.method) \($0)" } ?? "a \(self.method) request" }
 
     /// Method, host and path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }

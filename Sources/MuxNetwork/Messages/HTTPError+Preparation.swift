@@ -1,4 +1,5 @@
 public import Foundation
+import MuxKit
 
 extension HTTPError {
     /// Why a request is not valid.
@@ -86,7 +87,7 @@ extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
         case .bodyNotAllowed(let method): "A \(method) request has no body."
         case .invalidBoundary: "The boundary of the request's parts is not valid."
         case .boundaryInData: "The boundary of the request's parts occurs in their data."
-        case .encoding(let error): "The request could not be encoded (\(HTTPError.kind(of: error)))."
+        case .encoding(let error): "The request could not be encoded. \(error.sentence)"
         }
     }
 }

@@ -3,8 +3,9 @@ public import MuxKit
 
 /// Why a request has no output.
 ///
-/// Descriptions and mirrors contain no body, no header, no URL, and of an underlying error only type and code: the rest may hold
-/// a secret. Cancellation is always `CancellationError`.
+/// Descriptions name the request by its method and the template of its path, and contain no body, no header field and no URL. Of an
+/// underlying error they contain what it says to people, its `errorDescription`; the rest may hold a secret. Cancellation is
+/// always `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
     /// The request is not valid; nothing was sent.
@@ -67,7 +68,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         case .transport(let error): error.description
         case .status(let error): error.description
         case .decoding(let error): error.description
-        case .authentication(let error): "There are no credentials to send (\(Self.kind(of: error)))."
+        case .authentication(let error): "There are no credentials to send. \(error.sentence)"
         }
     }
 
@@ -77,9 +78,10 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Type and code of an error, which hold no secret.
-    static func kind(of error: any Error) -> String {
-        "\(type(of: error)) \((error as NSError).code)"
+    /// A sentence with the words of its cause.
+    fileprivate static func sentence(_ text: String, because error: any Error) -> String {
+        let cause = error.sentence.prefix { !$0.isNewline }
+        return cause == "\(text)." ? "\(text)." : "\(text). \(cause)"
     }
 }
 
@@ -164,7 +166,16 @@ extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
     public var errorDescription: String? { self.description }
 
     /// A text for people, without anything secret.
-    public var description: String { "The answer could not be read (\(HTTPError.kind(of: self.underlying)))." }
+    public var description: String {
+        let type = self.response.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
+        // A network that wants a sign-in answers in place of the server.
+        let isPage = type == "text/html" || type == "application/xhtml+xml"
+        let help = isPage ? " It is a web page, perhaps of a network that one has to sign in to." : ""
+        return HTTPError.sentence(
+            "The answer to \(self.response.request.summary) could not be read",
+            because: self.underlying
+        ) + help
+    }
 }
 
 extension HTTPError {
@@ -176,6 +187,8 @@ extension HTTPError {
         public var response: HTTPResponse
 
         /// The decoded body, of the request's ``HTTPRequest/ServerError``; `nil` if it could not be decoded.
+        ///
+        /// If it is a `LocalizedError`, its `errorDescription` is part of the failure's.
         public var serverError: (any Sendable)?
 
         /// Why ``serverError`` could not be decoded, such as for an HTML page of a gateway.
@@ -203,7 +216,11 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
     public var errorDescription: String? { self.description }
 
     /// A text for people, without anything secret.
-    public var description: String { "The server answered with status \(self.status)." }
+    public var description: String {
+        let own = (self.serverError as? any LocalizedError)?.errorDescription
+        let text = "The server answered \(self.response.request.summary) with status \(self.status)"
+        return own.map { "\(text): \($0)" } ?? "\(text)."
+    }
 }
 
 extension HTTPError {
@@ -278,12 +295,13 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var description: String {
         switch self {
-        case .unreachable(let error): "The server could not be reached (\(HTTPError.kind(of: error)))."
-        case .notResolved(let error): "The server's name has no address (\(HTTPError.kind(of: error)))."
-        case .notConnected(let error): "There is no connection to the server (\(HTTPError.kind(of: error)))."
+        case .unreachable(let error): HTTPError.sentence("The server could not be reached", because: error)
+        case .notResolved(let error): HTTPError.sentence("The server's name has no address", because: error)
+        case .notConnected(let error): HTTPError.sentence("There is no connection to the server", because: error)
         case .insecureConnection(let error):
-            "The connection to the server is not secure (\(HTTPError.kind(of: error)))."
-        case .closedWithoutAnswer(let error): "The connection ended before an answer (\(HTTPError.kind(of: error)))."
+            HTTPError.sentence("The connection to the server is not secure", because: error)
+        case .closedWithoutAnswer(let error):
+            HTTPError.sentence("The connection ended before an answer", because: error)
         case .timedOut(let time): "The server did not answer within \(time)."
         case .deadlineExceeded(let time): "The answer was not complete within \(time)."
         case .notHTTP: "The answer is not valid HTTP."

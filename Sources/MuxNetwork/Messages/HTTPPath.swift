@@ -52,6 +52,13 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + path.parts)
     }
 
+    /// The path without values: in place of each that was filled in at once stands `{}`.
+    package var template: String {
+        self.parts.map { part in
+            if case .literal(let text) = part { text } else { "{}" }
+        }.joined()
+    }
+
     /// The encoded path.
     ///
     /// - Parameter values: The values of the placeholders.

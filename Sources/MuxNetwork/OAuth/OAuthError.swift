@@ -4,8 +4,8 @@ public import MuxKit
 /// Why an authorization server issued no tokens.
 ///
 /// Only ``refused(_:)`` with ``OAuthError/Code/invalidGrant`` counts as a refusal of the refresh token
-/// (`BadDependencyError`) and ends the session. Descriptions and mirrors contain the error code and nothing else that was
-/// sent or received. Cancellation is always `CancellationError`.
+/// (`BadDependencyError`) and ends the session. Descriptions and mirrors contain the error code and the server's own sentence, and
+/// nothing else that was sent or received; not the sentence, if it quotes what was sent. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {
     /// The server refused.
@@ -46,13 +46,23 @@ public enum OAuthError: Error, Sendable {
         case tokenType
         /// The status is neither a success nor a failure.
         case status
+
+        /// What is wrong, as the end of a sentence.
+        var words: String {
+            switch self {
+            case .notAnObject: "it is no JSON object"
+            case .field(let name): "its \(name) is missing or not valid"
+            case .tokenType: "the token is not of the type Bearer"
+            case .status: "the status is neither a success nor a failure"
+            }
+        }
     }
 }
 
 extension OAuthError {
     /// The error of an authorization server that refused: RFC 6749, section 5.2.
     ///
-    /// Its description contains the code alone.
+    /// Its description contains the code, and what a token endpoint explains.
     public struct Refusal: Sendable, Hashable {
         /// The error code.
         public var code: OAuthError.Code
@@ -66,6 +76,9 @@ extension OAuthError {
         /// The status of the answer; `nil` if the refusal came with a redirection.
         public var status: HTTPStatus?
 
+        /// Whether the explanation quotes what was sent, so that it is in no description.
+        package var isExplanationPrivate = false
+
         /// Makes a refusal.
         public init(_ code: OAuthError.Code, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil)
         {
@@ -78,8 +91,17 @@ extension OAuthError {
 }
 
 extension OAuthError.Refusal: RedactedDescription {
-    /// The code.
-    public var description: String { self.code.rawValue }
+    /// The code, and the explanation if it holds nothing secret.
+    public var description: String { self.code.rawValue + (self.words.map { ": \($0)" } ?? "") }
+
+    /// The explanation, in one line, if it may be shown; one that came with a redirection may not, since that is a query.
+    fileprivate var words: String? {
+        guard let explanation, self.status != nil, !self.isExplanationPrivate else { return nil }
+        let scalars = explanation.unicodeScalars.prefix(300).map {
+            $0.properties.generalCategory == .control ? " " : $0
+        }
+        return String(String.UnicodeScalarView(scalars))
+    }
 }
 
 extension OAuthError: BadDependencyError {
@@ -118,10 +140,14 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
     /// A text for people, without anything secret.
     public var errorDescription: String? {
         switch self {
-        case .refused(let refusal): "The sign-in server refused: \(refusal.code)."
-        case .unavailable(let status, _): "The sign-in server cannot answer now (status \(status.code))."
-        case .malformed(let status, _): "The sign-in server's answer makes no sense (status \(status.code))."
-        case .transport: "The sign-in server could not be reached."
+        case .refused(let refusal):
+            ErrorText.ended("The sign-in server refused (\(refusal.code))" + (refusal.words.map { ": \($0)" } ?? ""))
+        case .unavailable(let status, let time):
+            "The sign-in server cannot answer now (status \(status.code))."
+                + (time.map { " It asks for a pause of \($0)." } ?? "")
+        case .malformed(let status, let fault):
+            "The sign-in server's answer, with status \(status.code), makes no sense: \(fault.words)."
+        case .transport(let error): "The sign-in server could not be reached. \(error.sentence)"
         case .insecureEndpoint:
             "The address of the sign-in server is not safe: it has to begin with https, and to have no fragment."
         case .invalidParameter(let name): "The sign-in's \(name) cannot be sent."

@@ -114,7 +114,25 @@ public struct OAuthTokenEndpoint: Sendable {
         } catch {
             throw OAuthError.transport(error)
         }
-        return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
+        do throws(OAuthError) {
+            return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
+        } catch {
+            guard case .refused(let refusal) = error, self.quotes(refusal.explanation, parameters.map(\.1)) else {
+                throw error
+            }
+            var other = refusal
+            other.isExplanationPrivate = true
+            throw OAuthError.refused(other)
+        }
+    }
+
+    /// Whether a server's text quotes what was sent to it: it may be shown otherwise.
+    private func quotes(_ text: String?, _ sent: [String]) -> Bool {
+        guard let text else { return false }
+        var secrets = sent + self.client.parameters.map(\.1)
+        if let credentials = self.client.credentials { secrets.append(credentials.headerValue) }
+        if case .header(let secret) = self.client.authentication { secrets.append(secret) }
+        return secrets.contains { $0.utf8.count >= 4 && text.contains($0) }
     }
 
     /// The remaining lifetime of a token, if the server sent it.

@@ -94,6 +94,7 @@ enum Linearizability {
     /// - Parameters:
     ///   - history: The operations, in any order.
     ///   - model: The object as it was before all of them.
+    /// - Returns: Whether there is one.
     static func holds<Model: SequentialModel>(_ history: [Operation<Model.Action>], from model: Model) -> Bool {
         guard history.count <= 128 else { return false }
         // By their calls, so that the search stops at the first that was called too late.

@@ -10,7 +10,7 @@ private let archive = "etcd-histories/logs.tar.gz"
 ///
 /// They are those of porcupine (https://github.com/anishathalye/porcupine, `test_data/jepsen`), which are not part of this
 /// repository: see ``SharedData``.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest, .enabled(if: SharedData.has(archive), "not at hand"))
 struct RecordedHistoryTests {
     /// A register that is read, written, and changed if it has a certain value.
     private struct Register: SequentialModel {
@@ -75,8 +75,7 @@ struct RecordedHistoryTests {
         return operations
     }
 
-    @Test(.enabled(if: SharedData.has(archive), "the histories of porcupine are not at hand"))
-    func `Q-12 the checker says of other people's histories what other checkers say`() async throws {
+    @Test func `Q-12 the checker says of other people's histories what other checkers say`() async throws {
         let verdicts = String(bytes: try SharedData.content("etcd-histories/verdicts.csv"), encoding: .utf8) ?? ""
         let files = try await BlockingWork.run { Result { try SharedData.files(in: archive) } }.get()
         var judged = 0

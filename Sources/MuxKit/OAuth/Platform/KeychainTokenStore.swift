@@ -13,16 +13,19 @@ import Security
 /// The keychain is asked on a thread of its own, for it may take its time. What its answers mean is decided by
 /// `KeychainAnswer`, which is tested on any platform.
 ///
-/// Written from the documentation of keychain services; not compiled where this package is developed:
+/// Written from the documentation of keychain services; compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/security/storing-keys-in-the-keychain
 public struct KeychainTokenStore: TokenStore {
     /// What the keychain answered.
-    public struct Failure: Error, LocalizedError, Hashable, Sendable {
+    public struct Failure: Error, LocalizedError, CustomStringConvertible, Hashable, Sendable {
         /// An `OSStatus`, such as `errSecInteractionNotAllowed` on a locked device.
         public let status: Int32
 
         /// The number, and what would help if that is known.
-        public var errorDescription: String? { KeychainAnswer.words(for: self.status) }
+        public var errorDescription: String? { self.description }
+
+        /// The same as ``errorDescription``.
+        public var description: String { KeychainAnswer.words(for: self.status) }
     }
 
     private let name: String

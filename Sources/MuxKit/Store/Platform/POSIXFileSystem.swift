@@ -26,10 +26,10 @@ package struct POSIXFileSystem: FileSystem {
 
     package init() {}
 
-    /// The system's description of an error number.
-    package static func text(of code: Int32) -> String {
-        guard let text = unsafe strerror(code) else { return "unknown error" }
-        return unsafe String(cString: text)
+    /// What would help against an error, as a sentence behind another; empty if that is not known.
+    static func help(for code: Int32) -> String {
+        if code == Self.noSpace || code == Self.overQuota { return " Something has to be removed first." }
+        return Self.isUnwritable(code) ? " The folder has to be one that this program may write to." : ""
     }
 
     package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
