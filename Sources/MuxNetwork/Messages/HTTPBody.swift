@@ -59,8 +59,10 @@ public struct HTTPBody: Sendable {
         HTTPBody { (try (encoder ?? Self.encoder()).encode(value), .json) }
     }
 
-    /// Parameters as a JSON object: `.json(parameters: ["name": "x", "age": 5])`.
-    public static func json(parameters: [String: JSONValue]) -> HTTPBody { .json(parameters) }
+    /// A JSON object of values of mixed kinds: `.json(["name": "x", "age": 5])`.
+    public static func json(_ object: [String: JSONValue], encoder: JSONEncoder? = nil) -> HTTPBody {
+        HTTPBody { (try (encoder ?? Self.encoder()).encode(object), .json) }
+    }
 
     /// The fields of a form, in order: `a=1&b=x%20y`.
     public static func form(_ fields: HTTPQuery) -> HTTPBody { .data(Data(fields.encoded.utf8), .formURLEncoded) }

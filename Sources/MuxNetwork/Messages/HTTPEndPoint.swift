@@ -34,7 +34,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
 
     /// The end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
     ///
-    /// A fragment is dropped.
+    /// Path and query are kept byte for byte, as `url()` shows; a fragment is dropped.
     ///
     /// - Throws: ``HTTPError/PreparationFailure`` if it is not an absolute `http` or `https` URL, or carries a user's name.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
@@ -45,9 +45,8 @@ public struct HTTPEndPoint: Sendable, Hashable {
         let bracketed = name.utf8.contains(UInt8(ascii: ":")) && !name.hasPrefix("[") ? "[\(name)]" : name
         self.scheme = scheme
         self.host = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
-        let segments = url.path(percentEncoded: true).utf8.split(separator: UInt8(ascii: "/"))
-        self.path = HTTPPath(segments: segments.map { PercentEncoding.decode(Substring($0)) })
-        self.query = url.query(percentEncoded: true).map { HTTPQuery(parsing: $0) } ?? []
+        self.path = HTTPPath(encoded: url.path(percentEncoded: true))
+        self.query = url.query(percentEncoded: true).map { HTTPQuery(keeping: $0) } ?? []
         _ = try self.host.authority()
     }
 
@@ -67,7 +66,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
     /// Builds the URL.
     ///
     /// - Parameters:
-    ///   - values: The values of the path's placeholders; each becomes one segment, or part of one.
+    ///   - values: The values of the path's placeholders, and no others; each becomes one segment, or part of one.
     ///   - query: Parameters that follow the end point's own.
     /// - Returns: The URL, percent-encoded.
     /// - Throws: ``HTTPError/PreparationFailure``.

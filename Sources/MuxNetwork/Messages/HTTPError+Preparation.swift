@@ -31,6 +31,9 @@ extension HTTPError {
         /// The path has a placeholder of this name without a value.
         case missingPathValue(name: String)
 
+        /// There is a value of this name, and no placeholder for it in the path.
+        case unusedPathValue(name: String)
+
         /// The path has a placeholder without a name or a closing brace.
         case malformedPlaceholder
 
@@ -78,6 +81,8 @@ extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
         case .emptyPathSegment: "A part of the request's path is empty."
         case .dotPathSegment: "The path of the request leads elsewhere."
         case .missingPathValue(let name): "The path of the request lacks a value for \(name.debugDescription)."
+        case .unusedPathValue(let name):
+            "The path of the request has no place for the value of \(name.debugDescription)."
         case .malformedPlaceholder: "The path of the request has a placeholder that does not end."
         case .invalidURL: "The address of the request is not valid."
         case .invalidMethod: "The method of the request is not valid."

@@ -14,17 +14,27 @@ public struct HTTPPath: Sendable, Hashable {
         case literal(String)
         /// Part of one segment, whatever it holds.
         case value(String)
+        /// Of a URL: percent-encoded, and kept byte for byte.
+        case encoded(String)
     }
 
     private struct Segment: Sendable {
         var raw = ""
         var encoded = ""
         var hasValue = false
+        /// In a URL, empty segments are kept.
+        var mayBeEmpty = false
 
         mutating func append(value: String) {
             self.raw += value
             self.encoded += PercentEncoding.encode(value)
             self.hasValue = true
+        }
+
+        mutating func append(encoded: Substring) {
+            self.raw += PercentEncoding.decode(encoded)
+            self.encoded += encoded
+            self.mayBeEmpty = true
         }
 
         mutating func append(literal: String) {
@@ -43,19 +53,28 @@ public struct HTTPPath: Sendable, Hashable {
         self.parts = segments.isEmpty ? [.literal("/")] : segments.flatMap { [.literal("/"), .value($0)] }
     }
 
+    /// The path of a URL, percent-encoded, which is kept byte for byte.
+    init(encoded path: String) { self.parts = [path.hasPrefix("/") ? .encoded(path) : .literal("/")] }
+
     /// This path followed by another.
     public func appending(_ path: HTTPPath) -> HTTPPath {
         var parts = self.parts
-        if case .literal(let text)? = parts.last, text.hasSuffix("/") {
-            parts[parts.count - 1] = .literal(String(text.dropLast()))
+        switch parts.last {
+        case .literal(let text)? where text.hasSuffix("/"): parts[parts.count - 1] = .literal(String(text.dropLast()))
+        case .encoded(let text)? where text.hasSuffix("/"): parts[parts.count - 1] = .encoded(String(text.dropLast()))
+        default: break
         }
         return HTTPPath(parts: parts + path.parts)
     }
 
-    /// The path without values: in place of each that was filled in at once stands `{}`.
+    /// The path without values: in place of each that was filled in at once, and of a URL's path, stands `{}`.
     package var template: String {
         self.parts.map { part in
-            if case .literal(let text) = part { text } else { "{}" }
+            switch part {
+            case .literal(let text): text
+            case .value: "{}"
+            case .encoded(let text): text == "/" ? text : "/{}"
+            }
         }.joined()
     }
 
@@ -67,10 +86,16 @@ public struct HTTPPath: Sendable, Hashable {
     /// - Complexity: O(*n*), where *n* is the length of the result.
     package func encoded(_ values: [String: String] = [:]) throws(HTTPError.PreparationFailure) -> String {
         var segments = [Segment()]
+        var unused = Set(values.keys)
         for part in self.parts {
             switch part {
             case .value(let value): segments[segments.count - 1].append(value: value)
-            case .literal(let text): try Self.append(text, values, to: &segments)
+            case .literal(let text): try Self.append(text, values, &unused, to: &segments)
+            case .encoded(let text):
+                for (index, segment) in text.split(separator: "/", omittingEmptySubsequences: false).enumerated() {
+                    if index > 0 { segments.append(Segment()) }
+                    segments[segments.count - 1].append(encoded: segment)
+                }
             }
         }
         guard segments.count > 1, segments[0].raw.isEmpty else { throw .pathWithoutSlash }
@@ -78,16 +103,19 @@ public struct HTTPPath: Sendable, Hashable {
             // RFC 3986, section 5.2.4: readers of the URL may remove them, encoded or not.
             guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
             // A literal may end in a slash; anywhere else an empty segment is a value that is missing.
-            guard !segment.raw.isEmpty || (index == segments.count - 1 && !segment.hasValue) else {
+            let mayBeEmpty = segment.mayBeEmpty || (index == segments.count - 1 && !segment.hasValue)
+            guard !segment.raw.isEmpty || mayBeEmpty else {
                 throw .emptyPathSegment
             }
         }
+        if let name = unused.min() { throw .unusedPathValue(name: name) }
         return segments.map(\.encoded).joined(separator: "/")
     }
 
     private static func append(
         _ text: String,
         _ values: [String: String],
+        _ unused: inout Set<String>,
         to segments: inout [Segment]
     ) throws(HTTPError.PreparationFailure) {
         // By scalars: a slash and a combining accent are one character.
@@ -103,6 +131,7 @@ public struct HTTPPath: Sendable, Hashable {
                 rest = rest[name.endIndex...]
                 guard rest.popFirst() == "}", !name.isEmpty else { throw .malformedPlaceholder }
                 guard let value = values[String(name)] else { throw .missingPathValue(name: String(name)) }
+                unused.remove(String(name))
                 segments[segments.count - 1].append(value: value)
             default:
                 let plain = rest.prefix { $0 != "/" && $0 != "{" }

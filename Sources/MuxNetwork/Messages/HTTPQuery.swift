@@ -11,15 +11,27 @@ public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {
         /// The name.
-        public var name: String
+        public var name: String { didSet { self.original = nil } }
 
         /// The value; `nil` for a name that stands alone, without `=`.
-        public var value: String?
+        public var value: String? { didSet { self.original = nil } }
+
+        /// The text in the URL that it comes from, if it has not been changed since.
+        fileprivate var original: String?
 
         /// Makes a parameter.
         public init(_ name: String, _ value: String?) {
             self.name = name
             self.value = value
+        }
+
+        /// Whether name and value are the same, in whatever encoding.
+        public static func == (a: Item, b: Item) -> Bool { a.name == b.name && a.value == b.value }
+
+        /// Hashes name and value.
+        public func hash(into hasher: inout Hasher) {
+            hasher.combine(self.name)
+            hasher.combine(self.value)
         }
     }
 
@@ -40,6 +52,15 @@ public struct HTTPQuery: Sendable, Hashable {
         }
     }
 
+    /// The query of a URL, which is kept byte for byte as long as nothing is changed.
+    init(keeping text: String) {
+        self.items = text.split(separator: "&", omittingEmptySubsequences: false).map { pair in
+            var item = HTTPQuery(parsing: String(pair)).items.first ?? Item("", nil)
+            item.original = String(pair)
+            return item
+        }
+    }
+
     /// Whether there are no parameters.
     public var isEmpty: Bool { self.items.isEmpty }
 
@@ -57,6 +78,7 @@ public struct HTTPQuery: Sendable, Hashable {
     /// The text of the query, without the question mark; empty if there are no parameters.
     public var encoded: String {
         self.items.map { item in
+            if let original = item.original { return original }
             let name = PercentEncoding.encode(item.name)
             return item.value.map { "\(name)=\(PercentEncoding.encode($0))" } ?? name
         }.joined(separator: "&")

@@ -121,7 +121,7 @@ struct HTTPRequestTests {
         let call = try self.client.call(
             for: Ask {
                 $0.method = .post
-                $0.body = .json(parameters: parameters)
+                $0.body = .json(parameters)
             }
         )
 
