@@ -53,7 +53,9 @@ enum Command: Equatable {
                 throw Misunderstanding(text: "there is no act '\(name)'")
             }
             self = .play(act: name, asJSON: asJSON)
-        case "serve" where !asJSON: self = .serve(port: try Self.port(&rest))
+        case "serve":
+            if asJSON { throw Misunderstanding(text: "there is no '--json' behind 'serve'") }
+            self = .serve(port: try Self.port(&rest))
         case let other?: throw Misunderstanding(text: "there is no '\(other)'")
         }
         if let other = rest.first { throw Misunderstanding(text: "there is no '\(other)' here") }

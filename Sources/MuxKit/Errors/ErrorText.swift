@@ -33,12 +33,32 @@ package enum ErrorText {
         }
     }
 
-    /// The type of an error, and its case if that holds nothing.
+    /// The type of an error, and its case if that holds nothing; domain and code of one of the system.
     private static func name(of error: any Error) -> String {
-        let mirror = Mirror(reflecting: error)
-        let isTold = type(of: error) is any CustomStringConvertible.Type
-        guard mirror.displayStyle == .enum, mirror.children.isEmpty, !isTold else { return "\(type(of: error))" }
-        return "\(type(of: error)).\(error)"
+        let type = type(of: error)
+        if type is NSError.Type { return "\((error as NSError).domain) \((error as NSError).code)" }
+        let isTold =
+            type is any CustomStringConvertible.Type || type is any CustomDebugStringConvertible.Type
+            || type is any TextOutputStreamable.Type
+        return self.holdsNothing(error) && !isTold ? "\(type).\(error)" : "\(type)"
+    }
+
+    /// Whether this is a case of an enumeration, without associated values.
+    private static func holdsNothing(_ value: Any) -> Bool {
+        let mirror = Mirror(reflecting: value)
+        return mirror.displayStyle == .enum && mirror.children.isEmpty
+    }
+
+    /// A text of others in one line of at most 300 characters; `nil` if there is nothing to show.
+    package static func line(_ text: String) -> String? {
+        let scalars = text.unicodeScalars.prefix(300).map { scalar in
+            switch scalar.properties.generalCategory {
+            case .control, .format, .lineSeparator, .paragraphSeparator: " " as Unicode.Scalar
+            default: scalar
+            }
+        }
+        let line = String(String.UnicodeScalarView(scalars)).trimmingCharacters(in: .whitespaces)
+        return line.isEmpty ? nil : line
     }
 
     private static func words(of error: DecodingError) -> String {
@@ -55,7 +75,7 @@ package enum ErrorText {
         }
     }
 
-    /// Where in a text something is wrong, such as `items[3].name`.
+    /// Where in a text something is wrong, such as `items[3].name`; the keys of a dictionary are data, and not shown.
     private static func place(_ path: [any CodingKey]) -> String {
         guard !path.isEmpty else { return "" }
         var text = ""
@@ -63,13 +83,15 @@ package enum ErrorText {
             if let index = key.intValue {
                 text += "[\(index)]"
             } else {
-                text += (text.isEmpty ? "" : ".") + key.stringValue
+                text += (text.isEmpty ? "" : ".") + (self.holdsNothing(key) ? key.stringValue : "…")
             }
         }
         return " at " + String(text.prefix(200))
     }
 
-    private static func quoted(_ key: any CodingKey) -> String { "\u{201c}\(key.stringValue.prefix(100))\u{201d}" }
+    private static func quoted(_ key: any CodingKey) -> String {
+        self.holdsNothing(key) ? "\u{201c}\(key.stringValue.prefix(100))\u{201d}" : "A key"
+    }
 
     /// By the codes of the URL loading system.
     private static let loading: [Int: String] = [

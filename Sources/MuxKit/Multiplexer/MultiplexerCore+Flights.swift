@@ -1,7 +1,7 @@
 extension MultiplexerCore {
     /// A slot that a flight knows from before its fetch; kept by the flight, since it may be evicted meanwhile.
     ///
-    /// An object: few flights have one, and it lies on the stack of an asynchronous function, which takes memory while that waits.
+    /// An object: the flights of new keys have none, and it lies on the stack of an asynchronous function, which takes memory while that waits.
     @usableFromInline
     final class FormerSlot: Sendable {
         @usableFromInline let slot: Slot<Value>
@@ -146,7 +146,7 @@ extension MultiplexerCore {
         self.watchers.send((), to: key)
         self.release(evictions)
         if servesStale { self.tell(.servedStale, key) }
-        return (isOver, loaded.map(FormerSlot.init))
+        return (isOver, isOver ? nil : loaded.map(FormerSlot.init))
     }
 
     @inlinable

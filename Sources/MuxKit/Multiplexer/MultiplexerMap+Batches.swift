@@ -148,9 +148,8 @@ extension MultiplexerMap {
             }
             // The first of equal keys counts, also of texts that differ in Unicode form alone.
             guard values[key] == nil, asked.isEmpty || !asked.contains(key) else { continue }
-            if let value = self.core.hit(exact, options)
-                ?? (isPlain ? nil : self.core.hitEntry(exact, options)?.value)
-            {
+            let value = isPlain ? self.core.hit(exact) : self.core.hit(exact, options)
+            if let value = isPlain ? value : value ?? self.core.hitEntry(exact, options)?.value {
                 values[key] = value
             } else {
                 asked.insert(key)

@@ -30,7 +30,11 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     public var credentialHeaders: Set<String> = []
 
     /// The path as its developer wrote it, with placeholders for values; `nil` if the call was made of a URL.
-    package var pathTemplate: String?
+    package var pathTemplate: String? {
+        get { self.template.value }
+        set { self.template.value = newValue }
+    }
+    private var template = Aside<String?>(nil)
 
     /// Makes a request.
     public init(
@@ -270,4 +274,15 @@ package struct HTTPOrigin: Sendable, Hashable {
         let isAddress = parts.allSatisfy { $0.utf8.allSatisfy { (48...57).contains($0) } && UInt8($0) != nil }
         return isAddress && parts.count == 4 && parts[0] == "127"
     }
+}
+
+/// A note beside a value, which makes no difference between two of them.
+struct Aside<Value: Sendable>: Sendable, Hashable {
+    var value: Value
+
+    init(_ value: Value) { self.value = value }
+
+    static func == (a: Aside, b: Aside) -> Bool { true }
+
+    func hash(into hasher: inout Hasher) {}
 }

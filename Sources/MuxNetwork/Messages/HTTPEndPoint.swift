@@ -34,7 +34,7 @@ public struct HTTPEndPoint: Sendable, Hashable {
 
     /// The end point of a URL, as a base for others: `try HTTPEndPoint(url).appending("/users/{id}")`.
     ///
-    /// Path and query are kept byte for byte, as `url()` shows; a fragment is dropped.
+    /// Path and query are kept byte for byte, as `url()` shows; a fragment is dropped, and the question mark of an empty query.
     ///
     /// - Throws: ``HTTPError/PreparationFailure`` if it is not an absolute `http` or `https` URL, or carries a user's name.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {

@@ -4,8 +4,8 @@ public import MuxKit
 /// Why a request has no output.
 ///
 /// Descriptions name the request by its method and the template of its path, and contain no body, no header field and no URL. Of an
-/// underlying error they contain what it says to people, its `errorDescription`; the rest may hold a secret. Cancellation is
-/// always `CancellationError`.
+/// underlying error, and of the server's own, they contain what it says to people, its `errorDescription`; the rest may hold a
+/// secret. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
     /// The request is not valid; nothing was sent.
@@ -167,7 +167,7 @@ extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
 
     /// A text for people, without anything secret.
     public var description: String {
-        let type = self.response.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
+        let type = self.response.headers[.contentType]?.prefix { $0 != ";" && $0 != " " }.lowercased()
         // A network that wants a sign-in answers in place of the server.
         let isPage = type == "text/html" || type == "application/xhtml+xml"
         let help = isPage ? " It is a web page, perhaps of a network that one has to sign in to." : ""
@@ -217,7 +217,7 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
 
     /// A text for people, without anything secret.
     public var description: String {
-        let own = (self.serverError as? any LocalizedError)?.errorDescription
+        let own = (self.serverError as? any LocalizedError)?.errorDescription.flatMap(ErrorText.line)
         let text = "The server answered \(self.response.request.summary) with status \(self.status)"
         return own.map { "\(text): \($0)" } ?? "\(text)."
     }

@@ -73,7 +73,7 @@ public struct HTTPPath: Sendable, Hashable {
             switch part {
             case .literal(let text): text
             case .value: "{}"
-            case .encoded(let text): text == "/" ? text : "/{}"
+            case .encoded(let text): ["", "/"].contains(text) ? text : "/{}"
             }
         }.joined()
     }

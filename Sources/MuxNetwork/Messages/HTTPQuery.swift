@@ -54,7 +54,8 @@ public struct HTTPQuery: Sendable, Hashable {
 
     /// The query of a URL, which is kept byte for byte as long as nothing is changed.
     init(keeping text: String) {
-        self.items = text.split(separator: "&", omittingEmptySubsequences: false).map { pair in
+        let pairs = text.isEmpty ? [] : text.split(separator: "&", omittingEmptySubsequences: false)
+        self.items = pairs.map { pair in
             var item = HTTPQuery(parsing: String(pair)).items.first ?? Item("", nil)
             item.original = String(pair)
             return item

@@ -77,7 +77,11 @@ extension OAuthError {
         public var status: HTTPStatus?
 
         /// Whether the explanation quotes what was sent, so that it is in no description.
-        package var isExplanationPrivate = false
+        package var isExplanationPrivate: Bool {
+            get { self.privacy.value }
+            set { self.privacy.value = newValue }
+        }
+        private var privacy = Aside(false)
 
         /// Makes a refusal.
         public init(_ code: OAuthError.Code, explanation: String? = nil, uri: String? = nil, status: HTTPStatus? = nil)
@@ -97,10 +101,7 @@ extension OAuthError.Refusal: RedactedDescription {
     /// The explanation, in one line, if it may be shown; one that came with a redirection may not, since that is a query.
     fileprivate var words: String? {
         guard let explanation, self.status != nil, !self.isExplanationPrivate else { return nil }
-        let scalars = explanation.unicodeScalars.prefix(300).map {
-            $0.properties.generalCategory == .control ? " " : $0
-        }
-        return String(String.UnicodeScalarView(scalars))
+        return ErrorText.line(explanation)
     }
 }
 

@@ -117,7 +117,7 @@ public struct OAuthTokenEndpoint: Sendable {
         do throws(OAuthError) {
             return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
         } catch {
-            guard case .refused(let refusal) = error, self.quotes(refusal.explanation, parameters.map(\.1)) else {
+            guard case .refused(let refusal) = error, self.quotes(refusal.explanation, parameters) else {
                 throw error
             }
             var other = refusal
@@ -127,12 +127,17 @@ public struct OAuthTokenEndpoint: Sendable {
     }
 
     /// Whether a server's text quotes what was sent to it: it may be shown otherwise.
-    private func quotes(_ text: String?, _ sent: [String]) -> Bool {
+    private func quotes(_ text: String?, _ sent: [(name: String, value: String)]) -> Bool {
         guard let text else { return false }
-        var secrets = sent + self.client.parameters.map(\.1)
-        if let credentials = self.client.credentials { secrets.append(credentials.headerValue) }
+        let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
+        var secrets = all.filter { !["client_id", "scope"].contains($0.name) }.map(\.value)
+        if let credentials = self.client.credentials {
+            secrets += credentials.headerValue.split(separator: " ").map(String.init)
+        }
         if case .header(let secret) = self.client.authentication { secrets.append(secret) }
-        return secrets.contains { $0.utf8.count >= 4 && text.contains($0) }
+        return secrets.contains { secret in
+            secret.utf8.count >= 4 && (text.contains(secret) || text.contains(PercentEncoding.encode(secret)))
+        }
     }
 
     /// The remaining lifetime of a token, if the server sent it.

@@ -96,7 +96,21 @@ struct JournalDurabilityTests {
         let calls = try await self.calls { try await $0.removeEverything() }
 
         let steps = calls.map(\.operation).filter { ![.status, .lock, .unlock].contains($0) }
-        #expect(steps == [.rename, .synchronizeFolder, .list, .remove, .removeFolder])
+        #expect(steps == [.rename, .synchronizeFolder, .list, .list, .remove, .removeFolder])
+    }
+
+    @Test func `RP-04 removing everything deletes what an interrupted sign-out has left`() async throws {
+        let scratch = Scratch()
+        let store = scratch.store()
+        try await store.save([sample("a")], durability: .full)
+        let trash = scratch.root.appending(component: "trash-0123456789abcdef")
+        try FileManager.default.moveItem(at: scratch.root.appending(component: "journal"), to: trash)
+        let other = scratch.store()
+
+        try await other.raiseSessionEpoch(to: 1)
+        try await other.removeEverything()
+
+        #expect(scratch.listing.sorted() == ["epoch.json", "lock"])
     }
 
     @Test func `DK-02 a compaction is on the disk before it takes the old place`() async throws {

@@ -220,6 +220,47 @@ struct ErrorTextTests {
         }
     }
 
+    @Test func `CO-25 the keys of a dictionary are data, and in no text`() throws {
+        let error = try #require(throws: DecodingError.self) {
+            try JSONDecoder().decode([String: Person].self, from: Data(#"{"hunter2":{"age":"x","pets":[]}}"#.utf8))
+        }
+        #expect(ErrorText.sentence(of: error) == "What is there is not of type Int at ….age.")
+    }
+
+    @Test func `CO-25 what a server says is one line, and not endless`() async throws {
+        let error = await self.failure(409, #"{"detail":" a\nb\u2028c\u202e "}"#)
+        #expect(error.localizedDescription.hasSuffix(" with status 409 Conflict: a b c"))
+        let empty = await self.failure(409, #"{"detail":" "}"#)
+        #expect(empty.localizedDescription.hasSuffix(" with status 409 Conflict."))
+        let long = await self.failure(409, #"{"detail":"\#(String(repeating: "x", count: 9_000))"}"#)
+        #expect(long.localizedDescription.count < 400)
+    }
+
+    @Test func `CO-25 an error of the system has its domain and code`() {
+        let error = NSError(domain: "org.example", code: 311)
+        #expect(ErrorText.sentence(of: error) == "The cause is org.example 311.")
+    }
+
+    @Test func `CO-25 notes for texts make no two calls different`() throws {
+        let url = try #require(URL(string: "https://api.example.com/people/hunter2/profile?key=hunter2"))
+        let call = try HTTPClient().call(for: GetPerson())
+        var plain = HTTPCall(url: url, headers: call.headers, timeout: call.timeout)
+        plain.deadline = call.deadline
+        #expect(call == plain && call.hashValue == plain.hashValue)
+    }
+
+    @Test(arguments: ["1/x+y=hunter2", "1%2Fx%2By%3Dhunter2"])
+    func `CO-25 a server that quotes a token is not quoted`(quotation: String) async throws {
+        let transport = ScriptedTransport { _, _ in
+            let body = #"{"error":"invalid_grant","error_description":"no token \#(quotation)"}"#
+            return HTTPReply(status: 400, headers: [.contentType: "application/json"], body: Data(body.utf8))
+        }
+        let url = try #require(URL(string: "https://login.example.com/token"))
+        let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "my-app"), transport: transport)
+        let error = await self.failure { try await endpoint.refresh("1/x+y=hunter2") }
+        #expect("\(error)" == "The sign-in server refused (invalid_grant).")
+    }
+
     @Test func `CO-25 no text has a secret, or says nothing`() async throws {
         for (error, _) in try await self.situations() {
             var dumped = ""

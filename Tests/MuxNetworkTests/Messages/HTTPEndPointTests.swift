@@ -56,6 +56,9 @@ struct HTTPEndPointTests {
         let base = try HTTPEndPoint(try #require(URL(string: "https://h/v1/%E4;x//?k=a+b")))
         let place = base.appending("/users/{id}", query: ["w": "a+b"])
         #expect(try place.url(path: ["id": "7"]).absoluteString == "https://h/v1/%E4;x//users/7?k=a+b&w=a%2Bb")
+        let empty = try HTTPEndPoint(try #require(URL(string: "https://h/s?")))
+        #expect(empty.query.isEmpty)
+        #expect(try empty.appending("/", query: ["w": "2"]).url().absoluteString == "https://h/s/?w=2")
         var changed = base
         #expect(changed.query["k"] == "a b")
         changed.query.items[0].value = "c d"

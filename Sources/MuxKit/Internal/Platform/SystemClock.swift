@@ -31,7 +31,7 @@ enum SystemClock {
     static var recentNanoseconds: Int64 {
         let awake = KernelClock.read(CLOCK_MONOTONIC_COARSE)
         let difference = KernelClock.read(CLOCK_REALTIME_COARSE) &- awake
-        guard abs(difference &- Self.knownDifference.load(ordering: .relaxed)) < 20_000_000 else {
+        guard abs(difference &- Self.knownDifference.load(ordering: .acquiring)) < 20_000_000 else {
             return Self.adjusted(awake, difference)
         }
         return awake &+ Self.asleep.load(ordering: .relaxed)
@@ -48,7 +48,7 @@ enum SystemClock {
         // Never decreased by a measurement: its two readings are not of one instant.
         let former = Self.asleep.load(ordering: .relaxed)
         if asleep > former { Self.asleep.store(asleep, ordering: .relaxed) }
-        Self.knownDifference.store(difference, ordering: .relaxed)
+        Self.knownDifference.store(difference, ordering: .releasing)
         return awake &+ max(asleep, former)
     }
     #endif

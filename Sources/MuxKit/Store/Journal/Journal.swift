@@ -276,15 +276,21 @@ final class Journal {
         try self.lock()
         defer { self.unlock() }
         (self.segment, self.filledStore) = (nil, nil)
-        let trash = self.layout.trash(.random(in: .min ... .max))
         do {
-            try self.fileSystem.move(self.layout.journal, to: trash)
+            try self.fileSystem.move(self.layout.journal, to: self.layout.trash(.random(in: .min ... .max)))
+            try self.fileSystem.synchronizeFolder(self.layout.root)
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
-            return
+            // There are no entries, but a sign-out that was interrupted may have left some.
         }
-        try self.fileSystem.synchronizeFolder(self.layout.root)
         // The entries are gone already; files that cannot be deleted now are deleted at the next opening.
-        try? self.fileSystem.removeTree(trash)
+        self.removeTrash()
+    }
+
+    /// Deletes what sign-outs have moved away, as far as that is possible.
+    func removeTrash() {
+        for name in (try? self.fileSystem.names(in: self.layout.root)) ?? [] where JournalLayout.isTrash(name) {
+            try? self.fileSystem.removeTree(FilePath.join(self.layout.root, name))
+        }
     }
 
     /// Appends the records to the file and the index.

@@ -29,7 +29,7 @@ package struct POSIXFileSystem: FileSystem {
     /// What would help against an error, as a sentence behind another; empty if that is not known.
     static func help(for code: Int32) -> String {
         if code == Self.noSpace || code == Self.overQuota { return " Something has to be removed first." }
-        return Self.isUnwritable(code) ? " The folder has to be one that this program may write to." : ""
+        return [EACCES, EPERM, EROFS].contains(code) ? " The folder has to be one that this program may write to." : ""
     }
 
     package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
