@@ -59,6 +59,20 @@ struct ProductTests {
         }
     }
 
+    @Test func `Q-17 every bug of the table is one of the sources of now`() throws {
+        var (file, text, count) = ("", "", 0)
+        for line in try Repository.text(".ci/planted-bugs.txt").split(separator: "\n") {
+            if line.hasPrefix("at: ") {
+                file = String(line.dropFirst(4))
+                text = try Repository.text("Sources/\(file)")
+            }
+            guard line.hasPrefix("was: ") else { continue }
+            count += 1
+            #expect(text.contains(line.dropFirst(5)), "\(file)")
+        }
+        #expect(count >= 150)
+    }
+
     // MARK: - Finding one's way
 
     @Test func `P-05 Contributing says what is in every folder of the sources`() throws {

@@ -30,5 +30,7 @@ struct ScriptedFetchTests {
 
         #expect(fetch.runningCount == 0 && fetch.maximumConcurrency == 3)
         for task in tasks.dropFirst() { #expect(try await task.value == 5) }
+        #expect(try await fetch() == 5)
+        #expect(fetch.maximumConcurrency == 3, "one alone does not lower it")
     }
 }

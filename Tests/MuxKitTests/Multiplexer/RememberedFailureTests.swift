@@ -31,6 +31,20 @@ struct RememberedFailureTests {
         #expect(try await number.request() == 2)
     }
 
+    @Test func `MX-13 a refresh of everything forgets what is remembered of keys without a value`() async throws {
+        let fetch = ScriptedFetch<Int>([.failure(FetchFailed(call: 1))], thereafter: .computed { $0 })
+        let policy = MuxPolicy(remembersFailure: { _ in .seconds(60) })
+        let numbers = MultiplexerMap<Int, Int>(policy: policy, repository: self.world.repository) { _ in
+            try await fetch()
+        }
+        for _ in 0..<2 { await #expect(throws: FetchFailed(call: 1)) { try await numbers.request(key: 7) } }
+        #expect(fetch.callCount == 1)
+
+        numbers.refresh()
+
+        #expect(try await numbers.request(key: 7) == 2)
+    }
+
     @Test func `MX-13 a reload fetches in spite of what is remembered`() async throws {
         let fetch = ScriptedFetch<Int>([.failure(FetchFailed())], thereafter: .computed { $0 })
         let number = try await self.number(.init(), fetch)

@@ -55,6 +55,46 @@ struct RevalidationTests {
         await numbers.expectAtRest()
     }
 
+    @Test func `N02 what an earlier fetch was given is no renewal of the value of now`() async throws {
+        let first = Locked<FetchedBefore<Int>?>(nil)
+        let number = Multiplexer<Int>(policy: .init(timeToLive: .seconds(10)), repository: self.world.repository) {
+            before in
+            if let old = first.withLock({ $0 }) { return old.notModified() }
+            first.withLock { $0 = before }
+            return Fetched(1)
+        }
+        number.store(1)
+        let original = try #require(number.cachedEntry)
+        _ = try await number.requestEntry(.reload)
+        let present = try #require(number.cachedEntry)
+
+        #expect(try await number.request(.reload) == 1)
+
+        #expect(!number.store(9, ifUnchangedSince: present), "it is another value")
+        #expect(!number.store(9, ifUnchangedSince: original), "and not that of then")
+    }
+
+    @Test func `N02 who watches hears nothing of a renewal`() async throws {
+        let server = Server()
+        let numbers = self.multiplexer(server)
+        _ = try await numbers.request()
+        let watching = Task { () -> [[Int]?] in
+            var iterator = numbers.values.makeAsyncIterator()
+            var seen: [[Int]?] = []
+            while seen.count < 2, let entry = await iterator.next(isolation: nil) { seen.append(entry?.value) }
+            return seen
+        }
+        while numbers.watcherCount == 0 { await Task.yield() }
+        for _ in 0..<100 { await Task.yield() }
+        for _ in 0..<5 {
+            _ = try await numbers.request(.reload)
+            for _ in 0..<100 { await Task.yield() }
+        }
+        numbers.store([2])
+
+        #expect(await watching.value == [[1], [2]])
+    }
+
     @Test func `N02 a value that is another one now replaces that of before`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)

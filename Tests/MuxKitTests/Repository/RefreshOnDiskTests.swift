@@ -51,6 +51,20 @@ struct RefreshOnDiskTests {
         }
     }
 
+    @Test func `CO-11 what was refreshed is fetched after a relaunch, however long stale values are served at once`()
+        async throws
+    {
+        let policy = MuxPolicy(staleWhileRevalidate: .seconds(1_000))
+        let world = try await self.saved(MemoryStore(), policy: policy)
+        let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 2 }
+        map.refresh(key: "a")
+        #expect(await world.repository.saveAll().isComplete)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", policy: policy, repository: next.repository) { _ in 3 }
+        #expect(try await again.request(key: "a") == 3)
+    }
+
     @Test func `CO-11 a refresh of everything survives a relaunch once saved`() async throws {
         for kind in Kind.allCases {
             let folder = Scratch()
