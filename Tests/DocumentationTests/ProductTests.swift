@@ -73,6 +73,22 @@ struct ProductTests {
         #expect(count >= 150)
     }
 
+    @Test func `PF-10 the table says what was compared, with goals and verdicts`() throws {
+        let page = try Repository.text("Sources/MuxKit/MuxKit.docc/Performance.md")
+        let rows = page.split(separator: "\n").filter { $0.hasPrefix("| ") }.dropFirst(2).map { row in
+            row.dropFirst(2).dropLast(2).components(separatedBy: " | ").map { $0.trimmingCharacters(in: .whitespaces) }
+        }
+        #expect(rows.count > 100)
+        for row in rows {
+            #expect(row.count == 7, "\(row)")
+            #expect(row.count != 7 || row[5].isEmpty == row[6].isEmpty, "a goal and its verdict: \(row)")
+        }
+        let program = try Repository.text("Demo/Benchmarks/Benchmarks.swift")
+        let groups = program.matches(of: #/BenchmarkGroup\(\s*"(\w+)"/#).map { String($0.1) }
+        #expect(groups.count > 15)
+        #expect(Set(groups).subtracting(rows.compactMap(\.first)) == [])
+    }
+
     // MARK: - Finding one's way
 
     @Test func `P-05 Contributing says what is in every folder of the sources`() throws {
