@@ -166,13 +166,13 @@ extension Journal {
 
     /// Removes the temporary files of killed processes; what cannot be removed is tried again at the next opening.
     private func removeLeftovers() throws(MuxStoreError) {
-        for name in try self.fileSystem.names(in: self.layout.root) {
-            let path = FilePath.join(self.layout.root, name)
-            if JournalLayout.isTrash(name) { try? self.fileSystem.removeTree(path) }
-            if self.sessionFile.isLeftover(name) { try? self.fileSystem.removeFile(path) }
+        let names = try self.fileSystem.names(in: self.layout.root)
+        self.removeTrash(among: names)
+        for name in names where self.sessionFile.isLeftover(name) {
+            try? self.fileSystem.removeFile(FilePath.join(self.layout.root, name))
         }
-        let names = (try? self.fileSystem.names(in: self.layout.journal)) ?? []
-        for name in names where JournalLayout.isLeftoverSegment(name) || self.indexFile.isLeftover(name) {
+        let others = (try? self.fileSystem.names(in: self.layout.journal)) ?? []
+        for name in others where JournalLayout.isLeftoverSegment(name) || self.indexFile.isLeftover(name) {
             try? self.fileSystem.removeFile(FilePath.join(self.layout.journal, name))
         }
     }

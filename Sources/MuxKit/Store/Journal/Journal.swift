@@ -283,12 +283,12 @@ final class Journal {
             // There are no entries, but a sign-out that was interrupted may have left some.
         }
         // The entries are gone already; files that cannot be deleted now are deleted at the next opening.
-        self.removeTrash()
+        self.removeTrash(among: (try? self.fileSystem.names(in: self.layout.root)) ?? [])
     }
 
-    /// Deletes what sign-outs have moved away, as far as that is possible.
-    func removeTrash() {
-        for name in (try? self.fileSystem.names(in: self.layout.root)) ?? [] where JournalLayout.isTrash(name) {
+    /// Deletes what sign-outs have moved away, as far as that is possible; `names` are those in the folder.
+    func removeTrash(among names: [String]) {
+        for name in names where JournalLayout.isTrash(name) {
             try? self.fileSystem.removeTree(FilePath.join(self.layout.root, name))
         }
     }
