@@ -52,7 +52,9 @@ package enum ErrorText {
     /// A text of others in one line of at most 300 characters; `nil` if there is nothing to show.
     package static func line(_ text: String) -> String? {
         let scalars = text.unicodeScalars.prefix(300).map { scalar in
-            switch scalar.properties.generalCategory {
+            // Joiners are parts of words: Persian and emoji need them.
+            if scalar == "\u{200c}" || scalar == "\u{200d}" { return scalar }
+            return switch scalar.properties.generalCategory {
             case .control, .format, .lineSeparator, .paragraphSeparator: " " as Unicode.Scalar
             default: scalar
             }

@@ -230,6 +230,10 @@ struct ErrorTextTests {
     @Test func `CO-25 what a server says is one line, and not endless`() async throws {
         let error = await self.failure(409, #"{"detail":" a\nb\u2028c\u202e "}"#)
         #expect(error.localizedDescription.hasSuffix(" with status 409 Conflict: a b c"))
+        #expect(
+            ErrorText.line("\u{646}\u{645}\u{6cc}\u{200c}\u{634}\u{648}\u{62f}")
+                == "\u{646}\u{645}\u{6cc}\u{200c}\u{634}\u{648}\u{62f}"
+        )
         let empty = await self.failure(409, #"{"detail":" "}"#)
         #expect(empty.localizedDescription.hasSuffix(" with status 409 Conflict."))
         let long = await self.failure(409, #"{"detail":"\#(String(repeating: "x", count: 9_000))"}"#)
