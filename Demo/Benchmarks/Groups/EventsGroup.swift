@@ -11,6 +11,11 @@ enum EventsGroup {
         func observe(_ event: MuxEvent) { self.count.add(1, ordering: .relaxed) }
     }
 
+    private struct WithoutHits: MuxObserver {
+        var observesHits: Bool { false }
+        func observe(_ event: MuxEvent) {}
+    }
+
     /// Hides from the optimizer that there is no observer.
     private final class Holder: Sendable {
         let observer: (any MuxObserver)?
@@ -20,6 +25,7 @@ enum EventsGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         let silent = try await self.multiplexer(observer: nil)
         let observed = try await self.multiplexer(observer: Tally())
+        let choosy = try await self.multiplexer(observer: WithoutHits())
         let holder = Holder(effort.isLong && CommandLine.arguments.isEmpty ? Tally() : nil)
         var contest = Contest(rounds: effort.rounds(41))
         contest.add(repeating: 1_000) { count in
@@ -34,6 +40,9 @@ enum EventsGroup {
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(try await observed.request()) }
         }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await choosy.request()) }
+        }
         let outcome = try await contest.play()
         return [
             Row(
@@ -45,6 +54,14 @@ enum EventsGroup {
                 goals: [.timesLimit(1.02)]
             ),
             Row(group, "on: the observer counts", outcome, figure: 2, limit: ("off", 0), goals: [.atMost(200)]),
+            Row(
+                group,
+                "on: the observer leaves out hits",
+                outcome,
+                figure: 3,
+                limit: ("off", 0),
+                goals: [.timesLimit(1.1)]
+            ),
             try await self.making(group, effort),
         ]
     }

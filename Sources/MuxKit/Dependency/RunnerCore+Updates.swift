@@ -62,7 +62,7 @@ extension RunnerCore {
             state.failed(error, until: now.advanced(by: self.policy.coolDown))
             return .failure(error)
         }
-        self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
+        let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // A fence answers the callers of the flights it passes, so this error reaches none.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
@@ -84,7 +84,14 @@ extension RunnerCore {
                 landed = result.flatMap { _ in .failure(RunnerError.updateFailed(underlying: nil)) }
             }
         }
-        self.tell(value == nil ? .updateFailed : .updated, self.time.now.duration(since: beginning.time))
+        let duration = self.time.now.duration(since: beginning.time)
+        if value != nil {
+            self.tell(.updated, duration)
+        } else if self.observer != nil {
+            var reason = MuxEvent.Reason.refused
+            if case .failure(let error) = result { reason = MuxEvent.Reason(of: error) }
+            self.tell(.updateFailed, duration, because: hasTimedOut ? .timeOut : reason)
+        }
         self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
         return landed
     }
@@ -118,8 +125,11 @@ extension RunnerCore {
     }
 
     @usableFromInline
-    func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) {
-        self.observer?.tell(MuxEvent(kind, duration: duration))
+    func tell(_ kind: MuxEvent.Kind, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
+        guard let observer else { return }
+        observer.tell(
+            MuxEvent(kind, name: self.policy.name ?? "\(Dependency.self)", duration: duration, reason: reason)
+        )
     }
 
     /// When the value is renewed; `nil` if its end is not known.

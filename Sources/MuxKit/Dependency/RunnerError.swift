@@ -182,3 +182,13 @@ extension RunnerError: ConnectivityError {
         return self.underlying.map(SilenceableError.isSilenceable) ?? false
     }
 }
+
+extension RunnerError: ClassifiedError {
+    package var classification: ErrorClassification? {
+        switch self {
+        case .timedOut, .updateTimedOut: .reason(.timeOut)
+        case .updateFailed(underlying: nil), .sameDependency: .reason(.refused)
+        default: self.underlying.map { .sameAs($0) }
+        }
+    }
+}

@@ -1,5 +1,10 @@
 /// The limits and times of a runner.
 public struct RunnerPolicy: Sendable, Hashable {
+    /// Names the runner in events and logs; the type of its dependency if `nil`.
+    ///
+    /// An ``OAuthDependentRunner`` adds which token is meant, and is `OAuth` without a name.
+    public var name: String?
+
     /// How many updates a call may ask for because its task refused one dependency after the other; at least 0.
     ///
     /// An acceptance by any task clears the count: that dependency was good, and is refused for its age. Updates of a missing

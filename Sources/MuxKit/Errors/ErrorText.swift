@@ -34,7 +34,7 @@ package enum ErrorText {
     }
 
     /// The type of an error, and its case if that holds nothing; domain and code of one of the system.
-    private static func name(of error: any Error) -> String {
+    package static func name(of error: any Error) -> String {
         let type = type(of: error)
         if type is NSError.Type { return "\((error as NSError).domain) \((error as NSError).code)" }
         let isTold =

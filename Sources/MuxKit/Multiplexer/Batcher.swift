@@ -85,7 +85,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     private func fly(_ batch: UInt64, _ flight: FlightID) async {
         await self.waitForWindow(of: batch)
         guard !Task.isCancelled else {
-            return self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(CancellationError()) }
+            self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(CancellationError()) }
+            return
         }
         var keys: [Key] = []
         let isOver = self.engine.answerEarly(flight, of: batch) { state, tickets in

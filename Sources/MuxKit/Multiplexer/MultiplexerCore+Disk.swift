@@ -60,7 +60,7 @@ extension MultiplexerCore {
             try await self.readRefresh(persistence)
             return await self.loaded(found, key, persistence, since: start)
         } catch {
-            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
+            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start), because: error)
             return nil
         }
     }
@@ -73,14 +73,15 @@ extension MultiplexerCore {
         _ persistence: Persistence<Key, Value>,
         since start: Moment
     ) async -> Loaded? {
-        func failed() -> Loaded? {
-            self.tell(.loadFailed, key, self.repository.time.now.duration(since: start))
+        func failed(because reason: MuxEvent.Reason) -> Loaded? {
+            guard self.isObserved else { return nil }
+            self.told(.loadFailed, key, self.repository.time.now.duration(since: start), because: reason)
             return nil
         }
         guard stored.schemaVersion <= self.policy.schemaVersion else {
             // Written by a later version of the program: neither read nor overwritten.
             self.engine.withState { _ = $0.newerOnDisk.insert(key) }
-            return failed()
+            return failed(because: .other("of a later version"))
         }
         let (target, steps) = (self.policy.schemaVersion, self.policy.migrations)
         if let selection {
@@ -92,7 +93,7 @@ extension MultiplexerCore {
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
         }
-        guard let value = decoded else { return failed() }
+        guard let value = decoded else { return failed(because: .decoding) }
         let now = self.repository.time.now
         self.tell(.loaded, key, now.duration(since: start))
         let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)

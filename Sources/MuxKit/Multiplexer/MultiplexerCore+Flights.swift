@@ -112,7 +112,6 @@ extension MultiplexerCore {
     ) -> (isOver: Bool, loaded: FormerSlot?) {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
-        var servesStale = false
         var evictions: Evictions?
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
             defer { evictions = state.takeEvictions() }
@@ -131,7 +130,6 @@ extension MultiplexerCore {
                 case .servable:
                     early.outputs[ticket] = found.served(because: .revalidating)
                     early.isOver = false
-                    servesStale = true
                 case .fallback where waiter?.waitLimitEnds.map { $0 <= now } ?? false:
                     early.outputs[ticket] = found.served(because: .outOfPatience)
                     early.isOver = false
@@ -140,12 +138,10 @@ extension MultiplexerCore {
                 }
             }
             if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.statistics.diskHits += 1 }
-            if servesStale { state.statistics.staleServed += 1 }
             return early
         }
         self.watchers.send((), to: key)
         self.release(evictions)
-        if servesStale { self.tell(.servedStale, key) }
         return (isOver, isOver ? nil : loaded.map(FormerSlot.init))
     }
 
@@ -218,9 +214,8 @@ extension MultiplexerCore {
         let memory = self.policy.memory(of: error)
         let now = self.repository.time.now
         let duration = now.duration(since: beginning.moment)
-        var servesStale = false
         var evictions: Evictions?
-        self.engine.land(flight, of: key, failed: true) { state, isKept in
+        let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
                 let hold = max(self.policy.errorBackoff, memory)
@@ -243,18 +238,15 @@ extension MultiplexerCore {
                 let freshness = slot.freshness(at: now, self.usualLimits), freshness != .unusable,
                 let entry = slot.snapshot(at: now, source: .memory)
             else { return .failure(error) }
-            servesStale = entry.isStale
-            guard servesStale else { return .success(entry) }
-            state.statistics.staleServed += 1
-            return .success(entry.served(because: .fetchFailed))
+            return .success(entry.isStale ? entry.served(because: .fetchFailed) : entry)
         } always: { state in
             state.statistics.failures += 1
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
             evictions = state.takeEvictions()
         }
-        self.tell(.fetchFailed, key, duration)
+        // What took too long was cancelled for it.
+        self.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.release(evictions)
-        if servesStale { self.tell(.servedStale, key) }
     }
 }
 
@@ -274,12 +266,18 @@ extension MultiplexerCore {
             random: self.repository.random,
             spawn: self.repository.spawn
         )
-        return try await loop.runPlainly { attempt in
-            if attempt.index > 0 {
+        var last: (any Error)?
+        return try await loop.runPlainly { _ in
+            if let last {
                 self.engine.withState { $0.statistics.retries += 1 }
-                self.tell(.fetchRetried, key)
+                self.tell(.fetchRetried, key, nil, because: last)
             }
-            return try await self.fetch(key, before)
+            do {
+                return try await self.fetch(key, before)
+            } catch {
+                last = error
+                throw error
+            }
         }
     }
 }

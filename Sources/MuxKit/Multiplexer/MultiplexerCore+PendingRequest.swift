@@ -64,11 +64,8 @@ extension MultiplexerCore {
                 decide: { state in
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
                     switch decision {
-                    case .answer(let entry), .answerAndFly(let entry):
-                        state.statistics.hit(isStale: entry.staleReason != nil)
-                        met = entry.staleReason != nil ? .servedStale : .hit
-                    case .fail:
-                        state.statistics.hit(isStale: false)
+                    case .answer, .answerAndFly, .fail:
+                        state.statistics.hits += 1
                         met = .hit
                     case .fly, .flyNoLonger:
                         guard isAlone, let waitLimit = options?.waitLimit else { break }
@@ -116,7 +113,7 @@ extension MultiplexerCore {
             guard case .output(let entry) = try core.engine.landing(answer, self.cleanup) else {
                 throw CancellationError()
             }
-            if entry.staleReason == .outOfPatience {
+            if entry.staleReason != nil {
                 core.engine.withState { $0.statistics.staleServed += 1 }
                 core.tell(.servedStale, self.key)
             }

@@ -7,6 +7,13 @@ extension MultiplexerCore: SessionParticipant {
 
     package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
+    package var gauges: MuxRepository.Gauges {
+        var gauges = MuxRepository.Gauges(self.engine)
+        gauges.entries = self.engine.withState { $0.slots.entryCount }
+        gauges.unsaved = self.persistence == nil ? 0 : self.collect().dirtyCount
+        return gauges
+    }
+
     package func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (former, answerWaiters) = self.engine.dismissed(cancelling: true) { state in
             let former = (state.newerOnDisk, state.unseenOnDisk, state.savedDuringRemoval)

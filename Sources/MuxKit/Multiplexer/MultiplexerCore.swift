@@ -21,6 +21,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let selection: EntrySelection<Key>?
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
+    /// The multiplexer's name, for events; `nil` if there is no observer.
+    private let name: String?
     private let keyText: @Sendable (Key) -> String?
     /// Whether it takes part in sign-outs without being registered: it can be on disk, or has a dependency of a session.
     let isAttached: Bool
@@ -37,6 +39,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
     /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
+    /// Whether it wants to be told of hits.
+    @usableFromInline let tellsHits: Bool
 
     init(
         slots: Slots,
@@ -54,7 +58,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.repository = repository
         self.coarseClock = CoarseClock(repository.time)
         self.isObserved = repository.observer != nil
+        self.tellsHits = repository.observer?.observesHits ?? false
         self.cacheKey = persistence?.domain
+        self.name = self.isObserved ? policy.name ?? persistence?.domain ?? "\(Value.self)" : nil
         self.persistence = repository.store is NoStore ? nil : persistence
         self.keyText = keyText
         self.isAttached = isAttached || persistence != nil
@@ -126,7 +132,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             engineState.state.statistics.hits += 1
             return value
         }
-        if value != nil { self.tell(.hit, key) }
+        if self.tellsHits, value != nil { self.told(.hit, key) }
         return value
     }
 
@@ -144,7 +150,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             engineState.state.statistics.hit(isStale: entry.staleReason != nil)
             return entry
         }
-        if let entry { self.tell(entry.staleReason != nil ? .servedStale : .hit, key) }
+        if self.isObserved, let entry {
+            self.told(.hit, key)
+            if entry.staleReason != nil { self.told(.servedStale, key) }
+        }
         return entry
     }
 
@@ -213,10 +222,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             throw MuxError.notCached
         }
         self.engine.withState { state in
-            state.statistics.hits += 1
+            state.statistics.hit(isStale: entry.isStale)
             _ = state.slots.requestedSlot(of: key)
         }
         self.tell(.hit, key)
+        if entry.isStale { self.tell(.servedStale, key) }
         return entry.isStale ? entry.served(because: .cacheOnly) : entry
     }
 
@@ -318,9 +328,22 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     @usableFromInline
-    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration?) {
+    func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
         guard let observer = self.repository.observer else { return }
-        let text = key.flatMap(self.keyText)
-        observer.tell(MuxEvent(kind, cacheKey: self.cacheKey, key: text, duration: duration))
+        let event = MuxEvent(
+            kind,
+            name: self.name,
+            cacheKey: self.cacheKey,
+            key: key.flatMap(self.keyText),
+            duration: duration,
+            reason: reason
+        )
+        observer.tell(event)
+    }
+
+    /// Reports a failure.
+    @usableFromInline
+    func tell(_ kind: MuxEvent.Kind, _ key: Key, _ duration: Duration?, because error: any Error) {
+        if self.isObserved { self.told(kind, key, duration, because: MuxEvent.Reason(of: error)) }
     }
 }

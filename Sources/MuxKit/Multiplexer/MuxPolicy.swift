@@ -4,6 +4,9 @@ import Foundation
 ///
 /// Every member has a default; change what you need: `.init(timeToLive: .seconds(60))`.
 public struct MuxPolicy: Sendable {
+    /// Names the multiplexer in events and logs; its `cacheKey` if `nil`, or else the type of its values.
+    public var name: String?
+
     /// How long a value counts as fresh after it was fetched, unless the fetch says otherwise; 30 minutes.
     ///
     /// Zero or less means that every request fetches.
@@ -90,6 +93,7 @@ public struct MuxPolicy: Sendable {
 
     /// Makes a policy of the given parts.
     public init(
+        name: String? = nil,
         timeToLive: Duration = .seconds(30 * 60),
         timeToLiveJitter: Double = 0,
         staleWhileRevalidate: Duration = .zero,
@@ -106,6 +110,7 @@ public struct MuxPolicy: Sendable {
         schemaVersion: Int = 1,
         migrations: [MuxMigration] = []
     ) {
+        self.name = name
         self.timeToLive = timeToLive
         self.timeToLiveJitter = timeToLiveJitter
         self.staleWhileRevalidate = staleWhileRevalidate

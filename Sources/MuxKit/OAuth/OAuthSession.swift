@@ -16,6 +16,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         var policy = policy
         policy.cancelsUnwantedUpdates = false
         policy.updateTimeout = nil
+        let name = policy.name ?? "OAuth"
+        policy.name = "\(name) refresh token"
         let upper = RunnerCore<OAuthGrant<AccessToken, RefreshToken>>(
             policy: policy,
             observer: repository.observer,
@@ -27,6 +29,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         )
         self.tokenManager = tokenManager
         self.upper = upper
+        policy.name = "\(name) access token"
         self.lower = RunnerCore(
             policy: policy,
             observer: repository.observer,
@@ -49,6 +52,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
+
+    var gauges: MuxRepository.Gauges {
+        MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
+    }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let lower = self.lower.ended(.signOut, isTold: isTold)

@@ -4,12 +4,16 @@
 /// let repository = MuxRepository(observer: LoggingObserver())
 /// ```
 ///
-/// A line says what happened, in which multiplexer, and how long it took: `Users fetched in 12.3 ms`. It never says a value, a
+/// A line says what happened, in which multiplexer, and how long it took: `Users fetched in 12.3 ms`,
+/// `Users fetchFailed (status 503) in 80.1 ms`. It never says a value, a
 /// token or an error's text, and an entry's key only if you ask for it: keys may be names of people. In the unified log
 /// failures are errors, and the rest are debug messages, which the system drops unless they are being read.
 ///
 /// **Concurrent calls.** A line is written by the thread that made the decision, in one piece.
 public struct LoggingObserver: MuxObserver {
+    /// Whether hits are printed.
+    public let observesHits: Bool
+
     private let showsKeys: Bool
     private let isIncluded: @Sendable (MuxEvent) -> Bool
     private let write: @Sendable (_ line: String, _ isTrouble: Bool) -> Void
@@ -20,39 +24,44 @@ public struct LoggingObserver: MuxObserver {
     ///   - subsystem: Names the source of the lines: the subsystem in the unified log, the first word elsewhere.
     ///   - category: The category in the unified log, the second word elsewhere.
     ///   - showsKeys: Whether lines show the keys of entries.
-    ///   - isIncluded: Selects what is printed; all but hits, of which there are most.
+    ///   - showsHits: Whether hits, of which there are most, are printed.
+    ///   - isIncluded: Selects what is printed.
     public init(
         subsystem: String = "MuxKit",
         category: String = "events",
         showsKeys: Bool = false,
-        isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { $0.kind != .hit }
+        showsHits: Bool = false,
+        isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { _ in true }
     ) {
         let log = SystemLog(subsystem: subsystem, category: category)
-        self.init(showsKeys: showsKeys, isIncluded: isIncluded) { log.write($0, isTrouble: $1) }
+        self.init(showsKeys: showsKeys, showsHits: showsHits, isIncluded: isIncluded) { log.write($0, isTrouble: $1) }
     }
 
     /// Makes an observer that hands its lines on.
     package init(
         showsKeys: Bool,
+        showsHits: Bool = true,
         isIncluded: @escaping @Sendable (MuxEvent) -> Bool,
         write: @escaping @Sendable (_ line: String, _ isTrouble: Bool) -> Void
     ) {
         self.showsKeys = showsKeys
+        self.observesHits = showsHits
         self.isIncluded = isIncluded
         self.write = write
     }
 
     /// Prints a line about the event, if it is one to print.
     public func observe(_ event: MuxEvent) {
-        guard self.isIncluded(event) else { return }
+        guard self.observesHits || event.kind != .hit, self.isIncluded(event) else { return }
         self.write(self.line(event), event.kind.isTrouble)
     }
 
     private func line(_ event: MuxEvent) -> String {
         // Escaped as in source code, so that no key begins a line of its own.
-        var line = event.cacheKey.map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
+        var line = (event.name ?? event.cacheKey).map { $0.debugDescription.dropFirst().dropLast() + " " } ?? ""
         if self.showsKeys, let key = event.key { line += "[\(key.debugDescription)] " }
         line += "\(event.kind)"
+        if let reason = event.reason { line += " (\(reason))" }
         if let problem = event.problem { line += ": \(problem)" }
         guard let duration = event.duration else { return line }
         let tenths = duration.saturatedNanoseconds / 100_000

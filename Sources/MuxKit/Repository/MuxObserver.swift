@@ -1,8 +1,10 @@
+import Foundation
+
 /// Something that a multiplexer, a repository or a runner decided.
 public struct MuxEvent: Sendable, Equatable {
     /// What was decided.
     @nonexhaustive public enum Kind: Sendable, Hashable {
-        /// A request was answered from memory.
+        /// A request was answered from memory, or for ``RequestOptions/cacheOnly`` from disk.
         case hit
         /// A request waits for a flight that was running already.
         case joined
@@ -18,7 +20,7 @@ public struct MuxEvent: Sendable, Equatable {
         case fetched
         /// A fetch failed.
         case fetchFailed
-        /// A stale value was served in place of an error.
+        /// A request was answered with a stale value; told in addition to how it was answered.
         case servedStale
         /// An outcome from before a fence was kept out of the cache.
         case fenceDropped
@@ -55,6 +57,10 @@ public struct MuxEvent: Sendable, Equatable {
     /// What was decided.
     public let kind: Kind
 
+    /// Whose decision it was: the name in the policy of a multiplexer or runner, or else its `cacheKey`, or else the type of its
+    /// values; `nil` for what concerns a repository.
+    public let name: String?
+
     /// The multiplexer's `cacheKey`, if it has one.
     public let cacheKey: String?
 
@@ -65,106 +71,147 @@ public struct MuxEvent: Sendable, Equatable {
     /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
     public let duration: Duration?
 
+    /// Why it failed, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed`` and ``Kind/updateFailed``.
+    public let reason: MuxEvent.Reason?
+
     /// What went wrong and why, in words, for ``Kind/storageFailed``; never a value, a token or a path.
     public let problem: String?
 
     /// Describes an event.
     public init(
         _ kind: Kind,
+        name: String? = nil,
         cacheKey: String? = nil,
         key: String? = nil,
         duration: Duration? = nil,
+        reason: MuxEvent.Reason? = nil,
         problem: String? = nil
     ) {
         self.kind = kind
+        self.name = name
         self.cacheKey = cacheKey
         self.key = key
         self.duration = duration
+        self.reason = reason
         self.problem = problem
     }
 }
 
 /// Receives what happens in everything that uses a repository.
 public protocol MuxObserver: Sendable {
+    /// Whether ``MuxEvent/Kind/hit`` is to be told; `true` unless the observer says otherwise.
+    ///
+    /// Read once, by everything that uses the observer, when that is made. Most requests are hits, and telling of one takes longer
+    /// than answering it; ``MuxRepository/Statistics/hits`` counts them in any case.
+    var observesHits: Bool { get }
+
     /// Called after each decision, on the thread that made it and outside all locks: keep it short.
     func observe(_ event: MuxEvent)
 }
 
 extension MuxObserver {
+    /// `true`: hits are told.
+    public var observesHits: Bool { true }
+
     /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
-    package func tell(_ event: MuxEvent) { ReentrantAsyncMutex.outside { self.observe(event) } }
+    package func tell(_ event: MuxEvent) {
+        guard event.kind != .hit || self.observesHits else { return }
+        ReentrantAsyncMutex.outside { self.observe(event) }
+    }
 }
 
-extension MuxRepository {
-    /// What a multiplexer counted since it was made.
-    public struct Statistics: Sendable, Equatable {
-        /// Requests answered from memory without waiting.
-        public var hits = 0
+extension MuxEvent {
+    /// The class of an error: what can be counted and shown, and holds nothing secret.
+    ///
+    /// An error of an app's own has a status if it is a ``RetryableError`` whose advice has one, and is one of the connection if it is a
+    /// ``ConnectivityError`` that says so.
+    @nonexhaustive public enum Reason: Sendable, Hashable {
+        /// The server answered with this status.
+        case status(Int)
+        /// It took too long.
+        case timeOut
+        /// The server was not reached, or the connection was lost.
+        case connection
+        /// What was received could not be decoded.
+        case decoding
+        /// The task was cancelled.
+        case cancellation
+        /// The dependency, such as a token, was refused.
+        case refused
+        /// Another reason: the name of the error's type, and its case if that holds nothing.
+        case other(String)
+    }
+}
 
-        /// Requests that waited for a flight which was running already.
-        public var joins = 0
-
-        /// Requests that started a flight, that asked for no more than what is cached, which was nothing, or that would have had
-        /// to wait and whose task was cancelled already.
-        public var misses = 0
-
-        /// Flights answered from disk, without a fetch.
-        public var diskHits = 0
-
-        /// Fetches that were started.
-        public var fetches = 0
-
-        /// Attempts that followed a failed one within the same fetch; see ``MuxPolicy/retry``.
-        public var retries = 0
-
-        /// Fetches that failed, cancelled ones included.
-        public var failures = 0
-
-        /// Answers with a stale value: one for each flight that failed and was answered for so, and one for each request that
-        /// was answered from memory so.
-        public var staleServed = 0
-
-        /// Outcomes that a fence kept out of the cache.
-        public var fenceDrops = 0
-
-        /// Entries that left memory to make room for others.
-        public var evictions = 0
-
-        /// How long all fetches took together, those that failed or were abandoned included; the disk is not counted.
-        ///
-        /// A fetch counts when it ends. Those that run at the same time count each, so this can grow faster than the clock.
-        public var fetchTime: Duration = .zero
-
-        /// Statistics of nothing.
-        public init() {}
-
-        /// Requests in all: each is a hit, a join or a miss.
-        ///
-        /// One that is an error in itself is none: ``MuxError/wouldDeadlock``, ``MuxError/unusableKey``.
-        public var requests: Int { self.hits + self.joins + self.misses }
-
-        /// Counts a request that was answered without waiting.
-        @usableFromInline
-        mutating func hit(isStale: Bool) {
-            self.hits += 1
-            if isStale { self.staleServed += 1 }
+extension MuxEvent.Reason: CustomStringConvertible {
+    /// The reason in a word or two, such as `status 503`.
+    public var description: String {
+        switch self {
+        case .status(let code): "status \(code)"
+        case .timeOut: "time-out"
+        case .connection: "connection"
+        case .decoding: "decoding"
+        case .cancellation: "cancelled"
+        case .refused: "refused"
+        case .other(let name): name
         }
+    }
+}
 
-        /// Adds up what two multiplexers counted.
-        public static func + (a: MuxRepository.Statistics, b: MuxRepository.Statistics) -> MuxRepository.Statistics {
-            var sum = a
-            sum.hits += b.hits
-            sum.joins += b.joins
-            sum.misses += b.misses
-            sum.diskHits += b.diskHits
-            sum.fetches += b.fetches
-            sum.retries += b.retries
-            sum.failures += b.failures
-            sum.staleServed += b.staleServed
-            sum.fenceDrops += b.fenceDrops
-            sum.evictions += b.evictions
-            sum.fetchTime = .sum(a.fetchTime, b.fetchTime)
-            return sum
+/// An error of the library that knows its class, or has that of another error.
+package protocol ClassifiedError: Error {
+    /// The class, or the error whose class it has; `nil` if other conformances of the error say it.
+    var classification: ErrorClassification? { get }
+}
+
+/// See ``ClassifiedError``.
+package enum ErrorClassification {
+    case reason(MuxEvent.Reason)
+    case sameAs(any Error)
+}
+
+extension MuxEvent.Reason {
+    /// The class of an error.
+    package init(of error: any Error) {
+        if case .sameAs(let cause) = (error as? any ClassifiedError)?.classification {
+            self.init(of: cause)
+        } else {
+            self = Self.known(of: error) ?? .other(ErrorText.name(of: error))
         }
+    }
+
+    /// The class of an error, unless it is ``other(_:)``.
+    package static func known(of error: any Error) -> MuxEvent.Reason? {
+        switch (error as? any ClassifiedError)?.classification {
+        case .reason(let reason): return reason
+        case .sameAs(let cause): return Self.known(of: cause)
+        case nil: break
+        }
+        switch error {
+        case is CancellationError: return .cancellation
+        case is DecodingError, is EncodingError: return .decoding
+        case let error as any RetryableError:
+            if let status = error.retryAdvice.status { return .status(status) }
+        default: break
+        }
+        if error.saysBadDependency { return .refused }
+        let system = error as NSError
+        switch (system.domain, system.code) {
+        case ("NSURLErrorDomain", -1001), (POSIXError.errorDomain, Int(POSIXError.Code.ETIMEDOUT.rawValue)):
+            return .timeOut
+        case ("NSURLErrorDomain", -999): return .cancellation
+        default: return SilenceableError.isSilenceable(error) ? .connection : nil
+        }
+    }
+}
+
+extension SilenceableError: ClassifiedError {
+    package var classification: ErrorClassification? { .sameAs(self.underlying) }
+}
+
+extension MuxError: ClassifiedError {
+    package var classification: ErrorClassification? {
+        guard case .timedOut = self else { return nil }
+        return .reason(.timeOut)
     }
 }

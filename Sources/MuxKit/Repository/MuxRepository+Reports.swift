@@ -83,3 +83,138 @@ extension MuxRepository {
         case afterFetch(debounce: Duration)
     }
 }
+
+extension MuxRepository {
+    /// What a multiplexer counted since it was made.
+    public struct Statistics: Sendable, Equatable {
+        /// Requests answered from memory without waiting.
+        public var hits = 0
+
+        /// Requests that waited for a flight which was running already.
+        public var joins = 0
+
+        /// Requests that started a flight, that asked for no more than what is cached, which was nothing, or that would have had
+        /// to wait and whose task was cancelled already.
+        public var misses = 0
+
+        /// Flights answered from disk, without a fetch.
+        public var diskHits = 0
+
+        /// Fetches that were started.
+        public var fetches = 0
+
+        /// Attempts that followed a failed one within the same fetch; see ``MuxPolicy/retry``.
+        public var retries = 0
+
+        /// Fetches that failed, cancelled ones included.
+        public var failures = 0
+
+        /// Requests answered with a stale value, from wherever it came.
+        public var staleServed = 0
+
+        /// Outcomes that a fence kept out of the cache.
+        public var fenceDrops = 0
+
+        /// Entries that left memory to make room for others.
+        public var evictions = 0
+
+        /// How long all fetches took together, those that failed or were abandoned included; the disk is not counted.
+        ///
+        /// A fetch counts when it ends. Those that run at the same time count each, so this can grow faster than the clock.
+        public var fetchTime: Duration = .zero
+
+        /// Statistics of nothing.
+        public init() {}
+
+        /// Requests in all: each is a hit, a join or a miss.
+        ///
+        /// One that is an error in itself is none: ``MuxError/wouldDeadlock``, ``MuxError/unusableKey``.
+        public var requests: Int { self.hits + self.joins + self.misses }
+
+        /// Counts a request that was answered without waiting.
+        @usableFromInline
+        mutating func hit(isStale: Bool) {
+            self.hits += 1
+            if isStale { self.staleServed += 1 }
+        }
+
+        /// Adds up what two multiplexers counted.
+        public static func + (a: MuxRepository.Statistics, b: MuxRepository.Statistics) -> MuxRepository.Statistics {
+            var sum = a
+            sum.hits += b.hits
+            sum.joins += b.joins
+            sum.misses += b.misses
+            sum.diskHits += b.diskHits
+            sum.fetches += b.fetches
+            sum.retries += b.retries
+            sum.failures += b.failures
+            sum.staleServed += b.staleServed
+            sum.fenceDrops += b.fenceDrops
+            sum.evictions += b.evictions
+            sum.fetchTime = .sum(a.fetchTime, b.fetchTime)
+            return sum
+        }
+    }
+}
+
+extension MuxRepository {
+    /// What everything that takes part in sign-outs holds and does at a moment, and how the store fares.
+    public struct Gauges: Sendable, Equatable {
+        /// Values in memory.
+        public var entries = 0
+
+        /// Values in memory that the next save would write.
+        public var unsaved = 0
+
+        /// Calls that wait: for a value, a download or a token.
+        public var waiters = 0
+
+        /// Flights that they wait for, or that run on without them.
+        public var flights = 0
+
+        /// What the last save could not write or repair: see ``SaveReport/failed`` and ``SaveReport/repairFailures``.
+        public var lastSaveFailures = 0
+
+        /// Whether entries of an ended session could not be removed from the store yet; the next save tries again.
+        public var owesRemoval = false
+
+        /// The counters of the store.
+        public var store = MuxStoreStatistics()
+
+        /// Gauges of nothing.
+        public init() {}
+
+        package init(_ engine: FlightEngine<some Hashable & Sendable, some Sendable, some Sendable>) {
+            let occupancy = engine.occupancy
+            (self.waiters, self.flights) = (occupancy.waiters, occupancy.tasks)
+        }
+
+        /// Adds what two participants hold.
+        package static func + (a: MuxRepository.Gauges, b: MuxRepository.Gauges) -> MuxRepository.Gauges {
+            var sum = a
+            sum.entries += b.entries
+            sum.unsaved += b.unsaved
+            sum.waiters += b.waiters
+            sum.flights += b.flights
+            return sum
+        }
+    }
+
+    /// What everything counted that takes part in sign-outs: registered, with a `cacheKey` or a dependency, or media.
+    public nonisolated var statistics: MuxRepository.Statistics {
+        self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
+    }
+
+    /// What everything holds and does now that takes part in sign-outs, for a dashboard or a health check.
+    ///
+    /// - Complexity: O(*n*) in the number of unsaved values.
+    public nonisolated func gauges() async -> MuxRepository.Gauges {
+        var gauges = self.participants.reduce(MuxRepository.Gauges()) { $0 + $1.gauges }
+        self.registry.withLock { registry in
+            gauges.lastSaveFailures = registry.lastSaveFailures
+            gauges.owesRemoval = registry.owesSignOut || registry.owesRemoval
+        }
+        gauges.store = await self.store.statistics()
+        return gauges
+    }
+}

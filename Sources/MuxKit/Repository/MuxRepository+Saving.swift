@@ -52,7 +52,7 @@ extension MuxRepository {
             guard await self.inLane({ await self.perform(run) }) != nil else {
                 return run.refused(because: MuxError.calledFromStore)
             }
-            return run.finished()
+            return self.noted(run.finished())
         }
         let deadline = self.time.now.advanced(by: budget)
         let hasTurn = FirstAnswer<Bool>()
@@ -66,7 +66,13 @@ extension MuxRepository {
         }
         let isRefused = await !hasTurn.wait()
         timer.cancel()
-        return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
+        return isRefused ? run.refused(because: MuxError.calledFromStore) : self.noted(run.finished())
+    }
+
+    /// Remembers how a save went, for ``gauges()``.
+    private nonisolated func noted(_ report: MuxRepository.SaveReport) -> MuxRepository.SaveReport {
+        self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
+        return report
     }
 
     /// Carries out a save; in the lane.

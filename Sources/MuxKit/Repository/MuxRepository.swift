@@ -83,6 +83,8 @@ public actor MuxRepository {
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
+        /// What the last save could not write or repair.
+        var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
         var owesRemoval = false
         /// The store's count of losses, when it was last read.
@@ -217,11 +219,6 @@ public actor MuxRepository {
 
     /// The number of sessions that have ended in this process.
     nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
-
-    /// What everything counted that takes part in sign-outs: registered, with a `cacheKey` or a dependency, or media.
-    public nonisolated var statistics: MuxRepository.Statistics {
-        self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
-    }
 }
 
 extension MuxRepository {

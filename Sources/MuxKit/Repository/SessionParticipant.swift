@@ -10,6 +10,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     var statistics: MuxRepository.Statistics { get }
 
+    var gauges: MuxRepository.Gauges { get }
+
     /// The number of ended sessions of this process when the participant was made; `nil` if it was attached at creation.
     var endedSessionsAtCreation: UInt64? { get }
 
@@ -61,6 +63,7 @@ extension SessionParticipant {
     package var identity: ObjectIdentifier { ObjectIdentifier(self) }
     package var handsOutTokens: Bool { false }
     package var statistics: MuxRepository.Statistics { MuxRepository.Statistics() }
+    package var gauges: MuxRepository.Gauges { MuxRepository.Gauges() }
     package var endedSessionsAtCreation: UInt64? { nil }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}

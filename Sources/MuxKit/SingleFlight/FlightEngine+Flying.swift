@@ -172,6 +172,8 @@ extension FlightEngine {
     ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if the flag says that
     ///     the outcome may be kept, and returns the callers' answer.
     ///   - always: Called under the lock afterwards, also if the flight has ended already.
+    /// - Returns: Whether the flight was cancelled because it took too long.
+    @discardableResult
     @inlinable
     package func land(
         _ flight: FlightID,
@@ -179,10 +181,9 @@ extension FlightEngine {
         failed: Bool,
         settle: (inout State, Bool) -> Result<Output, any Error>,
         always: (inout State) -> Void = { _ in }
-    ) {
+    ) -> Bool {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, linger, stuck) = self.engineState.withLock {
-            engineState -> (LandingStep, Task<Void, Never>?, [Waiter]) in
+        let (step, ended, stuck) = self.engineState.withLock { engineState -> (LandingStep, RunningFlight?, [Waiter]) in
             let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
             let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
@@ -197,15 +198,16 @@ extension FlightEngine {
                 if let running { step = .restart(engineState.begins(next, of: key, running.priority, until: deadline)) }
             }
             always(&engineState.state)
-            return (step, running?.linger, stuck)
+            return (step, running, stuck)
         }
-        linger?.cancel()
+        ended?.linger?.cancel()
         self.failStuck(stuck)
         switch step {
         case .nothing: break
         case .wake(let waiters, let result): Self.wake(waiters, with: result)
         case .restart(let launch): self.launch(launch, of: key)
         }
+        return ended?.hasTimedOut ?? false
     }
 
     @inlinable
@@ -226,6 +228,7 @@ struct RunningFlight: Sendable {
     /// The highest priority of its callers.
     @usableFromInline var priority: TaskPriority
     @usableFromInline var isCancelled = false
+    @usableFromInline var hasTimedOut = false
 
     @usableFromInline
     init(priority: TaskPriority) { self.priority = priority }

@@ -105,6 +105,7 @@ extension FlightEngine {
                 if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
                 self.options.whenTimedOut?(&engineState.state, now)
+                engineState.running[flight]?.hasTimedOut = true
                 waiters += late
                 flights.append(flight)
             }

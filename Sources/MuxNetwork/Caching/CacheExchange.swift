@@ -65,7 +65,8 @@ struct CacheExchange: Sendable {
                 } catch is BodyFolder.Gone {
                     exchange.forward.askPlainly()
                 }
-            case .failed(let fallback):
+            case .failed(let fallback, let status):
+                self.cache.tell(.fetchFailed, because: .status(status))
                 do {
                     let reply = try await self.cache.deliverStale(fallback, to: self.request, into: sink)
                     landed = .failed
@@ -94,7 +95,7 @@ struct CacheExchange: Sendable {
         _ caching: CachingSink,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        self.cache.tell(.fetchFailed)
+        self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
         // The request may have arrived: stale is the safe assumption.
         if !self.request.call.method.isSafe { await self.cache.invalidate(self.request.name, by: self.name) }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
@@ -270,7 +271,8 @@ final class CachingSink: HTTPSink {
         case answered(HTTPReply, StoredAnswer?)
         /// The caller is to get what is stored.
         case validated(StoredAnswer, HTTPCacheStatus)
-        case failed(CacheHit)
+        /// The same, since the server answered with this status.
+        case failed(CacheHit, Int)
         case askAgain
     }
 
@@ -401,7 +403,7 @@ final class CachingSink: HTTPSink {
         case .askAgain: return .askAgain
         // A transport that hands no head on.
         case nil: return .answered(reply, nil)
-        case .failure(let fallback): return .failed(fallback)
+        case .failure(let fallback): return .failed(fallback, head.status)
         case .notModified(let answer):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.forwardStatus = 304

@@ -117,7 +117,7 @@ final class ResponseCache: Sendable {
         if call.method != .head, !hit.isNotModified {
             reply.body = hit.places.map { body.piece($0) } ?? body
         }
-        self.counted(.hit)
+        self.answered(by: hit)
         return reply
     }
 
@@ -131,18 +131,22 @@ final class ResponseCache: Sendable {
         let request = CacheableRequest(call)
         var waits = 0
         var hasFiles = true
+        // Each request counts once, however often it asks.
+        var isCounted = request.kind == .other
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.name)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
             // A call of a session that has ended has nothing to do with what is stored since.
             if self.session != limits.session { stored = [] }
             switch request.decision(stored, at: self.now, staleLimit: self.options.staleLimit) {
-            case .refuse: return try await self.refuse(.request, into: sink)
+            case .refuse:
+                if !isCounted { self.tell(.missed) }
+                return try await self.refuse(.request, into: sink)
             case .use(let hit):
                 if hit.revalidates { try await self.startRenewal(of: hit, for: request, in: limits.session) }
                 do {
                     let reply = try await self.deliver(hit, .init(), to: request, into: sink)
-                    self.counted(.hit)
+                    if isCounted { self.toldIfStale(hit) } else { self.answered(by: hit) }
                     return reply
                 } catch is BodyFolder.Gone {
                     self.forget(hit.answer, of: request.name)
@@ -159,7 +163,9 @@ final class ResponseCache: Sendable {
                     own: isShared ? 0 : self.engine.nextID(),
                     session: limits.session
                 )
-                switch try await self.enter(name, limits, isCacheable: request.kind != .other) {
+                let landing = try await self.enter(name, limits, counts: !isCounted)
+                isCounted = true
+                switch landing {
                 case .lead(let flight):
                     // Removes the files of earlier sessions.
                     if let folder { try? await self.open(folder) }
@@ -183,21 +189,17 @@ final class ResponseCache: Sendable {
     private nonisolated(nonsending) func enter(
         _ name: FlightName,
         _ limits: HTTPExchange.Limits,
-        isCacheable: Bool
+        counts: Bool
     ) async throws -> Engine.Landing {
         let limit = min(limits.silence, limits.end.duration(since: self.transportTime.now))
-        var isJoined = false
-        let landing = try await self.engine.enter(
+        var hasJoined = false
+        return try await self.engine.enter(
             name,
             leads: true,
             decide: { _ in .flyNoLonger(than: limit) { _, _, _, _ in .success(.alone) } },
-            joined: { state, _ in
-                state.statistics.joins += 1
-                isJoined = true
-            }
+            joined: { _, _ in hasJoined = true },
+            arrived: { if counts { self.tell(hasJoined ? .joined : .missed) } }
         )
-        if isCacheable { self.tell(isJoined ? .joined : .missed) }
-        return landing
     }
 
     /// Answers with what another request's exchange has brought; `nil` if the request has to go on, as it has where the answer needs
@@ -214,7 +216,9 @@ final class ResponseCache: Sendable {
             var status = HTTPCacheStatus(forward: forward.reason)
             status.isCollapsed = true
             do {
-                return try await self.deliver(hit, status, to: request, into: sink)
+                let reply = try await self.deliver(hit, status, to: request, into: sink)
+                self.toldIfStale(hit)
+                return reply
             } catch is BodyFolder.Gone {
                 return nil
             }
@@ -326,7 +330,7 @@ final class ResponseCache: Sendable {
     ) async throws -> HTTPReply {
         let status = HTTPCacheStatus(forward: .stale)
         let reply = try await self.deliver(hit, status, to: request, into: sink)
-        self.tell(.servedStale)
+        self.toldIfStale(hit)
         return reply
     }
 
@@ -411,20 +415,35 @@ final class ResponseCache: Sendable {
 
     var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
-    private func counted(_ kind: MuxEvent.Kind) {
-        self.engine.withState { $0.statistics.hits += 1 }
-        self.tell(kind)
+    var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
+
+    /// A request was answered without waiting for the server.
+    private func answered(by hit: CacheHit) {
+        self.tell(.hit)
+        self.toldIfStale(hit)
     }
 
-    /// Tells the observer, and counts what went to the server.
-    func tell(_ kind: MuxEvent.Kind) {
-        switch kind {
-        case .missed: self.engine.withState { $0.statistics.misses += 1 }
-        case .fetchStarted: self.engine.withState { $0.statistics.fetches += 1 }
-        case .fetchFailed: self.engine.withState { $0.statistics.failures += 1 }
-        default: break
+    private func toldIfStale(_ hit: CacheHit) {
+        if hit.timeToLive < .zero { self.tell(.servedStale) }
+    }
+
+    /// Counts, and tells the observer.
+    func tell(_ kind: MuxEvent.Kind, because reason: MuxEvent.Reason? = nil) {
+        self.engine.withState { state in
+            switch kind {
+            case .hit: state.statistics.hits += 1
+            case .joined: state.statistics.joins += 1
+            case .missed: state.statistics.misses += 1
+            case .servedStale: state.statistics.staleServed += 1
+            case .fenceDropped: state.statistics.fenceDrops += 1
+            case .fetchStarted: state.statistics.fetches += 1
+            case .fetchFailed: state.statistics.failures += 1
+            default: break
+            }
         }
-        self.repository.observer?.tell(MuxEvent(kind, cacheKey: self.options.cacheKey))
+        guard let observer = self.repository.observer else { return }
+        let cacheKey = self.options.cacheKey
+        observer.tell(MuxEvent(kind, name: cacheKey ?? "CachingTransport", cacheKey: cacheKey, reason: reason))
     }
 }
 

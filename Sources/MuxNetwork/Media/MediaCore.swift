@@ -193,7 +193,7 @@ final class MediaCore: Sendable {
             state.statistics.failures += 1
             return .failure(error)
         }
-        self.tell(.fetchFailed)
+        self.tell(.fetchFailed, because: error)
         if isKept, !(error is CancellationError) { self.watchers.fail(name, error) }
     }
 
@@ -213,7 +213,10 @@ final class MediaCore: Sendable {
         engine.withState { if $0.opening == opening { $0.isOpen = true } }
     }
 
-    func tell(_ kind: MuxEvent.Kind) { self.repository.observer?.tell(MuxEvent(kind)) }
+    func tell(_ kind: MuxEvent.Kind, because error: (any Error)? = nil) {
+        guard let observer = self.repository.observer else { return }
+        observer.tell(MuxEvent(kind, name: "AsyncMedia", reason: error.map { MuxEvent.Reason(of: $0) }))
+    }
 
     /// The numbers of downloads that wait for their turn, and of free places: none and all at rest.
     var downloadSlots: (waiting: Int, free: Int) { self.semaphore.occupancy }
@@ -289,6 +292,8 @@ extension MediaCore {
 
 extension MediaCore: SessionParticipant {
     var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
+
+    var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         let (running, answerWaiters) = self.engine.dismissed(cancelling: true) { state in

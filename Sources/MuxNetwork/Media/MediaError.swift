@@ -45,6 +45,10 @@ extension MediaError: RetryableError {
     }
 }
 
+extension MediaError: ClassifiedError {
+    package var classification: ErrorClassification? { self == .brokeOff ? .reason(.connection) : nil }
+}
+
 extension MediaError: LocalizedError, CustomStringConvertible {
     /// A sentence for a person.
     public var errorDescription: String? { self.description }

@@ -60,6 +60,30 @@ extension HTTPError: ConnectivityError {
     }
 }
 
+extension HTTPError: ClassifiedError {
+    package var classification: ErrorClassification? {
+        switch self {
+        case .transport(let error): .sameAs(error)
+        case .decoding: .reason(.decoding)
+        case .authentication(let error): .sameAs(error)
+        case .preparation, .status: nil
+        }
+    }
+}
+
+extension HTTPError.TransportFailure: ClassifiedError {
+    package var classification: ErrorClassification? {
+        switch self {
+        case .timedOut, .deadlineExceeded: .reason(.timeOut)
+        case .insecureConnection: .reason(.other("insecure connection"))
+        case .notHTTP, .damagedContent: .reason(.decoding)
+        case .unreachable(let error) where MuxEvent.Reason.known(of: error) != nil || !self.isConnectivityFailure:
+            .sameAs(error)
+        default: self.isConnectivityFailure ? .reason(.connection) : nil
+        }
+    }
+}
+
 extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
     /// A text for people, without anything secret.
     public var errorDescription: String? {

@@ -137,6 +137,19 @@ extension OAuthError: RetryableError {
     }
 }
 
+extension OAuthError: ClassifiedError {
+    package var classification: ErrorClassification? {
+        switch self {
+        case .refused where self.isBadDependency: .reason(.refused)
+        case .refused(let refusal): refusal.status.map { .reason(.status($0.code)) }
+        case .unavailable(let status, _): .reason(.status(status.code))
+        case .malformed: .reason(.decoding)
+        case .transport(let error): .sameAs(error)
+        case .insecureEndpoint, .invalidParameter, .foreignRedirect, .noRefreshToken: nil
+        }
+    }
+}
+
 extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
     /// A text for people, without anything secret.
     public var errorDescription: String? {

@@ -64,13 +64,14 @@ struct StatisticsTests {
         await #expect(throws: FetchFailed()) { try await third.value }
         await world.events.wait(for: .fetchFailed)
 
-        func event(_ kind: MuxEvent.Kind, _ duration: Duration? = nil) -> MuxEvent {
-            MuxEvent(kind, cacheKey: "Numbers", key: "1", duration: duration)
+        func event(_ kind: MuxEvent.Kind, _ duration: Duration? = nil, _ reason: MuxEvent.Reason? = nil) -> MuxEvent {
+            MuxEvent(kind, name: "Numbers", cacheKey: "Numbers", key: "1", duration: duration, reason: reason)
         }
+        let failed = event(.fetchFailed, .milliseconds(300), .other("FetchFailed"))
         #expect(
             world.events.events == [
                 event(.missed), event(.fetchStarted), event(.joined), event(.fetched, .seconds(2)), event(.hit),
-                event(.missed), event(.fetchStarted), event(.fetchFailed, .milliseconds(300)),
+                event(.missed), event(.fetchStarted), failed,
             ]
         )
         await numbers.expectAtRest()
@@ -84,7 +85,7 @@ struct StatisticsTests {
         store.beforeLoad.withLock { $0 = { next.clock.advance(by: .seconds(3)) } }
         _ = try await Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 2 }.request()
         let loaded = next.events.events.first { $0.kind == .loaded }
-        #expect(loaded == MuxEvent(.loaded, cacheKey: "Number", duration: .seconds(3)))
+        #expect(loaded == MuxEvent(.loaded, name: "Number", cacheKey: "Number", duration: .seconds(3)))
     }
 
     @Test func `MX-28 an update tells how long it took`() async throws {
@@ -96,7 +97,7 @@ struct StatisticsTests {
             return .updatedDependency((failed ?? 0) + 1)
         }
         let updates = events.events.filter { $0.kind == .updated }
-        #expect(updates == Array(repeating: MuxEvent(.updated, duration: .seconds(5)), count: 2))
+        #expect(updates == Array(repeating: MuxEvent(.updated, name: "Int", duration: .seconds(5)), count: 2))
     }
 
     /// A key that counts how often its text is asked for.

@@ -10,7 +10,11 @@ struct CachingWorld: Sendable {
     let repository: MuxRepository
     private let start: Date
 
-    init(store: MemoryStore = MemoryStore(), start: Date = Date(timeIntervalSince1970: 784_111_777)) {
+    init(
+        store: MemoryStore = MemoryStore(),
+        start: Date = Date(timeIntervalSince1970: 784_111_777),
+        observer: (any MuxObserver)? = nil
+    ) {
         let clock = VirtualClock()
         self.clock = clock
         self.store = store
@@ -18,7 +22,7 @@ struct CachingWorld: Sendable {
         self.repository = MuxRepository(
             store: store,
             durability: .relaxed,
-            observer: nil,
+            observer: observer,
             time: TimeSource(clock),
             wallTime: { start.addingTimeInterval(TimeInterval(clock.now.offset.components.seconds)) },
             random: { 0.5 },
