@@ -32,6 +32,33 @@ let testSettings: [SwiftSetting] =
         .unsafeFlags(["-Onone", "-no-whole-module-optimization", "-enable-batch-mode"], .when(configuration: .release))
     ]
 
+/// The inner loop builds one folder of the tests, such as `MuxKitTests/Store`, and no programs (`.ci/quick`).
+let folder = (Context.environment["MUX_FOLDER"] ?? "").split(separator: "/").map { String($0) }
+
+let programs: [Target] =
+    folder.isEmpty
+    ? ["demo": "CLI", "benchmarks": "Benchmarks"].map { name, path in
+        .executableTarget(
+            name: name,
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
+            path: "Demo/\(path)",
+            resources: name == "demo" ? [.copy("Resources")] : [],
+            swiftSettings: settings
+        )
+    } : []
+
+let tests: [Target] = ["MuxKitTests", "MuxNetworkTests", "MuxTestingTests", "DocumentationTests"]
+    .filter { folder.isEmpty || $0 == folder[0] }
+    .map { name in
+        .testTarget(
+            name: name,
+            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
+            sources: folder.count > 1 ? ["Support", folder[1]] : nil,
+            resources: name == "MuxKitTests" ? [.copy("Corpus")] : [],
+            swiftSettings: testSettings
+        )
+    }
+
 let package = Package(
     name: "MuxKit",
     platforms: [.macOS(.v15), .iOS(.v18), .tvOS(.v18), .watchOS(.v11), .visionOS(.v2)],
@@ -70,40 +97,6 @@ let package = Package(
             path: "Tests/Support",
             swiftSettings: settings
         ),
-        .executableTarget(
-            name: "demo",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
-            path: "Demo/CLI",
-            resources: [.copy("Resources")],
-            swiftSettings: settings
-        ),
-        .executableTarget(
-            name: "benchmarks",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],
-            path: "Demo/Benchmarks",
-            swiftSettings: settings
-        ),
-        .testTarget(
-            name: "MuxKitTests",
-            dependencies: ["MuxKit", "MuxTesting", "MuxTestSupport"],
-            resources: [.copy("Corpus")],
-            swiftSettings: testSettings
-        ),
-        .testTarget(
-            name: "MuxNetworkTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: testSettings
-        ),
-        .testTarget(
-            name: "MuxTestingTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: testSettings
-        ),
-        .testTarget(
-            name: "DocumentationTests",
-            dependencies: ["MuxKit", "MuxNetwork", "MuxTesting", "MuxTestSupport"],
-            swiftSettings: testSettings
-        ),
-    ],
+    ] + programs + tests,
     swiftLanguageModes: [.v6]
 )

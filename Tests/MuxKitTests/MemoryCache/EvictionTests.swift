@@ -189,7 +189,7 @@ struct EvictionTests {
     }
 
     /// A size for each key: a thousand and more, of which few are many times as large.
-    private static func size(of key: Int) -> Int {
+    private static let sizes = (0..<120_000).map { key in
         var random = SplitMix64(state: UInt64(truncatingIfNeeded: key) &* 977)
         let spread = (0..<12).reduce(-6.0) { sum, _ in sum + .random(in: 0..<1, using: &random) }
         return Int(1_000 * Foundation.exp(1.5 * spread))
@@ -202,7 +202,7 @@ struct EvictionTests {
         var (hits, served, total) = ([0, 0], [0, 0], 0)
         for (step, key) in keys.enumerated() {
             if step.isMultiple(of: 1_024) { await Task.yield() }
-            let size = Self.size(of: key)
+            let size = Self.sizes[key]
             total += size
             let isHit = table.lookup(key) != nil
             if !isHit { table.insert(key, of: key, cost: size) }
@@ -239,7 +239,7 @@ struct EvictionTests {
                 self.first += 1
                 guard self.uses[oldest.key] == oldest.use else { continue }
                 self.uses[oldest.key] = nil
-                self.bytes -= EvictionTests.size(of: oldest.key)
+                self.bytes -= EvictionTests.sizes[oldest.key]
             }
             return false
         }
@@ -252,7 +252,7 @@ struct EvictionTests {
         drift: Double
     ) async {
         let trace = ZipfTrace(keys: 20_000)
-        let all = (0..<20_000).reduce(0) { $0 + Self.size(of: $1) }
+        let all = Self.sizes.prefix(20_000).reduce(0, +)
         var random = SplitMix64(state: 6)
         let skewed = (0..<100_000).map { _ in trace.key(&random) }
         let drifting = (0..<100_000).map { (trace.key(&random) + $0 / 40) % 20_000 }

@@ -1,3 +1,4 @@
+import Foundation
 /// Tries every sequence of events up to a length, and tells the shortest one after which something is wrong.
 ///
 /// States that are equal have the same future, so each is looked at once; breadth first, so the first finding is a shortest one.
@@ -87,5 +88,13 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
             ways = next
         }
         return ways.reduce(0, +)
+    }
+}
+
+extension ProofEnvironment {
+    /// Tells what an exploration covered.
+    static func report<State, Event>(_ id: String, _ what: String, _ outcome: Explorer<State, Event>.Outcome) {
+        let sequences = outcome.sequences.formatted(.number.notation(.scientific).precision(.significantDigits(3)))
+        print("\(id): \(what): \(sequences) sequences through \(outcome.states) states, \(outcome.transitions) events")
     }
 }

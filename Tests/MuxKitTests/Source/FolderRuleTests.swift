@@ -26,32 +26,25 @@ struct FolderRuleTests {
     }
 
     /// The types that are declared in exactly one folder of a module and can be seen outside of their file.
-    private static func declarations() -> [String: [String: String]] {
+    private static func declarations(_ lines: [SourceLines.Line]) -> [String: [String: String]] {
         var found: [String: [String: Set<String>]] = [:]
-        for line in SourceLines.sources {
-            guard let (module, folder) = Self.folder(line.file), !line.code.hasPrefix("private "),
-                !line.code.hasPrefix("fileprivate "),
-                let name = line.code.firstMatch(
-                    of:
-                        /^(?:@[\w()]+ )*(?:(?:public|package|final|nonisolated|indirect) )*(?:struct|enum|class|actor|protocol|typealias) (\w+)/
-                )?.1
-            else { continue }
-            found[module, default: [:]][String(name), default: []].insert(folder)
+        for line in lines {
+            guard let (module, folder) = Self.folder(line.file), let name = line.declaredType else { continue }
+            found[module, default: [:]][name, default: []].insert(folder)
         }
         return found.mapValues { names in names.compactMapValues { $0.count == 1 ? $0.first : nil } }
     }
 
     @Test func `P-05 a folder mentions nothing of a folder above it`() throws {
-        let declarations = Self.declarations()
+        let declarations = Self.declarations(SourceLines.sources)
         var violations: Set<String> = []
         var unused = Set(Self.exceptions.map { "\($0.file): \($0.name)" })
         for line in SourceLines.sources {
             guard let (module, folder) = Self.folder(line.file) else { continue }
             let order = try #require(Self.order[module])
             let level = try #require(order.firstIndex(of: folder), "\(module)/\(folder) has no place in the order")
-            for word in line.code.split(whereSeparator: { !$0.isLetter && !$0.isNumber && $0 != "_" })
-            where word.first?.isUppercase == true {
-                guard let home = declarations[module]?[String(word)], let height = order.firstIndex(of: home),
+            for word in line.words {
+                guard let home = declarations[module]?[word], let height = order.firstIndex(of: home),
                     height > level
                 else { continue }
                 let violation = "\(line.file): \(word)"
@@ -65,5 +58,19 @@ struct FolderRuleTests {
         #expect(declarations["MuxKit"]?.count ?? 0 > 100)
         #expect(violations.sorted() == [], "move one of the two, or give a reason")
         #expect(unused.sorted() == [], "an exception that is none")
+    }
+
+    @Test func `Q-18 a folder of tests mentions nothing of another one, so that it can be built alone`() {
+        let declarations = Self.declarations(SourceLines.tests)
+        var violations: Set<String> = []
+        for line in SourceLines.tests {
+            guard let (module, folder) = Self.folder(line.file), module != "Consumers" else { continue }
+            for word in line.words {
+                guard let home = declarations[module]?[word], home != folder, home != "Support" else { continue }
+                violations.insert("\(line.file): \(word), of \(home)")
+            }
+        }
+        #expect(declarations["MuxKitTests"]?.count ?? 0 > 100)
+        #expect(violations.sorted() == [], "move what both use to Support")
     }
 }

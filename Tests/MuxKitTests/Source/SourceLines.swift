@@ -8,6 +8,25 @@ enum SourceLines {
         /// Without comments, and without what stands between quotation marks.
         let code: String
         var place: String { "\(self.file):\(self.number)" }
+
+        /// Identifiers and keywords, in their order.
+        var words: [String] {
+            // Bytes, since characters take a test several times as long.
+            self.code.utf8.split { !($0 == 95 || 48...57 ~= $0 || 65...90 ~= $0 || 97...122 ~= $0) }
+                .map { String(Substring($0)) }
+        }
+
+        /// The type that the line declares, if it can be seen outside its file and is in no other type.
+        var declaredType: String? {
+            guard let first = self.code.utf8.first, first != 32, first != 125 else { return nil }
+            let words = self.words
+            guard let place = words.firstIndex(where: Self.kinds.contains), place + 1 < words.count else { return nil }
+            let isVisible = words[..<place].allSatisfy { !Self.elsewhere.contains($0) }
+            return isVisible ? words[place + 1] : nil
+        }
+
+        private static let kinds: Set = ["struct", "enum", "class", "actor", "protocol", "typealias"]
+        private static let elsewhere: Set = ["private", "fileprivate", "extension", "import", "func", "let", "var"]
     }
 
     /// All Swift files under `Sources`.
@@ -31,18 +50,19 @@ enum SourceLines {
     }
 
     private static func code(_ line: Substring) -> String {
-        var code = ""
+        let (quote, backslash, slash) = (UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"))
+        var code: [UInt8] = []
         var isText = false
-        var last: Character?
-        for character in line {
-            if character == "\"", last != "\\" { isText.toggle() }
-            if !isText, character == "/", last == "/" {
+        var last: UInt8?
+        for byte in line.utf8 {
+            if byte == quote, last != backslash { isText.toggle() }
+            if !isText, byte == slash, last == slash {
                 code.removeLast()
                 break
             }
-            if !isText || character == "\"" { code.append(character) }
-            last = character
+            if !isText || byte == quote { code.append(byte) }
+            last = byte
         }
-        return code
+        return String(decoding: code, as: UTF8.self)
     }
 }

@@ -12,10 +12,4 @@ enum ProofEnvironment {
 
     /// How many of something, multiplied by what the environment says.
     static func count(_ usual: Int, _ name: String) -> Int { usual * max(1, self.number(name) ?? 1) }
-
-    /// Tells what an exploration covered.
-    static func report<State, Event>(_ id: String, _ what: String, _ outcome: Explorer<State, Event>.Outcome) {
-        let sequences = outcome.sequences.formatted(.number.notation(.scientific).precision(.significantDigits(3)))
-        print("\(id): \(what): \(sequences) sequences through \(outcome.states) states, \(outcome.transitions) events")
-    }
 }
