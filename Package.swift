@@ -37,7 +37,7 @@ let folder = (Context.environment["MUX_FOLDER"] ?? "").split(separator: "/").map
 
 let programs: [Target] =
     folder.isEmpty
-    ? ["demo": "CLI", "benchmarks": "Benchmarks"].map { name, path in
+    ? [("demo", "CLI"), ("benchmarks", "Benchmarks")].map { name, path in
         .executableTarget(
             name: name,
             dependencies: ["MuxKit", "MuxNetwork", "MuxTesting"],

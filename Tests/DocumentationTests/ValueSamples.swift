@@ -37,9 +37,11 @@ func processes() {
     _ = (oauth, watchful)
 }
 
-func logging() {
+func logging() async {
     let repository = MuxRepository(observer: LoggingObserver(subsystem: "org.example.shop", showsKeys: true))
-    _ = repository
+    let counters = repository.statistics
+    let gauges = await repository.gauges()
+    _ = (counters, gauges)
 }
 
 func migration() async throws {
