@@ -2,11 +2,8 @@
 package func settledOccupancy(
     of occupancy: () -> (waiters: Int, tasks: Int, keys: Int)
 ) async -> (waiters: Int, tasks: Int, keys: Int) {
-    var turns = 0
-    // What does not end is still there after that many turns of all others.
-    while occupancy().tasks > 0, turns < 100_000 {
-        await Task.yield()
-        turns += 1
-    }
+    // What does not end is still there after that long, also beside other work.
+    let end = ContinuousClock.now.advanced(by: .seconds(60))
+    while occupancy().tasks > 0, .now < end { await Task.yield() }
     return occupancy()
 }

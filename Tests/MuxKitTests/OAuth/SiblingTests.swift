@@ -417,12 +417,12 @@ struct SiblingTests {
             var app = ProcessApp(path, port: port)
             app.beforeSend = { raise(SIGKILL) }
             var policy = RunnerPolicy.onePerCall
-            policy.leaseDuration = .milliseconds(800)
+            policy.leaseDuration = .milliseconds(4_000)
             _ = try await app.me(app.runner(policy: policy))
         }
         #expect(server.statistics.refreshRequests == 0)
 
-        await self.runChildren(path, port, lease: 800)
+        await self.runChildren(path, port, lease: 4_000)
 
         #expect(server.statistics.refreshRequests == 1)
         #expect(server.statistics.revocations == 0)
