@@ -10,11 +10,12 @@ struct FolderRuleTests {
     /// A folder in another one, such as `Store/Journal`, is part of that one.
     private static let order: [String: [String]] = [
         "MuxKit": [
-            "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "Repository", "Retry", "Dependency",
+            "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "SharedStore", "Repository", "Retry",
+            "Dependency",
             "Multiplexer", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
-        "MuxTesting": ["Scripts", "Clock", "Schedules", "OAuth", "Loopback", "Conformance"],
+        "MuxTesting": ["Scripts", "Clock", "Fleet", "Schedules", "OAuth", "Loopback", "Conformance"],
     ]
 
     /// What a folder may mention of one above it, and why.

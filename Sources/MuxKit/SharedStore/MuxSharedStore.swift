@@ -1,0 +1,189 @@
+public import Foundation
+
+/// Keeps the entries that several machines share, and says which of them fetches.
+///
+/// An engine such as Valkey behind these members makes a fleet of what would be many caches: one fetch for each name, and one
+/// invalidation for all. It is the model of what is to come: multiplexers do not use it yet. `MemorySharedStore` of `MuxTesting` is one in memory, with failures, and `MuxSharedStoreConformance` checks
+/// the rules below on a store of your own.
+///
+/// **Time** is that of the store's own clock, and given as durations: an age, or what is left of a claim. The clocks of machines may
+/// differ by any amount.
+///
+/// **Claims.** At most one claim of a name stands at a time. It ends with a put or ``giveUp(_:)``, with an invalidation that concerns
+/// the name, or by itself when its time is over; nothing can be put with it afterwards. So what a machine writes that was stopped
+/// in the meantime is refused, without comparing clocks.
+///
+/// **Failures.** Every member may throw, and what it should have done may have happened all the same. A claim whose answer was lost
+/// ends by itself. A put that threw may be stored: it is as good as any. An invalidation that threw has to be repeated until
+/// it does not: what others read meanwhile may be old. A caller limits how long it waits.
+///
+/// **Concurrent calls.** Members may be called at any time from any task, and each takes effect at one point in time between its
+/// call and its return.
+public protocol MuxSharedStore: Sendable {
+    /// The entries with those names, in their order; `nil` for one that is missing, was invalidated, or cannot be read.
+    ///
+    /// - Throws: The failure; what cannot be read is a miss and no failure.
+    func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?]
+
+    /// The entry if it is good enough, or else the right to fetch it: in one trip.
+    ///
+    /// - Parameters:
+    ///   - name: The entry's name.
+    ///   - maximumAge: How old the entry may be at most, at most its own time to live; `nil` for that. Zero for none at all.
+    ///   - digest: The digest of the payload that the caller has; an entry with that payload comes without it.
+    ///   - duration: For how long the claim stands at most.
+    /// - Returns: What the store has, and who fetches.
+    /// - Throws: The failure. A claim may have been granted all the same, and ends by itself.
+    func claim(
+        _ name: MuxShared.Name,
+        maximumAge: Duration?,
+        digest: String?,
+        for duration: Duration
+    ) async throws -> MuxShared.Claim
+
+    /// Stores what was fetched with a claim, and ends the claim.
+    ///
+    /// - Parameters:
+    ///   - entry: What was fetched; ``MuxShared/Entry/age`` is how long ago. Without a payload it says that the entry which the store
+    ///     has with that digest is still the one, as a server does with the status 304.
+    ///   - ticket: The claim.
+    /// - Returns: Whether it is stored. If not, the claim did not stand any more, and the value may be older than an invalidation, or
+    ///   the store has no entry with that digest; nothing but the claim has changed.
+    /// - Throws: The failure; the entry may be stored all the same.
+    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool
+
+    /// Ends a claim without an entry, so that another caller can fetch; one that does not stand any more is left alone.
+    ///
+    /// - Throws: The failure; the claim ends by itself.
+    func giveUp(_ ticket: MuxShared.Ticket) async throws
+
+    /// Removes entries, and voids the claims that stand for them: nothing that began before this returned is put afterwards.
+    ///
+    /// - Parameter scopes: What to remove.
+    /// - Complexity: O(1) for each scope, however many entries it has.
+    /// - Throws: The failure; has to be repeated, as some may not be removed.
+    func invalidate(_ scopes: [MuxShared.Scope]) async throws
+
+    /// What changes for this machine, from now on; the stream ends with the store.
+    ///
+    /// An invalidation that has returned is told to all that are connected, and is told before what is put after it. One that is not
+    /// connected gets ``MuxShared/Change/unknown`` when it is again.
+    func changes() -> AsyncStream<MuxShared.Change>
+}
+
+/// The types of a ``MuxSharedStore``.
+public enum MuxShared {
+    /// The name of an entry, and what it belongs to.
+    ///
+    /// Names with equal ``key`` have to have equal ``tags``: an entry that was put with others is a miss.
+    public struct Name: Sendable, Hashable {
+        /// The domain and the key.
+        public var key: MuxStoreKey
+
+        /// What it can be invalidated with, beside its key and its domain, such as a city for its places, or a viewer.
+        public var tags: [String]
+
+        /// Makes a name.
+        public init(_ key: MuxStoreKey, tags: [String] = []) {
+            self.key = key
+            self.tags = tags
+        }
+
+        /// The scopes with more than this entry that it belongs to.
+        public var scopes: [MuxShared.Scope] {
+            [.everything, .domain(self.key.domain)] + self.tags.map { .tag($0) }
+        }
+    }
+
+    /// What can be invalidated in one step.
+    @nonexhaustive public enum Scope: Sendable, Hashable {
+        /// One entry.
+        case entry(MuxStoreKey)
+        /// All that have this tag.
+        case tag(String)
+        /// All of a domain.
+        case domain(String)
+        /// All.
+        case everything
+    }
+
+    /// A value with its facts.
+    public struct Entry: Sendable, Hashable {
+        /// The encoded value; `nil` if it is the one that the receiver has, which has the ``digest``.
+        public var payload: Data?
+
+        /// A digest of the payload, by which equal ones are recognised.
+        public var digest: String
+
+        /// How long ago it was fetched, by the store's clock.
+        public var age: Duration
+
+        /// How long it is fresh.
+        public var timeToLive: Duration
+
+        /// The version of the value's own format.
+        public var schemaVersion: Int
+
+        /// What the server calls this version of the value, such as an `ETag`.
+        public var validator: String?
+
+        /// Makes an entry of a value that was fetched now.
+        public init(
+            payload: Data?,
+            digest: String,
+            timeToLive: Duration,
+            age: Duration = .zero,
+            schemaVersion: Int = 1,
+            validator: String? = nil
+        ) {
+            self.payload = payload
+            self.digest = digest
+            self.age = age
+            self.timeToLive = timeToLive
+            self.schemaVersion = schemaVersion
+            self.validator = validator
+        }
+
+        /// Whether it is younger than `maximumAge` and than its time to live.
+        public func isFresh(_ maximumAge: Duration?) -> Bool {
+            self.age < min(maximumAge ?? self.timeToLive, self.timeToLive)
+        }
+    }
+
+    /// A standing claim: the right to put one entry.
+    public struct Ticket: Sendable, Hashable {
+        /// The entry's name.
+        public var name: MuxShared.Name
+
+        /// What no other claim has.
+        public var nonce: String
+
+        /// Makes a ticket.
+        public init(_ name: MuxShared.Name, nonce: String) {
+            self.name = name
+            self.nonce = nonce
+        }
+    }
+
+    /// The answer to a claim.
+    public enum Claim: Sendable, Hashable {
+        /// The entry is good enough.
+        case entry(MuxShared.Entry)
+        /// The caller fetches, and puts what it gets or gives up. An entry that is not good enough may serve meanwhile.
+        case granted(MuxShared.Ticket, MuxShared.Entry?)
+        /// Somebody else fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
+        case taken(for: Duration, MuxShared.Entry?)
+    }
+
+    /// A change that this machine has to know.
+    public enum Change: Sendable, Hashable {
+        /// An entry was put.
+        case stored(MuxStoreKey)
+        /// A claim ended without an entry: whoever waits may ask again.
+        case released(MuxStoreKey)
+        /// What belongs to this is over, wherever it is kept.
+        case invalidated(MuxShared.Scope)
+        /// Changes may have been missed: nothing that is kept is to be believed before it was verified.
+        case unknown
+    }
+}

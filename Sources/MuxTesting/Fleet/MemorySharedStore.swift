@@ -1,0 +1,247 @@
+public import MuxKit
+import Synchronization
+
+/// A shared store in memory, whose time is virtual, and which can be slow, away, cut off and empty.
+///
+/// Each machine of a fleet has a connection of its own:
+///
+/// ```swift
+/// let store = MemorySharedStore(clock: clock)
+/// let (first, second) = (store.connection(), store.connection())
+/// second.isCut = true        // its calls throw; afterwards it is told that changes are unknown
+/// store.isDown = true        // all calls throw
+/// ```
+///
+/// **Concurrent calls.** Any member may be called from any thread.
+public final class MemorySharedStore: Sendable {
+    /// The store, or the way to it, is away.
+    public struct Away: ConnectivityError {
+        /// Makes an error.
+        public init() {}
+    }
+
+    fileprivate struct State: Sendable {
+        var ledger = SharedLedger<MuxShared.Entry>()
+        var connections: [UInt64: Listeners] = [:]
+        var lastConnection: UInt64 = 0
+        var calls = 0
+        var isDown = false
+        var delay = Duration.zero
+    }
+
+    /// Who listens on a connection.
+    fileprivate struct Listeners: Sendable {
+        var isCut = false
+        /// Whether changes were missed.
+        var hasMissed = false
+        var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
+        var lastStream: UInt64 = 0
+    }
+
+    private let time: TimeSource
+    fileprivate let state = Locked(State())
+
+    /// Makes an empty store.
+    ///
+    /// - Parameter clock: The store's clock.
+    public init(clock: VirtualClock = VirtualClock()) { self.time = TimeSource(clock) }
+
+    /// How many calls reached the store: trips of a wire.
+    public var callCount: Int { self.state.withLock { $0.calls } }
+
+    /// How long a call takes; zero.
+    public var delay: Duration {
+        get { self.state.withLock { $0.delay } }
+        set { self.state.withLock { $0.delay = newValue } }
+    }
+
+    /// Whether all calls throw ``Away``.
+    ///
+    /// When the store is back, all connections are told that changes are unknown.
+    public var isDown: Bool {
+        get { self.state.withLock { $0.isDown } }
+        set {
+            self.change { state in
+                state.isDown = newValue
+                for id in state.connections.keys { state.connections[id]?.hasMissed = true }
+            }
+        }
+    }
+
+    /// Loses all entries and claims, as an engine does that starts again without a disk; all connections break.
+    public func loseEverything() {
+        self.change { state in
+            state.ledger.lost()
+            for id in state.connections.keys { state.connections[id]?.hasMissed = true }
+        }
+    }
+
+    /// A connection of one machine.
+    public func connection() -> Connection {
+        let id = self.state.withLock { state in
+            state.lastConnection += 1
+            state.connections[state.lastConnection] = Listeners()
+            return state.lastConnection
+        }
+        return Connection(self, id)
+    }
+
+    /// Changes the state, then tells those that are connected again what they missed.
+    private func change(_ body: (inout State) -> Void) {
+        let told = self.state.withLock { state in
+            body(&state)
+            var told: [AsyncStream<MuxShared.Change>.Continuation] = []
+            for (id, listeners) in state.connections where listeners.hasMissed && !listeners.isCut && !state.isDown {
+                state.connections[id]?.hasMissed = false
+                told += listeners.streams.values
+            }
+            return told
+        }
+        for continuation in told { continuation.yield(.unknown) }
+    }
+
+    /// One trip: changes the books, and tells all that are connected of the changes, in their order.
+    fileprivate func trip<R: Sendable>(
+        _ id: UInt64,
+        _ body: (inout SharedLedger<MuxShared.Entry>, Moment) throws -> (R, [MuxShared.Change])
+    ) async throws -> R {
+        let delay = self.delay
+        if delay > .zero { try await self.time.sleep(for: delay) }
+        let now = self.time.now
+        return try self.state.withLock { state in
+            state.calls += 1
+            guard !state.isDown, state.connections[id].map({ !$0.isCut }) ?? false else { throw Away() }
+            let (result, changes) = try body(&state.ledger, now)
+            for (id, listeners) in state.connections {
+                if listeners.isCut {
+                    if !changes.isEmpty { state.connections[id]?.hasMissed = true }
+                } else {
+                    // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
+                    for change in changes { for stream in listeners.streams.values { stream.yield(change) } }
+                }
+            }
+            return result
+        }
+    }
+
+    fileprivate func cut(_ id: UInt64, _ isCut: Bool) {
+        self.change { state in
+            state.connections[id]?.isCut = isCut
+            // What was told meanwhile is lost, and so may be what was on its way.
+            if isCut { state.connections[id]?.hasMissed = true }
+        }
+    }
+
+    fileprivate func listen(_ id: UInt64) -> AsyncStream<MuxShared.Change> {
+        let (stream, continuation) = AsyncStream.makeStream(of: MuxShared.Change.self)
+        let number = self.state.withLock { state -> UInt64? in
+            state.connections[id]?.lastStream += 1
+            let number = state.connections[id]?.lastStream
+            if let number { state.connections[id]?.streams[number] = continuation }
+            return number
+        }
+        continuation.onTermination = { [weak self] _ in
+            guard let self, let number else { return }
+            self.state.withLock { _ = $0.connections[id]?.streams.removeValue(forKey: number) }
+        }
+        return stream
+    }
+
+    /// The store as one machine sees it.
+    public final class Connection: MuxSharedStore {
+        private let store: MemorySharedStore
+        private let id: UInt64
+
+        fileprivate init(_ store: MemorySharedStore, _ id: UInt64) {
+            self.store = store
+            self.id = id
+        }
+
+        deinit {
+            let streams = self.store.state.withLock { $0.connections.removeValue(forKey: self.id)?.streams }
+            for stream in (streams ?? [:]).values { stream.finish() }
+        }
+
+        /// Whether calls throw ``MemorySharedStore/Away`` and no change is told; afterwards changes are unknown.
+        public var isCut: Bool {
+            get { self.store.state.withLock { $0.connections[self.id]?.isCut ?? true } }
+            set { self.store.cut(self.id, newValue) }
+        }
+
+        /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
+        public func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
+            try await self.store.trip(self.id) { ledger, now in
+                (names.map { ledger.entry($0).map { Self.entry($0, at: now) } }, [])
+            }
+        }
+
+        /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
+        public func claim(
+            _ name: MuxShared.Name,
+            maximumAge: Duration?,
+            digest: String?,
+            for duration: Duration
+        ) async throws -> MuxShared.Claim {
+            try await self.store.trip(self.id) { ledger, now in
+                let action = ledger.claimed(name, for: duration, at: now) {
+                    Self.entry($0, at: now).isFresh(maximumAge)
+                }
+                func told(_ held: SharedLedger<MuxShared.Entry>.Held) -> MuxShared.Entry {
+                    var entry = Self.entry(held, at: now)
+                    if entry.digest == digest { entry.payload = nil }
+                    return entry
+                }
+                switch action {
+                case .entry(let held): return (.entry(told(held)), [])
+                case .granted(let nonce, let held):
+                    return (.granted(MuxShared.Ticket(name, nonce: "\(nonce)"), held.map(told)), [])
+                case .taken(let end, let held): return (.taken(for: end.duration(since: now), held.map(told)), [])
+                }
+            }
+        }
+
+        /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
+        public func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
+            try await self.store.trip(self.id) { ledger, now in
+                let nonce = UInt64(ticket.nonce) ?? 0
+                var entry = entry
+                if entry.payload == nil {
+                    let held = ledger.entry(ticket.name)?.content
+                    entry.payload = held?.digest == entry.digest ? held?.payload : nil
+                }
+                let key = ticket.name.key
+                guard entry.payload != nil else {
+                    return (false, ledger.givenUp(nonce, ticket.name, at: now) ? [.released(key)] : [])
+                }
+                let fetchedAt = now.advanced(by: .zero - max(entry.age, .zero))
+                let isStored = ledger.put(entry, fetchedAt: fetchedAt, nonce, ticket.name, at: now)
+                return (isStored, isStored ? [.stored(key)] : [])
+            }
+        }
+
+        /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
+        public func giveUp(_ ticket: MuxShared.Ticket) async throws {
+            try await self.store.trip(self.id) { ledger, now in
+                let stood = ledger.givenUp(UInt64(ticket.nonce) ?? 0, ticket.name, at: now)
+                return ((), stood ? [.released(ticket.name.key)] : [])
+            }
+        }
+
+        /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
+        public func invalidate(_ scopes: [MuxShared.Scope]) async throws {
+            try await self.store.trip(self.id) { ledger, _ in
+                for scope in scopes { ledger.invalidated(scope) }
+                return ((), scopes.map { .invalidated($0) })
+            }
+        }
+
+        /// What changes, as long as the connection lives.
+        public func changes() -> AsyncStream<MuxShared.Change> { self.store.listen(self.id) }
+
+        private static func entry(_ held: SharedLedger<MuxShared.Entry>.Held, at now: Moment) -> MuxShared.Entry {
+            var entry = held.content
+            entry.age = now.duration(since: held.fetchedAt)
+            return entry
+        }
+    }
+}

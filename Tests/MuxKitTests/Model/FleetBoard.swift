@@ -1,0 +1,317 @@
+import MuxKit
+import MuxTesting
+
+/// Machines that share a store: what each has in memory, what is under way, and what is told to each, in every order.
+///
+/// The store's part is the ledger itself. Replies and changes arrive when an event says so.
+struct FleetBoard: Hashable, Sendable {
+    /// Bugs: what the machines and the store do is distorted, the code of the ledger is not copied.
+    enum Bug: String, CaseIterable, Sendable {
+        case none = "no bug"
+        case putsWithoutCompare = "a put does not look at the claim"
+        case claimOutlivesInvalidation = "an invalidation leaves claims alone"
+        case trustsMemory = "memory is trusted after unknown"
+        case grantsTwice = "a claim is granted to two"
+        case keepsRefused = "a value whose put was refused is kept"
+        case keepsFenced = "an entry is kept whose invalidation came before it"
+        case missesWakeUp = "a change between question and answer wakes nobody"
+        case tellsNobody = "an invalidation is not told"
+    }
+
+    enum Event: Hashable, Sendable, CustomStringConvertible {
+        case ask(Int, Int)
+        case reply(Int, Int)
+        case fetched(Int, Int)
+        case failed(Int, Int)
+        case deliver(Int)
+        case cut(Int)
+        case back(Int)
+        case invalidate(Int)
+        case invalidateTag
+        case claimsEnd
+
+        var description: String {
+            switch self {
+            case .ask(let machine, let key): "machine \(machine) asks for key \(key)"
+            case .reply(let machine, let key): "machine \(machine) has the reply for key \(key)"
+            case .fetched(let machine, let key): "machine \(machine) has fetched key \(key)"
+            case .failed(let machine, let key): "machine \(machine) could not fetch key \(key)"
+            case .deliver(let machine): "machine \(machine) is told of a change"
+            case .cut(let machine): "machine \(machine) is cut off"
+            case .back(let machine): "machine \(machine) is connected again"
+            case .invalidate(let key): "key \(key) is invalidated"
+            case .invalidateTag: "the tag is invalidated"
+            case .claimsEnd: "the time of claims is over"
+            }
+        }
+    }
+
+    private enum Reply: Hashable {
+        case entry(Int)
+        case granted(UInt64)
+        case taken
+    }
+
+    private enum Flight: Hashable {
+        case idle
+        /// The store has answered, and the answer is on its way.
+        case asked(Reply, isFenced: Bool, isTold: Bool)
+        case fetching(UInt64, version: Int)
+        case waiting
+    }
+
+    private struct Memory: Hashable {
+        var version: Int
+        var isVerified = true
+    }
+
+    private struct Machine: Hashable {
+        var isConnected = true
+        var memory: [Memory?]
+        var flights: [Flight]
+        var changes: [MuxShared.Change] = []
+    }
+
+    private let bug: Bug
+    private var ledger = SharedLedger<Int>()
+    private var now = 0
+    /// What the origin has of each key, and what it had at least when an invalidation was acknowledged.
+    private var origin: [Int]
+    private var acknowledged: [Int]
+    private var machines: [Machine]
+    private var invalidations = 0
+
+    init(_ bug: Bug, machines: Int, keys: Int) {
+        self.bug = bug
+        self.origin = Array(repeating: 0, count: keys)
+        self.acknowledged = self.origin
+        let machine = Machine(memory: Array(repeating: nil, count: keys), flights: Array(repeating: .idle, count: keys))
+        self.machines = Array(repeating: machine, count: machines)
+    }
+
+    private static let duration = Duration.seconds(1)
+    private var moment: Moment { Moment(nanoseconds: Int64(self.now) * 1_000_000_000) }
+
+    private func key(_ key: Int) -> MuxStoreKey { MuxStoreKey(domain: "d", key: "\(key)") }
+    private func name(_ key: Int) -> MuxShared.Name { MuxShared.Name(self.key(key), tags: ["t"]) }
+
+    // MARK: - What can happen
+
+    var events: [Event] {
+        var events: [Event] = []
+        for (index, machine) in self.machines.enumerated() {
+            for key in self.origin.indices {
+                switch machine.flights[key] {
+                case .idle:
+                    // What is verified in memory answers without a question.
+                    let isKnown = machine.memory[key]?.isVerified ?? false
+                    if machine.isConnected, !isKnown { events.append(.ask(index, key)) }
+                case .asked: events.append(.reply(index, key))
+                case .fetching: events += [.fetched(index, key), .failed(index, key)]
+                case .waiting: break
+                }
+            }
+            if !machine.changes.isEmpty { events.append(.deliver(index)) }
+            events.append(machine.isConnected ? .cut(index) : .back(index))
+        }
+        if self.invalidations < 2 {
+            events += self.origin.indices.map { .invalidate($0) }
+            if self.origin.count > 1 { events.append(.invalidateTag) }
+        }
+        if self.origin.indices.contains(where: { self.ledger.isClaimed(self.name($0), at: self.moment) }) {
+            events.append(.claimsEnd)
+        }
+        return events
+    }
+
+    // MARK: - What happens
+
+    /// Lets `event` happen; returns what is wrong then.
+    mutating func apply(_ event: Event) -> String? {
+        switch event {
+        case .ask(let machine, let key): self.ask(machine, key)
+        case .reply(let machine, let key): self.reply(machine, key)
+        case .fetched(let machine, let key): self.fetched(machine, key)
+        case .failed(let machine, let key): self.failed(machine, key)
+        case .deliver(let machine): self.deliver(machine)
+        case .cut(let machine): self.cut(machine)
+        case .back(let machine):
+            self.machines[machine].isConnected = true
+            self.machines[machine].changes = [.unknown]
+        case .invalidate(let key): self.invalidate(.entry(self.key(key)), [key])
+        case .invalidateTag: self.invalidate(.tag("t"), Array(self.origin.indices))
+        case .claimsEnd:
+            self.now += 1
+            // A machine that waits knows for how long at most.
+            for machine in self.machines.indices { for key in self.origin.indices { self.told(machine, key) } }
+        }
+        let flaw = self.flaw()
+        // Machines are alike: their order says nothing.
+        self.machines.sort { $0.hashValue < $1.hashValue }
+        return flaw
+    }
+
+    private mutating func ask(_ machine: Int, _ key: Int) {
+        let reply: Reply =
+            switch self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment, { _ in true }) {
+            case .entry(let held): .entry(held.content)
+            case .granted(let nonce, _): .granted(nonce)
+            case .taken: self.bug == .grantsTwice ? self.standing(key).map { .granted($0) } ?? .taken : .taken
+            }
+        self.machines[machine].flights[key] = .asked(reply, isFenced: false, isTold: false)
+    }
+
+    /// The nonce of the claim of `key`, if its holder is there.
+    private func standing(_ key: Int) -> UInt64? {
+        let nonces = self.machines.compactMap { machine -> UInt64? in
+            switch machine.flights[key] {
+            case .asked(.granted(let nonce), _, _), .fetching(let nonce, _): nonce
+            case .asked, .idle, .waiting: nil
+            }
+        }
+        return nonces.first { self.ledger.stands($0, self.name(key), at: self.moment) }
+    }
+
+    private mutating func reply(_ machine: Int, _ key: Int) {
+        guard case .asked(let reply, let isFenced, let isTold) = self.machines[machine].flights[key] else { return }
+        self.machines[machine].flights[key] = .idle
+        switch reply {
+        case .entry(let version):
+            // Its callers asked before the invalidation; those who ask afterwards ask again.
+            if !isFenced || self.bug == .keepsFenced { self.machines[machine].memory[key] = Memory(version: version) }
+        case .granted(let nonce):
+            self.machines[machine].flights[key] = .fetching(nonce, version: self.origin[key])
+        case .taken:
+            let asksAgain = (isTold || isFenced) && self.bug != .missesWakeUp
+            self.machines[machine].flights[key] = asksAgain ? .idle : .waiting
+        }
+    }
+
+    private mutating func fetched(_ machine: Int, _ key: Int) {
+        guard case .fetching(var nonce, let version) = self.machines[machine].flights[key] else { return }
+        self.machines[machine].flights[key] = .idle
+        guard self.machines[machine].isConnected else { return }
+        if self.bug == .putsWithoutCompare, !self.ledger.stands(nonce, self.name(key), at: self.moment) {
+            self.ledger.invalidated(.entry(self.key(key)))
+            guard
+                case .granted(let other, _) = self.ledger.claimed(
+                    self.name(key),
+                    for: Self.duration,
+                    at: self.moment,
+                    { _ in false }
+                )
+            else { return }
+            nonce = other
+        }
+        let isStored = self.ledger.put(version, fetchedAt: self.moment, nonce, self.name(key), at: self.moment)
+        if isStored || self.bug == .keepsRefused { self.machines[machine].memory[key] = Memory(version: version) }
+        if isStored { self.tell(.stored(self.key(key))) }
+    }
+
+    private mutating func failed(_ machine: Int, _ key: Int) {
+        guard case .fetching(let nonce, _) = self.machines[machine].flights[key] else { return }
+        self.machines[machine].flights[key] = .idle
+        guard self.machines[machine].isConnected,
+            self.ledger.givenUp(nonce, self.name(key), at: self.moment)
+        else { return }
+        self.tell(.released(self.key(key)))
+    }
+
+    private mutating func invalidate(_ scope: MuxShared.Scope, _ keys: [Int]) {
+        self.invalidations += 1
+        let claims = keys.map { ($0, self.standing($0)) }
+        for key in keys { self.origin[key] += 1 }
+        self.ledger.invalidated(scope)
+        for key in keys { self.acknowledged[key] = self.origin[key] }
+        if self.bug != .tellsNobody { self.tell(.invalidated(scope)) }
+        guard self.bug == .claimOutlivesInvalidation else { return }
+        for case (let key, let nonce?) in claims {
+            let action = self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment) { _ in false }
+            guard case .granted(let other, _) = action else { continue }
+            for machine in self.machines.indices {
+                guard case .fetching(nonce, let version) = self.machines[machine].flights[key] else { continue }
+                self.machines[machine].flights[key] = .fetching(other, version: version)
+            }
+        }
+    }
+
+    private mutating func tell(_ change: MuxShared.Change) {
+        for machine in self.machines.indices where self.machines[machine].isConnected {
+            self.machines[machine].changes.append(change)
+        }
+    }
+
+    private mutating func deliver(_ machine: Int) {
+        switch self.machines[machine].changes.removeFirst() {
+        case .stored(let stored), .released(let stored):
+            for key in self.origin.indices where self.key(key) == stored { self.told(machine, key) }
+        case .invalidated(let scope):
+            for key in self.origin.indices
+            where scope == .entry(self.key(key)) || self.name(key).scopes.contains(scope) {
+                self.machines[machine].memory[key] = nil
+                self.fence(machine, key)
+            }
+        case .unknown:
+            for key in self.origin.indices {
+                if self.bug != .trustsMemory { self.machines[machine].memory[key]?.isVerified = false }
+                self.fence(machine, key)
+            }
+        }
+    }
+
+    private mutating func told(_ machine: Int, _ key: Int) {
+        if case .asked(let reply, let isFenced, _) = self.machines[machine].flights[key] {
+            self.machines[machine].flights[key] = .asked(reply, isFenced: isFenced, isTold: true)
+        }
+        self.wake(machine, key)
+    }
+
+    private mutating func fence(_ machine: Int, _ key: Int) {
+        if case .asked(let reply, _, let isTold) = self.machines[machine].flights[key] {
+            self.machines[machine].flights[key] = .asked(reply, isFenced: true, isTold: isTold)
+        }
+        self.wake(machine, key)
+    }
+
+    private mutating func wake(_ machine: Int, _ key: Int) {
+        if self.machines[machine].flights[key] == .waiting { self.machines[machine].flights[key] = .idle }
+    }
+
+    /// Replies and changes on their way are lost; what is being fetched goes on.
+    private mutating func cut(_ machine: Int) {
+        self.machines[machine].isConnected = false
+        self.machines[machine].changes = []
+        for key in self.origin.indices {
+            if case .fetching = self.machines[machine].flights[key] { continue }
+            self.machines[machine].flights[key] = .idle
+        }
+    }
+
+    // MARK: - What has to hold
+
+    private func flaw() -> String? {
+        for key in self.origin.indices {
+            if let held = self.ledger.entry(self.name(key)), held.content < self.acknowledged[key] {
+                return "the store has what was invalidated"
+            }
+            var holders = 0
+            for machine in self.machines {
+                if case .fetching(let nonce, _) = machine.flights[key],
+                    self.ledger.stands(nonce, self.name(key), at: self.moment)
+                {
+                    holders += 1
+                }
+                // What is on its way may still concern it.
+                guard machine.isConnected, machine.changes.isEmpty else { continue }
+                if let memory = machine.memory[key], memory.isVerified, memory.version < self.acknowledged[key] {
+                    return "a connected machine answers with what was invalidated"
+                }
+                if machine.flights[key] == .waiting, !self.ledger.isClaimed(self.name(key), at: self.moment) {
+                    return "a machine waits though nobody fetches"
+                }
+            }
+            if holders > 1 { return "two fetch the same" }
+        }
+        return nil
+    }
+}

@@ -1,0 +1,35 @@
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The fleet's promises in every order of events.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct FleetExplorerTests {
+    private func explore(_ bug: FleetBoard.Bug, machines: Int, keys: Int, depth: Int)
+        async -> Explorer<FleetBoard, FleetBoard.Event>.Outcome
+    {
+        await BlockingWork.run {
+            Explorer<FleetBoard, FleetBoard.Event>(events: { $0.events }, apply: { $0.apply($1) })
+                .explore(from: FleetBoard(bug, machines: machines, keys: keys), depth: depth)
+        }
+    }
+
+    @Test(arguments: [(3, 2, 6), (3, 1, 8), (2, 1, 10)])
+    func `FL-04 no order of claims, puts, changes and cuts shows what was invalidated`(
+        machines: Int,
+        keys: Int,
+        depth: Int
+    ) async {
+        let outcome = await self.explore(.none, machines: machines, keys: keys, depth: ProofEnvironment.depth(depth))
+        #expect(outcome.story == nil)
+        ProofEnvironment.report("FL-04", "\(machines) machines, \(keys) keys", outcome)
+    }
+
+    @Test(arguments: FleetBoard.Bug.allCases.dropFirst())
+    func `FL-04 a bug planted in a fleet is found by the shortest history`(bug: FleetBoard.Bug) async throws {
+        let outcome = await self.explore(bug, machines: 2, keys: 1, depth: 8)
+        let story = try #require(outcome.story)
+        print("FL-04: \(bug.rawValue): \(story)")
+    }
+}
