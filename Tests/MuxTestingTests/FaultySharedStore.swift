@@ -8,7 +8,8 @@ struct FaultySharedStore: MuxSharedStore {
         case answersMisses, grantsAll, claimsForEver, losesValidator, cutsPayload, sortsNames, foldsCase
         case forgetsAge, freezesAge, ignoresMaximumAge, withholdsStale, servesExpired
         case storesLate, keepsClaims, givesUpAll, neverGivesUp, storesTwice
-        case ignoresTags, ignoresDomains, ignoresEverything, leavesClaims, invalidatesAll, prefixDomains
+        case ignoresTags, ignoresDomains, ignoresEverything, leavesClaims, invalidatesAll, prefixDomains, putsVoided,
+            voidsAll
         case sendsKnown, withholdsAll, refusesRenewal, renewsAnything
         case tellsNothing, tellsNoRelease, grantsTwo
     }
@@ -75,6 +76,11 @@ struct FaultySharedStore: MuxSharedStore {
         digest: String?,
         for duration: Duration
     ) async throws -> MuxShared.Claim {
+        if self.fault == .putsVoided {
+            for ticket in self.memory.revived.withLock({ $0.values }) where ticket.name == name {
+                try await self.base.giveUp(ticket)
+            }
+        }
         let limit = self.fault == .ignoresMaximumAge ? nil : maximumAge
         let claim = try await self.base.claim(
             self.name(name),
@@ -137,7 +143,7 @@ struct FaultySharedStore: MuxSharedStore {
     private func standing() async throws -> [MuxShared.Ticket] {
         var standing: [MuxShared.Ticket] = []
         for ticket in self.memory.tickets.withLock({ $0.values }) {
-            switch try await self.base.claim(ticket.name, maximumAge: nil, digest: nil, for: .seconds(50)) {
+            switch try await self.base.claim(ticket.name, maximumAge: .zero, digest: nil, for: .seconds(50)) {
             case .taken: standing.append(ticket)
             case .granted(let other, _): try await self.base.giveUp(other)
             case .entry: break
@@ -173,8 +179,13 @@ struct FaultySharedStore: MuxSharedStore {
             }
         default: break
         }
-        let standing = self.fault == .leavesClaims ? try await self.standing() : []
+        let revives = self.fault == .leavesClaims || self.fault == .putsVoided
+        let standing = revives || self.fault == .voidsAll ? try await self.standing() : []
         try await self.base.invalidate(scopes)
+        guard revives else {
+            for ticket in standing { try await self.base.giveUp(ticket) }
+            return
+        }
         for ticket in standing {
             let claim = try await self.base.claim(ticket.name, maximumAge: .zero, digest: nil, for: .seconds(50))
             if case .granted(let other, _) = claim { self.memory.revived.withLock { $0[ticket.nonce] = other } }

@@ -119,6 +119,20 @@ struct SharedStoreTests {
         #expect(try await second.load([self.name]) == [nil])
     }
 
+    @Test func `FL-05 what a call should have done may have happened though it threw`() async throws {
+        let store = MemorySharedStore(clock: self.clock)
+        let (first, second) = (store.connection(), store.connection())
+        guard case .granted(let ticket, _) = try await self.claim(first) else { throw Unexpected() }
+        first.losesReplies = true
+        #expect(first.losesReplies)
+        await #expect(throws: MemorySharedStore.Away.self) { try await first.put(self.entry(), with: ticket) }
+        #expect(try await second.load([self.name])[0]?.digest == "one")
+        await #expect(throws: MemorySharedStore.Away.self) { try await first.invalidate([.everything]) }
+        #expect(try await second.load([self.name]) == [nil])
+        await #expect(throws: MemorySharedStore.Away.self) { try await self.claim(first) }
+        guard case .taken = try await self.claim(second) else { throw Unexpected() }
+    }
+
     @Test func `FL-05 a slow store takes its time, and a caller that leaves does not wait for it`() async throws {
         let store = MemorySharedStore(clock: self.clock)
         store.delay = .seconds(2)

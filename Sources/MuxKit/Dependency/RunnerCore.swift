@@ -226,7 +226,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         } catch is AskAgain {
             return nil
         } catch {
-            guard error is CancellationError, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
+            // A transport says in its own words that it was cancelled.
+            let isCancelled = MuxEvent.Reason.known(of: error) == .cancellation
+            guard isCancelled, let limit, self.time.now >= beginning.time.advanced(by: limit) else {
                 return (.failure(error), beginning)
             }
             return (.failure(RunnerError.updateTimedOut(after: limit)), beginning)

@@ -175,8 +175,6 @@ extension MultiplexerCore {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
                 state.clears &+= 1
                 replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
-            } else {
-                state.statistics.fenceDrops += 1
             }
             return .success(
                 MuxEntry(
@@ -190,6 +188,7 @@ extension MultiplexerCore {
                 )
             )
         } always: { state in
+            if !isKept { state.statistics.fenceDrops += 1 }
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
             evictions = state.takeEvictions()
         }

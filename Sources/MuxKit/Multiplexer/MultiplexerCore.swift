@@ -329,7 +329,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     @usableFromInline
     func told(_ kind: MuxEvent.Kind, _ key: Key?, _ duration: Duration? = nil, because reason: MuxEvent.Reason? = nil) {
-        guard let observer = self.repository.observer else { return }
+        guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
         let event = MuxEvent(
             kind,
             name: self.name,

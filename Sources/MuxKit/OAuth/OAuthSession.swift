@@ -54,7 +54,10 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     var handsOutTokens: Bool { true }
 
     var gauges: MuxRepository.Gauges {
-        MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
+        // The upper layer has the lower one's update for a caller, which waits for the callers already counted.
+        var gauges = MuxRepository.Gauges(self.lower.engine) + MuxRepository.Gauges(self.upper.engine)
+        gauges.waiters = self.lower.engine.occupancy.waiters
+        return gauges
     }
 
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {

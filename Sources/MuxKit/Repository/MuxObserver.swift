@@ -18,7 +18,7 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchRetried
         /// A fetch brought a value.
         case fetched
-        /// A fetch failed.
+        /// A fetch failed. One that took too long is told of when it ends, which may be after its callers were answered.
         case fetchFailed
         /// A request was answered with a stale value; told in addition to how it was answered.
         case servedStale
@@ -101,7 +101,7 @@ public struct MuxEvent: Sendable, Equatable {
 public protocol MuxObserver: Sendable {
     /// Whether ``MuxEvent/Kind/hit`` is to be told; `true` unless the observer says otherwise.
     ///
-    /// Read once, by everything that uses the observer, when that is made. Most requests are hits, and telling of one takes longer
+    /// Read by everything that uses the observer, when that is made. Most requests are hits, and telling of one takes longer
     /// than answering it; ``MuxRepository/Statistics/hits`` counts them in any case.
     var observesHits: Bool { get }
 
@@ -115,7 +115,6 @@ extension MuxObserver {
 
     /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
     package func tell(_ event: MuxEvent) {
-        guard event.kind != .hit || self.observesHits else { return }
         ReentrantAsyncMutex.outside { self.observe(event) }
     }
 }

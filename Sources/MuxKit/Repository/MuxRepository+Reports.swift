@@ -87,7 +87,7 @@ extension MuxRepository {
 extension MuxRepository {
     /// What a multiplexer counted since it was made.
     public struct Statistics: Sendable, Equatable {
-        /// Requests answered from memory without waiting.
+        /// Requests answered from memory without waiting, or for ``RequestOptions/cacheOnly`` from disk.
         public var hits = 0
 
         /// Requests that waited for a flight which was running already.
@@ -166,13 +166,14 @@ extension MuxRepository {
         /// Values in memory that the next save would write.
         public var unsaved = 0
 
-        /// Calls that wait: for a value, a download or a token.
+        /// Calls that wait for a flight: for a value, a download, an answer or a token.
         public var waiters = 0
 
-        /// Flights that they wait for, or that run on without them.
+        /// Flights: fetches, downloads, exchanges and updates of tokens, a sign-in with its update as two.
         public var flights = 0
 
-        /// What the last save could not write or repair: see ``SaveReport/failed`` and ``SaveReport/repairFailures``.
+        /// What the last ``MuxRepository/saveAll(within:)``, by hand or by the save policy, could not write or repair: see
+        /// ``SaveReport/failed`` and ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
         /// Whether entries of an ended session could not be removed from the store yet; the next save tries again.
@@ -186,7 +187,8 @@ extension MuxRepository {
 
         package init(_ engine: FlightEngine<some Hashable & Sendable, some Sendable, some Sendable>) {
             let occupancy = engine.occupancy
-            (self.waiters, self.flights) = (occupancy.waiters, occupancy.tasks)
+            // What a caller does itself has no task, and one that a fence has passed has no key.
+            (self.waiters, self.flights) = (occupancy.waiters, max(occupancy.tasks, occupancy.keys))
         }
 
         /// Adds what two participants hold.

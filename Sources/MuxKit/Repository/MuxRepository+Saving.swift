@@ -8,7 +8,9 @@ extension MuxRepository {
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
-        await self.save(self.participants, within: budget)
+        let report = await self.save(self.participants, within: budget)
+        self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
+        return report
     }
 
     /// An unsaved change: schedules a save if the policy says so.
@@ -52,7 +54,7 @@ extension MuxRepository {
             guard await self.inLane({ await self.perform(run) }) != nil else {
                 return run.refused(because: MuxError.calledFromStore)
             }
-            return self.noted(run.finished())
+            return run.finished()
         }
         let deadline = self.time.now.advanced(by: budget)
         let hasTurn = FirstAnswer<Bool>()
@@ -66,13 +68,7 @@ extension MuxRepository {
         }
         let isRefused = await !hasTurn.wait()
         timer.cancel()
-        return isRefused ? run.refused(because: MuxError.calledFromStore) : self.noted(run.finished())
-    }
-
-    /// Remembers how a save went, for ``gauges()``.
-    private nonisolated func noted(_ report: MuxRepository.SaveReport) -> MuxRepository.SaveReport {
-        self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
-        return report
+        return isRefused ? run.refused(because: MuxError.calledFromStore) : run.finished()
     }
 
     /// Carries out a save; in the lane.

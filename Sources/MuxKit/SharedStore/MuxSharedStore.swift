@@ -32,7 +32,7 @@ public protocol MuxSharedStore: Sendable {
     ///   - maximumAge: How old the entry may be at most, at most its own time to live; `nil` for that. Zero for none at all.
     ///   - digest: The digest of the payload that the caller has; an entry with that payload comes without it.
     ///   - duration: For how long the claim stands at most.
-    /// - Returns: What the store has, and who fetches.
+    /// - Returns: What the store has, and who fetches. An entry past its time to live may be gone.
     /// - Throws: The failure. A claim may have been granted all the same, and ends by itself.
     func claim(
         _ name: MuxShared.Name,
@@ -57,7 +57,8 @@ public protocol MuxSharedStore: Sendable {
     /// - Throws: The failure; the claim ends by itself.
     func giveUp(_ ticket: MuxShared.Ticket) async throws
 
-    /// Removes entries, and voids the claims that stand for them: nothing that began before this returned is put afterwards.
+    /// Removes entries, and voids the claims that stand for them: nothing whose claim was granted before this was called is there
+    /// afterwards.
     ///
     /// - Parameter scopes: What to remove.
     /// - Complexity: O(1) for each scope, however many entries it has.
@@ -66,8 +67,9 @@ public protocol MuxSharedStore: Sendable {
 
     /// What changes for this machine, from now on; the stream ends with the store.
     ///
-    /// An invalidation that has returned is told to all that are connected, and is told before what is put after it. One that is not
-    /// connected gets ``MuxShared/Change/unknown`` when it is again.
+    /// What others do is told to all that are connected, in the order in which it took effect; what a machine does itself may be told
+    /// to it, too. One that was not connected is told ``MuxShared/Change/unknown`` before anything else, and a store may tell that at
+    /// any time.
     func changes() -> AsyncStream<MuxShared.Change>
 }
 

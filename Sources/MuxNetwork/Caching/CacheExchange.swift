@@ -37,6 +37,7 @@ struct CacheExchange: Sendable {
         var landed = ResponseCache.Landed.again
         defer { self.cache.land(landed, self.flight, of: self.name) }
         self.cache.tell(.fetchStarted)
+        var hasFailed = false
         while true {
             let caching = CachingSink(exchange, sink)
             let end: CachingSink.End
@@ -49,6 +50,7 @@ struct CacheExchange: Sendable {
                     continue
                 }
                 if !caching.sinkFailed, !Self.concernsCaller(error) { landed = .unavailable(error) }
+                if !hasFailed { self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error)) }
                 return try await self.failed(error, caching, into: sink)
             }
             switch end {
@@ -66,7 +68,8 @@ struct CacheExchange: Sendable {
                     exchange.forward.askPlainly()
                 }
             case .failed(let fallback, let status):
-                self.cache.tell(.fetchFailed, because: .status(status))
+                if !hasFailed { self.cache.tell(.fetchFailed, because: .status(status)) }
+                hasFailed = true
                 do {
                     let reply = try await self.cache.deliverStale(fallback, to: self.request, into: sink)
                     landed = .failed
@@ -95,7 +98,6 @@ struct CacheExchange: Sendable {
         _ caching: CachingSink,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
         // The request may have arrived: stale is the safe assumption.
         if !self.request.call.method.isSafe { await self.cache.invalidate(self.request.name, by: self.name) }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }

@@ -49,6 +49,8 @@ final class ResponseCache: Sendable {
 
     let time: TimeSource
     let heuristicLimit: Duration
+    /// Whether the observer wants to be told of hits.
+    private let tellsHits: Bool
     let engine: Engine
     private let base: any HTTPTransport
     let options: CachingTransport.Options
@@ -69,6 +71,7 @@ final class ResponseCache: Sendable {
         self.repository = repository
         self.time = repository.time
         self.heuristicLimit = options.heuristicLimit
+        self.tellsHits = repository.observer?.observesHits ?? false
         let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredAnswers>.CacheKey($0) }
         self.answers = MultiplexerMap(
             policy: MuxPolicy(
@@ -151,6 +154,9 @@ final class ResponseCache: Sendable {
                 } catch is BodyFolder.Gone {
                     self.forget(hit.answer, of: request.name)
                     hasFiles = false
+                } catch {
+                    if !isCounted { self.answered(by: hit) }
+                    throw error
                 }
             case .forward(var forward):
                 // Parts are put together in memory.
@@ -192,14 +198,17 @@ final class ResponseCache: Sendable {
         counts: Bool
     ) async throws -> Engine.Landing {
         let limit = min(limits.silence, limits.end.duration(since: self.transportTime.now))
-        var hasJoined = false
-        return try await self.engine.enter(
+        var met: MuxEvent.Kind?
+        let landing = try await self.engine.enter(
             name,
             leads: true,
             decide: { _ in .flyNoLonger(than: limit) { _, _, _, _ in .success(.alone) } },
-            joined: { _, _ in hasJoined = true },
-            arrived: { if counts { self.tell(hasJoined ? .joined : .missed) } }
+            joined: { _, _ in met = .joined },
+            left: { _ in met = .missed },
+            arrived: { if counts, let met { self.tell(met) } }
         )
+        if counts, case .lead = landing { self.tell(.missed) }
+        return landing
     }
 
     /// Answers with what another request's exchange has brought; `nil` if the request has to go on, as it has where the answer needs
@@ -441,7 +450,7 @@ final class ResponseCache: Sendable {
             default: break
             }
         }
-        guard let observer = self.repository.observer else { return }
+        guard kind != .hit || self.tellsHits, let observer = self.repository.observer else { return }
         let cacheKey = self.options.cacheKey
         observer.tell(MuxEvent(kind, name: cacheKey ?? "CachingTransport", cacheKey: cacheKey, reason: reason))
     }

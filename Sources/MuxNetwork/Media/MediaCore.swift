@@ -60,7 +60,7 @@ final class MediaCore: Sendable {
         let digest = sha256?.lowercased()
         guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
         let name = MediaName(url)
-        var met = MuxEvent.Kind.missed
+        var met: MuxEvent.Kind?
         let landing = try await self.engine.enter(
             name,
             decide: { _ in .fly },
@@ -70,10 +70,13 @@ final class MediaCore: Sendable {
                 if let digest { state.digests[name, default: []].insert(digest) }
                 met = isRunning ? .joined : .missed
             },
-            left: { $0.statistics.misses += 1 },
+            left: { state in
+                state.statistics.misses += 1
+                met = .missed
+            },
             arrived: {
                 if isUrgent { self.semaphore.raise(name) }
-                self.tell(met)
+                if let met { self.tell(met) }
             }
         )
         guard case .output(let file) = landing else { throw CancellationError() }
@@ -99,22 +102,27 @@ final class MediaCore: Sendable {
     // MARK: - Flights
 
     private func fly(_ name: MediaName, _ flight: FlightID) async {
+        var hasStarted = false
         while true {
             do {
-                let (file, isFetched) = try await self.obtain(name, flight)
+                let (file, isFetched) = try await self.obtain(name, flight, &hasStarted)
                 return self.landed(file, isFetched, name, flight)
             } catch is MediaFolder.Fenced {
                 // The waiting callers get what is fetched after the fence.
                 guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
-                guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight) }
+                guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
             } catch {
-                return self.failed(error, name, flight)
+                return self.failed(error, name, flight, hasStarted)
             }
         }
     }
 
     /// The file on disk, or else from the server.
-    private func obtain(_ name: MediaName, _ flight: FlightID) async throws -> (URL, isFetched: Bool) {
+    private func obtain(
+        _ name: MediaName,
+        _ flight: FlightID,
+        _ hasStarted: inout Bool
+    ) async throws -> (URL, isFetched: Bool) {
         try await self.open()
         if let file = try await self.findOnDisk(name) { return (file, false) }
         try await self.semaphore.enter(
@@ -125,8 +133,12 @@ final class MediaCore: Sendable {
         defer { self.semaphore.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
-        self.engine.withState { $0.statistics.fetches += 1 }
-        self.tell(.fetchStarted)
+        // A download that a fence has passed begins again, and is the same fetch.
+        if !hasStarted {
+            self.engine.withState { $0.statistics.fetches += 1 }
+            self.tell(.fetchStarted)
+        }
+        hasStarted = true
         let download = MediaDownload(
             url: name.url,
             name: name,
@@ -178,6 +190,8 @@ final class MediaCore: Sendable {
             if !isFetched { state.statistics.diskHits += 1 }
             state.forget(name)
             return .success(file)
+        } always: { state in
+            if isFetched, !isKept { state.statistics.fenceDrops += 1 }
         }
         if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
         guard isKept else { return }
@@ -185,15 +199,16 @@ final class MediaCore: Sendable {
         self.watchers.tell(AsyncMedia.Progress(received: size, total: size, isComplete: true), of: name)
     }
 
-    private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID) {
+    private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
         var isKept = false
         self.engine.land(flight, of: name, failed: true) { state, mayKeep in
             isKept = mayKeep
             if mayKeep { state.forget(name) }
-            state.statistics.failures += 1
             return .failure(error)
+        } always: { state in
+            if hasStarted { state.statistics.failures += 1 }
         }
-        self.tell(.fetchFailed, because: error)
+        if hasStarted { self.tell(.fetchFailed, because: error) }
         if isKept, !(error is CancellationError) { self.watchers.fail(name, error) }
     }
 

@@ -32,6 +32,7 @@ public final class MemorySharedStore: Sendable {
     /// Who listens on a connection.
     fileprivate struct Listeners: Sendable {
         var isCut = false
+        var losesReplies = false
         /// Whether changes were missed.
         var hasMissed = false
         var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
@@ -88,16 +89,14 @@ public final class MemorySharedStore: Sendable {
 
     /// Changes the state, then tells those that are connected again what they missed.
     private func change(_ body: (inout State) -> Void) {
-        let told = self.state.withLock { state in
+        self.state.withLock { state in
             body(&state)
-            var told: [AsyncStream<MuxShared.Change>.Continuation] = []
             for (id, listeners) in state.connections where listeners.hasMissed && !listeners.isCut && !state.isDown {
                 state.connections[id]?.hasMissed = false
-                told += listeners.streams.values
+                // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
+                for stream in listeners.streams.values { stream.yield(.unknown) }
             }
-            return told
         }
-        for continuation in told { continuation.yield(.unknown) }
     }
 
     /// One trip: changes the books, and tells all that are connected of the changes, in their order.
@@ -107,19 +106,18 @@ public final class MemorySharedStore: Sendable {
     ) async throws -> R {
         let delay = self.delay
         if delay > .zero { try await self.time.sleep(for: delay) }
-        let now = self.time.now
         return try self.state.withLock { state in
+            guard !state.isDown, let connection = state.connections[id], !connection.isCut else { throw Away() }
             state.calls += 1
-            guard !state.isDown, state.connections[id].map({ !$0.isCut }) ?? false else { throw Away() }
-            let (result, changes) = try body(&state.ledger, now)
+            let (result, changes) = try body(&state.ledger, self.time.now)
             for (id, listeners) in state.connections {
                 if listeners.isCut {
                     if !changes.isEmpty { state.connections[id]?.hasMissed = true }
                 } else {
-                    // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
                     for change in changes { for stream in listeners.streams.values { stream.yield(change) } }
                 }
             }
+            if connection.losesReplies { throw Away() }
             return result
         }
     }
@@ -166,6 +164,12 @@ public final class MemorySharedStore: Sendable {
         public var isCut: Bool {
             get { self.store.state.withLock { $0.connections[self.id]?.isCut ?? true } }
             set { self.store.cut(self.id, newValue) }
+        }
+
+        /// Whether calls take effect and throw ``MemorySharedStore/Away`` all the same.
+        public var losesReplies: Bool {
+            get { self.store.state.withLock { $0.connections[self.id]?.losesReplies ?? false } }
+            set { self.store.state.withLock { $0.connections[self.id]?.losesReplies = newValue } }
         }
 
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.

@@ -15,11 +15,14 @@ struct FleetBoard: Hashable, Sendable {
         case keepsRefused = "a value whose put was refused is kept"
         case keepsFenced = "an entry is kept whose invalidation came before it"
         case missesWakeUp = "a change between question and answer wakes nobody"
+        case keepsFencedPut = "a value is kept whose invalidation came before the reply to its put"
+        case grantsAlways = "a claim is granted though another stands"
         case tellsNobody = "an invalidation is not told"
     }
 
     enum Event: Hashable, Sendable, CustomStringConvertible {
         case ask(Int, Int)
+        /// The store's answer to a question or a put arrives.
         case reply(Int, Int)
         case fetched(Int, Int)
         case failed(Int, Int)
@@ -32,13 +35,13 @@ struct FleetBoard: Hashable, Sendable {
 
         var description: String {
             switch self {
-            case .ask(let machine, let key): "machine \(machine) asks for key \(key)"
-            case .reply(let machine, let key): "machine \(machine) has the reply for key \(key)"
-            case .fetched(let machine, let key): "machine \(machine) has fetched key \(key)"
-            case .failed(let machine, let key): "machine \(machine) could not fetch key \(key)"
-            case .deliver(let machine): "machine \(machine) is told of a change"
-            case .cut(let machine): "machine \(machine) is cut off"
-            case .back(let machine): "machine \(machine) is connected again"
+            case .ask(_, let key): "a machine asks for key \(key)"
+            case .reply(_, let key): "a machine has the reply for key \(key)"
+            case .fetched(_, let key): "a machine has fetched key \(key)"
+            case .failed(_, let key): "a machine could not fetch key \(key)"
+            case .deliver: "a machine is told of a change"
+            case .cut: "a machine is cut off"
+            case .back: "a machine is connected again"
             case .invalidate(let key): "key \(key) is invalidated"
             case .invalidateTag: "the tag is invalidated"
             case .claimsEnd: "the time of claims is over"
@@ -57,6 +60,8 @@ struct FleetBoard: Hashable, Sendable {
         /// The store has answered, and the answer is on its way.
         case asked(Reply, isFenced: Bool, isTold: Bool)
         case fetching(UInt64, version: Int)
+        /// The put has taken effect, or not, and the answer is on its way.
+        case putting(isStored: Bool, version: Int, isFenced: Bool)
         case waiting
     }
 
@@ -80,11 +85,15 @@ struct FleetBoard: Hashable, Sendable {
     private var acknowledged: [Int]
     private var machines: [Machine]
     private var invalidations = 0
+    /// Which claims stand, by what happened and not by the ledger.
+    private var granted: [UInt64?]
+    private var flawOfGrants: String?
 
     init(_ bug: Bug, machines: Int, keys: Int) {
         self.bug = bug
         self.origin = Array(repeating: 0, count: keys)
         self.acknowledged = self.origin
+        self.granted = Array(repeating: nil, count: keys)
         let machine = Machine(memory: Array(repeating: nil, count: keys), flights: Array(repeating: .idle, count: keys))
         self.machines = Array(repeating: machine, count: machines)
     }
@@ -106,7 +115,7 @@ struct FleetBoard: Hashable, Sendable {
                     // What is verified in memory answers without a question.
                     let isKnown = machine.memory[key]?.isVerified ?? false
                     if machine.isConnected, !isKnown { events.append(.ask(index, key)) }
-                case .asked: events.append(.reply(index, key))
+                case .asked, .putting: events.append(.reply(index, key))
                 case .fetching: events += [.fetched(index, key), .failed(index, key)]
                 case .waiting: break
                 }
@@ -142,6 +151,7 @@ struct FleetBoard: Hashable, Sendable {
         case .invalidateTag: self.invalidate(.tag("t"), Array(self.origin.indices))
         case .claimsEnd:
             self.now += 1
+            self.granted = self.granted.map { _ in nil }
             // A machine that waits knows for how long at most.
             for machine in self.machines.indices { for key in self.origin.indices { self.told(machine, key) } }
         }
@@ -156,9 +166,25 @@ struct FleetBoard: Hashable, Sendable {
             switch self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment, { _ in true }) {
             case .entry(let held): .entry(held.content)
             case .granted(let nonce, _): .granted(nonce)
-            case .taken: self.bug == .grantsTwice ? self.standing(key).map { .granted($0) } ?? .taken : .taken
+            case .taken: self.taken(key)
             }
+        if case .granted(let nonce) = reply {
+            if self.granted[key] != nil { self.flawOfGrants = "a claim is granted while another stands" }
+            self.granted[key] = nonce
+        }
         self.machines[machine].flights[key] = .asked(reply, isFenced: false, isTold: false)
+    }
+
+    private mutating func taken(_ key: Int) -> Reply {
+        switch self.bug {
+        case .grantsTwice: return self.standing(key).map { .granted($0) } ?? .taken
+        case .grantsAlways:
+            self.ledger.invalidated(.entry(self.key(key)))
+            let action = self.ledger.claimed(self.name(key), for: Self.duration, at: self.moment) { _ in false }
+            if case .granted(let nonce, _) = action { return .granted(nonce) }
+            return .taken
+        default: return .taken
+        }
     }
 
     /// The nonce of the claim of `key`, if its holder is there.
@@ -166,13 +192,18 @@ struct FleetBoard: Hashable, Sendable {
         let nonces = self.machines.compactMap { machine -> UInt64? in
             switch machine.flights[key] {
             case .asked(.granted(let nonce), _, _), .fetching(let nonce, _): nonce
-            case .asked, .idle, .waiting: nil
+            case .asked, .idle, .putting, .waiting: nil
             }
         }
         return nonces.first { self.ledger.stands($0, self.name(key), at: self.moment) }
     }
 
     private mutating func reply(_ machine: Int, _ key: Int) {
+        if case .putting(let isStored, let version, let isFenced) = self.machines[machine].flights[key] {
+            self.machines[machine].flights[key] = .idle
+            let isKept = isStored && (!isFenced || self.bug == .keepsFencedPut) || self.bug == .keepsRefused
+            if isKept { self.machines[machine].memory[key] = Memory(version: version) }
+        }
         guard case .asked(let reply, let isFenced, let isTold) = self.machines[machine].flights[key] else { return }
         self.machines[machine].flights[key] = .idle
         switch reply {
@@ -204,8 +235,10 @@ struct FleetBoard: Hashable, Sendable {
             nonce = other
         }
         let isStored = self.ledger.put(version, fetchedAt: self.moment, nonce, self.name(key), at: self.moment)
-        if isStored || self.bug == .keepsRefused { self.machines[machine].memory[key] = Memory(version: version) }
-        if isStored { self.tell(.stored(self.key(key))) }
+        self.machines[machine].flights[key] = .putting(isStored: isStored, version: version, isFenced: false)
+        guard isStored else { return }
+        self.granted[key] = nil
+        self.tell(.stored(self.key(key)))
     }
 
     private mutating func failed(_ machine: Int, _ key: Int) {
@@ -214,6 +247,7 @@ struct FleetBoard: Hashable, Sendable {
         guard self.machines[machine].isConnected,
             self.ledger.givenUp(nonce, self.name(key), at: self.moment)
         else { return }
+        self.granted[key] = nil
         self.tell(.released(self.key(key)))
     }
 
@@ -222,7 +256,10 @@ struct FleetBoard: Hashable, Sendable {
         let claims = keys.map { ($0, self.standing($0)) }
         for key in keys { self.origin[key] += 1 }
         self.ledger.invalidated(scope)
-        for key in keys { self.acknowledged[key] = self.origin[key] }
+        for key in keys {
+            self.acknowledged[key] = self.origin[key]
+            self.granted[key] = nil
+        }
         if self.bug != .tellsNobody { self.tell(.invalidated(scope)) }
         guard self.bug == .claimOutlivesInvalidation else { return }
         for case (let key, let nonce?) in claims {
@@ -267,8 +304,12 @@ struct FleetBoard: Hashable, Sendable {
     }
 
     private mutating func fence(_ machine: Int, _ key: Int) {
-        if case .asked(let reply, _, let isTold) = self.machines[machine].flights[key] {
+        switch self.machines[machine].flights[key] {
+        case .asked(let reply, _, let isTold):
             self.machines[machine].flights[key] = .asked(reply, isFenced: true, isTold: isTold)
+        case .putting(let isStored, let version, _):
+            self.machines[machine].flights[key] = .putting(isStored: isStored, version: version, isFenced: true)
+        case .idle, .fetching, .waiting: break
         }
         self.wake(machine, key)
     }
@@ -290,6 +331,7 @@ struct FleetBoard: Hashable, Sendable {
     // MARK: - What has to hold
 
     private func flaw() -> String? {
+        if let flawOfGrants { return flawOfGrants }
         for key in self.origin.indices {
             if let held = self.ledger.entry(self.name(key)), held.content < self.acknowledged[key] {
                 return "the store has what was invalidated"
@@ -306,7 +348,7 @@ struct FleetBoard: Hashable, Sendable {
                 if let memory = machine.memory[key], memory.isVerified, memory.version < self.acknowledged[key] {
                     return "a connected machine answers with what was invalidated"
                 }
-                if machine.flights[key] == .waiting, !self.ledger.isClaimed(self.name(key), at: self.moment) {
+                if machine.flights[key] == .waiting, self.granted[key] == nil {
                     return "a machine waits though nobody fetches"
                 }
             }

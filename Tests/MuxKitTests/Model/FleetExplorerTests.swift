@@ -15,7 +15,7 @@ struct FleetExplorerTests {
         }
     }
 
-    @Test(arguments: [(3, 2, 6), (3, 1, 8), (2, 1, 10)])
+    @Test(arguments: [(3, 2, 5), (3, 1, 7), (2, 2, 6), (2, 1, 8)])
     func `FL-04 no order of claims, puts, changes and cuts shows what was invalidated`(
         machines: Int,
         keys: Int,

@@ -85,7 +85,11 @@ struct FiguresTests {
         // The events of a flight are told after its callers went on.
         await world.events.wait(for: .fetchStarted, count: map.statistics.fetches)
         let ends = { world.events.count(of: .fetched) + world.events.count(of: .fetchFailed) }
-        while ends() < map.statistics.fetches { await Task.yield() }
+        while ends() < map.statistics.fetches || world.events.count(of: .evicted) < map.statistics.evictions
+            || world.events.count(of: .fenceDropped) < map.statistics.fenceDrops
+        {
+            await Task.yield()
+        }
         #expect(map.statistics.requests == requests)
         Self.expectAgreement(map.statistics, world.events)
     }
