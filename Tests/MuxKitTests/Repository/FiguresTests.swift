@@ -235,8 +235,11 @@ struct FiguresTests {
         policy.name = "Session"
         let named = DependentRunner<Int>(policy: policy, observer: events) { _ in throw URLError(.timedOut) }
         let plain = DependentRunner<Int>(observer: events) { _ in .updateFailed }
-        for runner in [named, plain] { _ = try? await runner.run { .output($0) } }
-        await events.wait(for: .updateFailed, count: 2)
+        for (number, runner) in [named, plain].enumerated() {
+            _ = try? await runner.run { .output($0) }
+            // Told after the callers went on.
+            await events.wait(for: .updateFailed, count: number + 1)
+        }
         let failures = events.events.filter { $0.kind == .updateFailed }
         #expect(failures.map(\.name) == ["Session", "Int"])
         #expect(failures.map(\.reason) == [.timeOut, .refused])
@@ -250,6 +253,7 @@ struct FiguresTests {
             signIn: { OAuthSignIn(refresh: "refresh", access: nil) }
         )
         _ = try await runner.run { .output($0) }
+        await world.events.wait(for: .updated, count: 2)
         let names = Set(world.events.events.filter { $0.kind == .updated }.map(\.name))
         #expect(names == ["OAuth access token", "OAuth refresh token"])
     }
