@@ -74,7 +74,7 @@ public protocol MuxSharedStore: Sendable {
 }
 
 /// The types of a ``MuxSharedStore``.
-public enum MuxShared {
+public enum MuxShared: Sendable {
     /// The name of an entry, and what it belongs to.
     ///
     /// Names with equal ``key`` have to have equal ``tags``: an entry that was put with others is a miss.
