@@ -6,7 +6,7 @@ struct RawClient: Sendable {
     /// What the server sent.
     struct Answer: Sendable {
         var text = ""
-        /// Whether the server ended the connection, rather than kept it open for two seconds.
+        /// Whether the server ended the connection, rather than kept it open for two seconds after its last byte.
         var isEnded = false
 
         var body: String? { self.text.components(separatedBy: "\r\n\r\n").dropFirst().first }
@@ -19,7 +19,12 @@ struct RawClient: Sendable {
     init(_ url: URL) throws {
         guard let descriptor = Socket.dial(port: UInt16(clamping: url.port ?? 0)) else { throw Refused() }
         self.descriptor = descriptor
-        var limit = timeval(tv_sec: 2, tv_usec: 0)
+        // On a busy machine the first byte may take long.
+        self.limitSilence(60)
+    }
+
+    private func limitSilence(_ seconds: Int) {
+        var limit = timeval(tv_sec: seconds, tv_usec: 0)
         setsockopt(self.descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
     }
 
@@ -30,7 +35,8 @@ struct RawClient: Sendable {
 
     func close() { Socket.close(self.descriptor) }
 
-    /// All that the server sends until it ends the connection or is silent for two seconds; closes the connection then.
+    /// All that the server sends until it ends the connection or is silent, for two seconds after its first byte; closes the
+    /// connection then.
     func answer() async -> Answer {
         await withCheckedContinuation { continuation in
             // `recv` blocks.
@@ -42,6 +48,7 @@ struct RawClient: Sendable {
                     let count = recv(self.descriptor, &buffer, buffer.count, 0)
                     if count < 0 { break }
                     isEnded = count == 0
+                    if bytes.isEmpty { self.limitSilence(2) }
                     bytes += buffer.prefix(count)
                 }
                 self.close()
