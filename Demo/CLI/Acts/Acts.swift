@@ -88,8 +88,10 @@ enum Acts {
         stage.gate.withLock { $0 = gate }
         stage.app.profile.refresh()
         let requests = stage.backend.server.requestCount
+        let joins = stage.app.profile.statistics.joins
         let storm = Task { await stage.storm(callers: 100) }
         await stage.backend.server.waitForRequest(requests + 1)
+        while stage.app.profile.statistics.joins < joins + 99 { await Task.yield() }
 
         let report = await stage.app.oauth.signOut()
         let (succeeded, ended, failed) = await storm.value

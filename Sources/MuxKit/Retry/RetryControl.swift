@@ -185,7 +185,8 @@ package final class RetryControl: Sendable {
     /// Ends the present wait, and permits no other attempt.
     ///
     /// - Returns: Whether there was a wait.
-    func cancel() -> Bool {
+    @discardableResult
+    func cancel(_ beforeItGoesOn: () -> Void = {}) -> Bool {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
             defer { state.race = nil }
             return (state.machine.ended(), state.race, state.waitEnd, state.machine.index + 1)
@@ -193,6 +194,7 @@ package final class RetryControl: Sendable {
         guard action == .stopWaiting else { return false }
         race?.callOff()
         self.loop.log(.cancelled(attempts: attempts))
+        beforeItGoesOn()
         waitEnd.give(.cancelled)
         return true
     }

@@ -198,10 +198,10 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     /// Ends the operation: at once if it waits, otherwise when the present attempt ends.
     public override func cancel() {
         super.cancel()
-        let wasWaiting = self.control.cancel()
+        // Before the loop ends on its own thread, so that the operation has finished when this returns.
+        self.control.cancel { self.finish(.failure(CancellationError())) }
         self.state.withLock { $0.task }?.cancel()
         self.callOnCancel()
-        if wasWaiting { self.finish(.failure(CancellationError())) }
     }
 
     /// Ends the operation, unless it has ended.

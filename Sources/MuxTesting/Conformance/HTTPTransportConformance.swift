@@ -38,7 +38,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         var options = HTTPTransportOptions()
         options.usesProxies = false
         // A transport that waits for what does not come says so before the suite does.
-        options.timeout = .seconds(12)
+        options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
         case .slowAnswers: options.deadline = Limits.short

@@ -40,7 +40,8 @@ struct SystemTimerTests {
             try await timer.sleep(for: .longest)
         }
         await #expect(throws: CancellationError.self) { try await late.value }
-        #expect(self.timer.occupancy.drivers == 0)
+        // A driver that was late has woken the sleepers of the next one, too, which ends by itself.
+        while self.timer.occupancy.drivers > 0 { await Task.yield() }
     }
 
     @Test func `CO-17 a request with a limit of patience keeps nothing of it once it is answered`() async throws {

@@ -94,6 +94,7 @@ struct CacheOnlyTests {
         #expect(statistics.joins == 4)
         #expect(statistics.hits == self.world.events.count(of: .hit))
         #expect(statistics.misses == self.world.events.count(of: .missed))
+        await self.world.events.wait(for: .fetchFailed, count: statistics.failures)
         #expect(statistics.failures == self.world.events.count(of: .fetchFailed))
     }
 }

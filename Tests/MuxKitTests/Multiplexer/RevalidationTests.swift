@@ -78,14 +78,17 @@ struct RevalidationTests {
         let server = Server()
         let numbers = self.multiplexer(server)
         _ = try await numbers.request()
+        let begun = Tally()
         let watching = Task { () -> [[Int]?] in
             var iterator = numbers.values.makeAsyncIterator()
             var seen: [[Int]?] = []
-            while seen.count < 2, let entry = await iterator.next(isolation: nil) { seen.append(entry?.value) }
+            while seen.count < 2, let entry = await iterator.next(isolation: nil) {
+                seen.append(entry?.value)
+                begun.add()
+            }
             return seen
         }
-        while numbers.watcherCount == 0 { await Task.yield() }
-        for _ in 0..<100 { await Task.yield() }
+        await begun.reached(1)
         for _ in 0..<5 {
             _ = try await numbers.request(.reload)
             for _ in 0..<100 { await Task.yield() }

@@ -70,7 +70,8 @@ struct SaveBudgetTests {
         let report = await self.world.repository.saveAll(within: .seconds(1))
 
         #expect(report.saved == 1 && report.isComplete)
-        #expect(self.world.clock.sleeperCount == 0)
+        // The timer is told to end, and one that stayed would be found by the limit of the suite.
+        while self.world.clock.sleeperCount > 0 { await Task.yield() }
     }
 
     @Test func `CO-45 a limit of no time saves nothing and says so`() async throws {

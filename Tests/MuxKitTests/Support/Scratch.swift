@@ -48,7 +48,14 @@ final class Scratch: Inspectable {
         byteLimit: Int? = nil,
         indexFloor: Int = 512
     ) -> JournalStore {
-        JournalStore(directory: self.root, byteLimit: byteLimit, indexFloor: indexFloor, fileSystem: fileSystem)
+        // On a busy machine others may take the lock many times before this one has a processor.
+        JournalStore(
+            directory: self.root,
+            byteLimit: byteLimit,
+            indexFloor: indexFloor,
+            lockPatience: .seconds(600),
+            fileSystem: fileSystem
+        )
     }
 
     /// How many bytes of the journal stand before its first entry: the two lines that it begins with.

@@ -136,7 +136,7 @@ struct CacheSuitePlayer: Sendable {
     /// Virtual time gives it none and a cache does not announce its end, so this takes as long as some exchanges beside it.
     private func letWorkEnd(_ base: any HTTPTransport) async throws {
         let url = self.origin.url.appending(path: "meanwhile")
-        for _ in 0..<32 { _ = try await base.send(HTTPCall(url: url)) }
+        for _ in 0..<256 { _ = try await base.send(HTTPCall(url: url)) }
     }
 
     // MARK: - The client's view

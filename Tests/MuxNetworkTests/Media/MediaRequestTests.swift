@@ -54,7 +54,15 @@ struct MediaRequestTests {
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
         try await world.run { (world) async throws in
             let media = world.media()
-            let early = Task { try await media.progress(of: world.url).reduce(into: []) { $0.append($1) } }
+            let begun = Tally()
+            let early = Task {
+                var states: [AsyncMedia.Progress] = []
+                for try await state in media.progress(of: world.url) {
+                    states.append(state)
+                    begun.add()
+                }
+                return states
+            }
             let request = Task { try await media.request(url: world.url) }
             await gate.waitForCall()
             var late = media.progress(of: world.url).makeAsyncIterator()
@@ -62,6 +70,7 @@ struct MediaRequestTests {
             var state = try await late.next()
             while let former = state, former.received < 100_000 { state = try await late.next() }
             #expect(state == AsyncMedia.Progress(received: 100_000, total: 300_000))
+            await begun.reached(1)
 
             gate.open()
             _ = try await request.value
