@@ -188,7 +188,7 @@ extension RunnerError: ClassifiedError {
         switch self {
         case .timedOut, .updateTimedOut: .reason(.timeOut)
         case .updateFailed(underlying: nil), .sameDependency: .reason(.refused)
-        default: self.underlying.map { .sameAs($0) }
+        default: self.underlying.map { .sameAs($0) } ?? .reason(.other("RunnerError.\(self.code.rawValue)"))
         }
     }
 }

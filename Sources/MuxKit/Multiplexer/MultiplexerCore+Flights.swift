@@ -1,7 +1,8 @@
 extension MultiplexerCore {
     /// A slot that a flight knows from before its fetch; kept by the flight, since it may be evicted meanwhile.
     ///
-    /// An object: the flights of new keys have none, and it lies on the stack of an asynchronous function, which takes memory while that waits.
+    /// An object: the flights of new keys have none, and it lies on the stack of an asynchronous function, which takes memory while
+    /// that waits.
     @usableFromInline
     final class FormerSlot: Sendable {
         @usableFromInline let slot: Slot<Value>

@@ -114,9 +114,7 @@ extension MuxObserver {
     public var observesHits: Bool { true }
 
     /// Tells of `event`; a task that the observer starts is not part of the operation in which that happened.
-    package func tell(_ event: MuxEvent) {
-        ReentrantAsyncMutex.outside { self.observe(event) }
-    }
+    package func tell(_ event: MuxEvent) { ReentrantAsyncMutex.outside { self.observe(event) } }
 }
 
 extension MuxEvent {

@@ -91,7 +91,7 @@ package final class RetryControl: Sendable {
             self.race(wait, wakeUps)
             return await waitEnd.wait()
         } onCancel: {
-            _ = self.cancel()
+            self.cancel()
         }
     }
 
@@ -184,19 +184,17 @@ package final class RetryControl: Sendable {
 
     /// Ends the present wait, and permits no other attempt.
     ///
-    /// - Returns: Whether there was a wait.
-    @discardableResult
-    func cancel(_ beforeItGoesOn: () -> Void = {}) -> Bool {
+    /// - Parameter beforeItGoesOn: Called if there was a wait, before the loop is resumed.
+    package func cancel(_ beforeItGoesOn: () -> Void = {}) {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
             defer { state.race = nil }
             return (state.machine.ended(), state.race, state.waitEnd, state.machine.index + 1)
         }
-        guard action == .stopWaiting else { return false }
+        guard action == .stopWaiting else { return }
         race?.callOff()
         self.loop.log(.cancelled(attempts: attempts))
         beforeItGoesOn()
         waitEnd.give(.cancelled)
-        return true
     }
 }
 

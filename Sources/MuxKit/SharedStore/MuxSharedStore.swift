@@ -3,8 +3,8 @@ public import Foundation
 /// Keeps the entries that several machines share, and says which of them fetches.
 ///
 /// An engine such as Valkey behind these members makes a fleet of what would be many caches: one fetch for each name, and one
-/// invalidation for all. It is the model of what is to come: multiplexers do not use it yet. `MemorySharedStore` of `MuxTesting` is one in memory, with failures, and `MuxSharedStoreConformance` checks
-/// the rules below on a store of your own.
+/// invalidation for all. It is the model of what is to come: multiplexers do not use it yet. `MemorySharedStore` of `MuxTesting` is
+/// one in memory, with failures, and `MuxSharedStoreConformance` checks the rules below on a store of your own.
 ///
 /// **Time** is that of the store's own clock, and given as durations: an age, or what is left of a claim. The clocks of machines may
 /// differ by any amount.

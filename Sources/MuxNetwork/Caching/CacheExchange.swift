@@ -37,7 +37,6 @@ struct CacheExchange: Sendable {
         var landed = ResponseCache.Landed.again
         defer { self.cache.land(landed, self.flight, of: self.name) }
         self.cache.tell(.fetchStarted)
-        var hasFailed = false
         while true {
             let caching = CachingSink(exchange, sink)
             let end: CachingSink.End
@@ -50,7 +49,7 @@ struct CacheExchange: Sendable {
                     continue
                 }
                 if !caching.sinkFailed, !Self.concernsCaller(error) { landed = .unavailable(error) }
-                if !hasFailed { self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error)) }
+                self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
                 return try await self.failed(error, caching, into: sink)
             }
             switch end {
@@ -66,17 +65,22 @@ struct CacheExchange: Sendable {
                     return reply
                 } catch is BodyFolder.Gone {
                     exchange.forward.askPlainly()
+                } catch {
+                    self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
+                    throw error
                 }
             case .failed(let fallback, let status):
-                if !hasFailed { self.cache.tell(.fetchFailed, because: .status(status)) }
-                hasFailed = true
                 do {
                     let reply = try await self.cache.deliverStale(fallback, to: self.request, into: sink)
+                    self.cache.tell(.fetchFailed, because: .status(status))
                     landed = .failed
                     return reply
                 } catch is BodyFolder.Gone {
                     (exchange.forward.fallback, exchange.forward.toleratesFailure) = (nil, false)
                     exchange.forward.askPlainly()
+                } catch {
+                    self.cache.tell(.fetchFailed, because: .status(status))
+                    throw error
                 }
             case .askAgain: exchange.forward.askPlainly()
             }

@@ -159,6 +159,7 @@ struct FiguresTests {
             (URLError(.cancelled), .cancellation, "cancelled"),
             (NotAllowed(), .refused, "refused"),
             (RunnerError.updateFailed(underlying: nil), .refused, "refused"),
+            (RunnerError.noUpdate, .other("RunnerError.noUpdate"), "RunnerError.noUpdate"),
             (RunnerError.tokensUnreadable(underlying: URLError(.timedOut)), .timeOut, "time-out"),
             (RetryError(.attemptsExhausted, attempts: [], lastError: SocketClosed()), .connection, "connection"),
             (ShopError.soldOut, .other("ShopError.soldOut"), "ShopError.soldOut"),

@@ -381,6 +381,28 @@ struct RetryingOperationTests {
         #expect(try operation.result?.get() == 7)
     }
 
+    @Test func `F15 what a cancellation does comes before the loop goes on`() async throws {
+        let executor = OrderedExecutor()
+        let loop = RetryLoop(.fixed(.seconds(600), jitter: .none), time: TimeSource(self.clock))
+        let control = RetryControl(loop)
+        let hasEnded = Locked(false)
+        let run = Task(executorPreference: executor) {
+            defer { hasEnded.withLock { $0 = true } }
+            return try await loop.run(control) { _ -> RetryResult<Int> in throw FetchFailed() }
+        }
+        await self.clock.waitForSleepers(1)
+        executor.settle()
+
+        var wasFirst: Bool?
+        control.cancel {
+            executor.settle()  // all that could go on has gone on
+            wasFirst = !hasEnded.withLock { $0 }
+        }
+
+        #expect(wasFirst == true)
+        await #expect(throws: CancellationError.self) { try await run.value }
+    }
+
     @Test(arguments: Manner.allCases)
     func `F15 F19 cancelling a waiting operation ends it at once and tears down once`(manner: Manner) async {
         let helper = CountingHelper()

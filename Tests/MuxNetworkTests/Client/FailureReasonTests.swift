@@ -83,8 +83,39 @@ struct FailureReasonTests {
             (.servedStale, statistics.staleServed),
         ]
         for (kind, count) in counters { #expect(events.count(of: kind) == count, "\(kind)") }
+        #expect(events.count(of: .fetched) + events.count(of: .fetchFailed) == statistics.fetches)
         let failures = events.events.filter { $0.kind == .fetchFailed }
         #expect(failures.map(\.reason) == [.status(503), .connection])
         #expect(failures.allSatisfy { $0.name == "CachingTransport" })
+    }
+
+    /// A consumer that wants nothing.
+    private struct Closed: HTTPSink {
+        func receive(head: HTTPReply) async throws { throw Refused() }
+        func receive(_ bytes: Data) async throws { throw Refused() }
+    }
+
+    @Test func `CO-26 a fetch whose answer nobody takes has an end, and a hit that nobody takes is one`() async throws {
+        let events = EventTally()
+        let world = CachingWorld(observer: events)
+        let status = Locked(200)
+        let (cache, _) = world.cache { _ in
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=10, stale-if-error=100", "ETag": "\"1\""]
+            let status = status.withLock { $0 }
+            return HTTPReply(status: status, headers: headers, body: status == 200 ? Data("a".utf8) : Data())
+        }
+        _ = try await cache.send(world.call())
+        await #expect(throws: Refused.self) { try await cache.stream(world.call(), into: Closed()) }
+        #expect(cache.statistics.hits == 1)
+        for number in [304, 503] {
+            status.withLock { $0 = number }
+            world.clock.advance(by: .seconds(20))
+            await #expect(throws: Refused.self) { try await cache.stream(world.call(), into: Closed()) }
+        }
+        #expect(cache.statistics.requests == 4)
+        #expect(cache.statistics.fetches == 3)
+        #expect(events.count(of: .fetched) == 1)
+        let failures = events.events.filter { $0.kind == .fetchFailed }
+        #expect(failures.map(\.reason) == [.other("Refused"), .status(503)])
     }
 }
