@@ -39,6 +39,33 @@ struct TransportConnectionTests {
         await server.stop()
     }
 
+    @Test func `TR-07 a host that does not answer holds up no other`() async throws {
+        let (held, limit) = (Tally(), 4)
+        let silent = RawServer { connection in
+            try connection.readRequest()
+            held.add()
+            connection.waitForEnd()
+        }
+        let server = LoopbackServer { _ in .text("hello") }
+        let (silentURL, url) = (try silent.start(), try server.start())
+        let transport = Self.transport()
+        let silentCalls = (0..<100).map { number in
+            Task { try await transport.send(HTTPCall(url: silentURL.appending(path: "\(number)"))) }
+        }
+        await held.reached(limit)
+        try await withThrowingTaskGroup(of: HTTPReply.self) { group in
+            for _ in 0..<50 { group.addTask { try await transport.send(HTTPCall(url: url, timeout: .seconds(30))) } }
+            for try await reply in group { #expect(reply.status == 200) }
+        }
+
+        // Those that wait for a connection leave, and the next one gets it.
+        for call in silentCalls { call.cancel() }
+        for call in silentCalls { await #expect(throws: CancellationError.self) { try await call.value } }
+        #expect(transport.pendingCount == 0)
+        #expect(held.value <= 100 && server.connectionCount <= limit)
+        for stop in [silent.stop, server.stop] { await stop() }
+    }
+
     @Test func `TR-08 what arrives while a sink is busy comes in one piece`() async throws {
         let gate = Gate<Void>()
         let transport = ExchangeTransport { _, sink in

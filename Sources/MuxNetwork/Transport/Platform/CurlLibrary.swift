@@ -27,7 +27,7 @@ struct CurlMulti: @unchecked Sendable {
     private let pointer: UnsafeMutableRawPointer
 
     /// Makes a handle; `nil` without memory.
-    init?(_ library: CurlLibrary, connectionsPerHost: Int) {
+    init?(_ library: CurlLibrary) {
         guard let pointer = mux_multi_init(library.table) else { return nil }
         // Without a free file descriptor there is a handle, but nothing that wakes it.
         guard mux_multi_wakeup(library.table, pointer) == 0 else {
@@ -36,8 +36,6 @@ struct CurlMulti: @unchecked Sendable {
         }
         self.library = library
         self.pointer = pointer
-        let limit = CLong(clamping: max(1, connectionsPerHost))
-        _ = mux_multi_set_long(library.table, pointer, CInt(MUX_CURLMOPT_MAX_HOST_CONNECTIONS), limit)
         // One call at a time on a connection: libcurl keeps in memory what arrives for a paused stream beside others.
         _ = mux_multi_set_long(library.table, pointer, CInt(MUX_CURLMOPT_PIPELINING), 0)
     }

@@ -12,10 +12,12 @@ final class CurlLoop {
     private var transfers: [Int: CurlTransfer] = [:]
     private var ids: [UnsafeMutableRawPointer: Int] = [:]
     private let agenda = CurlAgenda()
+    private var queues: HostQueues<HTTPOrigin, CurlOrder>
 
-    init(_ library: CurlLibrary, _ mailbox: CurlMailbox) {
+    init(_ library: CurlLibrary, _ mailbox: CurlMailbox, connectionsPerHost: Int) {
         self.library = library
         self.mailbox = mailbox
+        self.queues = HostQueues(limit: connectionsPerHost)
     }
 
     func run() {
@@ -41,22 +43,46 @@ final class CurlLoop {
     private func handle(_ message: CurlMailbox.Message) {
         switch message {
         case .start(let order):
-            guard !order.exchange.hasEnded else { return }
-            guard let easy = mux_easy_init(self.library.table) else {
-                return order.exchange.ended(.outOfMemory(self.library))
-            }
-            let transfer = CurlTransfer(order, easy, self.library, self.agenda)
-            self.transfers[order.id] = transfer
-            self.ids[easy] = order.id
-            guard transfer.prepare(), self.mailbox.multi.add(easy) else {
-                order.exchange.ended(.outOfMemory(self.library))
-                return self.handle(.stop(order.id))
+            if self.queues.begins(order, order.id, at: order.call.origin) {
+                self.start(order)
+            } else {
+                order.exchange.isServersTurn(false)
             }
         case .resume(let id):
             if let transfer = self.transfers[id] { self.resume(transfer) }
         case .stop(let id):
             if let transfer = self.transfers.removeValue(forKey: id) { self.remove(transfer) }
+            self.startNext(after: id)
         }
+    }
+
+    /// Starts the transfer of an order that has a connection, or those that get it next.
+    private func start(_ order: CurlOrder) { if !self.begin(order) { self.startNext(after: order.id) } }
+
+    private func startNext(after id: Int) {
+        var id = id
+        while let next = self.queues.ended(id), !self.begin(next) { id = next.id }
+    }
+
+    /// Starts a transfer.
+    ///
+    /// - Returns: Whether there is one to be ended.
+    private func begin(_ order: CurlOrder) -> Bool {
+        guard !order.exchange.hasEnded else { return false }
+        guard let easy = mux_easy_init(self.library.table) else {
+            order.exchange.ended(.outOfMemory(self.library))
+            return false
+        }
+        let transfer = CurlTransfer(order, easy, self.library, self.agenda)
+        self.transfers[order.id] = transfer
+        self.ids[easy] = order.id
+        guard transfer.prepare(), self.mailbox.multi.add(easy) else {
+            order.exchange.ended(.outOfMemory(self.library))
+            self.transfers[order.id] = nil
+            self.remove(transfer)
+            return false
+        }
+        return true
     }
 
     private func resume(_ transfer: CurlTransfer) {
@@ -71,6 +97,7 @@ final class CurlLoop {
         guard let id = self.ids[easy], let transfer = self.transfers.removeValue(forKey: id) else { return }
         transfer.ended(result)
         self.remove(transfer)
+        self.startNext(after: id)
     }
 
     private func remove(_ transfer: CurlTransfer) {
@@ -293,9 +320,10 @@ final class CurlTransfer {
                 { context, _, _, _, _ in CurlTransfer.from(context)?.mayBeSent() ?? true ? 0 : 1 }
         if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
             self.order.exchange.isServersTurn(false)
-        } else if !self.order.call.method.isIdempotent {
+        } else {
+            self.order.exchange.isServersTurn(true)
             // Before 7.80 only a new connection keeps libcurl from sending twice.
-            self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
+            if !self.order.call.method.isIdempotent { self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1) }
         }
         _ = mux_easy_set_seek(table, self.easy, seek)
         _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_SEEKDATA), own)

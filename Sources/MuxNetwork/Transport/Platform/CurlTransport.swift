@@ -14,9 +14,7 @@ package final class CurlTransport: ValidatedTransport {
 
     /// Makes a transport; `nil` without a library, or without memory.
     init?(_ options: HTTPTransportOptions, clock: any Clock<Duration>, library: CurlLibrary?) {
-        guard let library, let multi = CurlMulti(library, connectionsPerHost: options.connectionsPerHost) else {
-            return nil
-        }
+        guard let library, let multi = CurlMulti(library) else { return nil }
         self.options = options
         self.time = TimeSource(clock)
         self.library = library
@@ -42,10 +40,10 @@ package final class CurlTransport: ValidatedTransport {
         let (id, isFirst) = self.mailbox.newID()
         let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
         if isFirst {
-            Thread.detachNewThread { [library, mailbox] in
+            Thread.detachNewThread { [library, mailbox, options] in
                 // On Linux a name is not kept from before the start.
                 Thread.current.name = "mux.http"
-                CurlLoop(library, mailbox).run()
+                CurlLoop(library, mailbox, connectionsPerHost: options.connectionsPerHost).run()
             }
         }
         let mailbox = self.mailbox

@@ -1,0 +1,80 @@
+/// Which calls have a connection, and which wait for one: each host has at most so many calls at the same time, in the order in which
+/// they came, and none waits for another host.
+///
+/// libcurl has such a limit of its own. But when a connection becomes free, libcurl (7.88) looks at one of all the calls that wait, and
+/// if that one is for another host, nothing happens: a host that does not answer would hold up all others.
+package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
+    private struct Queue: Sendable {
+        var runningCount = 0
+        /// The calls that wait, and some that have left since.
+        var waiting: [Int] = []
+        var first = 0
+        var leftCount = 0
+    }
+
+    private enum Place: Sendable {
+        case running(Host)
+        case waiting(Host, Call)
+    }
+
+    private let limit: Int
+    private var queues: [Host: Queue] = [:]
+    private var places: [Int: Place] = [:]
+
+    /// Makes empty queues; a limit under 1 counts as 1.
+    package init(limit: Int) { self.limit = max(1, limit) }
+
+    /// The numbers of hosts and calls that are known.
+    package var counts: (hosts: Int, calls: Int) { (self.queues.count, self.places.count) }
+
+    /// A call with a new identifier wants a connection.
+    ///
+    /// - Returns: Whether it has one; otherwise ``ended(_:)`` will return it.
+    package mutating func begins(_ call: Call, _ id: Int, at host: Host) -> Bool {
+        guard self.queues[host, default: Queue()].runningCount < self.limit else {
+            self.queues[host]?.waiting.append(id)
+            self.places[id] = .waiting(host, call)
+            return false
+        }
+        self.queues[host, default: Queue()].runningCount += 1
+        self.places[id] = .running(host)
+        return true
+    }
+
+    /// A call has ended, or has left; an unknown one changes nothing.
+    ///
+    /// - Returns: The call that has a connection in its place.
+    /// - Complexity: O(1), amortised.
+    package mutating func ended(_ id: Int) -> Call? {
+        switch self.places.removeValue(forKey: id) {
+        case nil: return nil
+        case .waiting(let host, _)?:
+            self.queues[host]?.leftCount += 1
+            self.forgetThoseWhoLeft(at: host)
+            return nil
+        case .running(let host)?:
+            guard var queue = self.queues.removeValue(forKey: host) else { return nil }
+            defer { if queue.runningCount > 0 { self.queues[host] = queue } }
+            while queue.first < queue.waiting.count {
+                let next = queue.waiting[queue.first]
+                queue.first += 1
+                guard case .waiting(_, let call)? = self.places[next] else { continue }
+                self.places[next] = .running(host)
+                return call
+            }
+            queue.runningCount -= 1
+            return nil
+        }
+    }
+
+    /// Shortens the queue of a host when most of it is of no use.
+    private mutating func forgetThoseWhoLeft(at host: Host) {
+        guard let queue = self.queues[host], queue.leftCount > 16, queue.leftCount * 2 > queue.waiting.count else {
+            return
+        }
+        let present = queue.waiting[queue.first...].filter { self.places[$0] != nil }
+        self.queues[host]?.waiting = present
+        self.queues[host]?.first = 0
+        self.queues[host]?.leftCount = 0
+    }
+}

@@ -1,0 +1,42 @@
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The queues in which calls wait for a connection.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct HostQueuesTests {
+    @Test(arguments: 0..<50)
+    func `TR-07 each host serves its calls in their order, as many at once as permitted`(seed: UInt64) {
+        var random = SplitMix64(state: seed)
+        let limit = Int.random(in: 1...4, using: &random)
+        var queues = HostQueues<Int, Int>(limit: limit)
+        // What is expected: the calls of each host, in their order, of which the first ones run.
+        var running: [Int: [Int]] = [:]
+        var waiting: [Int: [Int]] = [:]
+        for id in 0..<2_000 {
+            if Int.random(in: 0..<5, using: &random) < 3 {
+                let host = Int.random(in: 0..<4, using: &random)
+                let begins = running[host, default: []].count < limit
+                #expect(queues.begins(id, id, at: host) == begins)
+                if begins { running[host, default: []].append(id) } else { waiting[host, default: []].append(id) }
+            } else {
+                let known = (running.values.flatMap(\.self) + waiting.values.flatMap(\.self) + [-1]).sorted()
+                let gone = known.randomElement(using: &random) ?? -1
+                var next: Int?
+                for host in running.keys where running[host]?.contains(gone) ?? false {
+                    running[host]?.removeAll { $0 == gone }
+                    if waiting[host]?.isEmpty == false { next = waiting[host]?.removeFirst() }
+                    if let next { running[host]?.append(next) }
+                }
+                for host in waiting.keys { waiting[host]?.removeAll { $0 == gone } }
+                #expect(queues.ended(gone) == next)
+            }
+        }
+        for id in running.values.flatMap(\.self) + waiting.values.flatMap(\.self) { _ = queues.ended(id) }
+        // Those that got a place meanwhile.
+        for id in 0..<2_000 { _ = queues.ended(id) }
+        #expect(queues.counts == (0, 0))
+    }
+}
