@@ -7,6 +7,8 @@ import MuxNetwork
 struct Profile: Codable, Sendable { var name = "" }
 struct User: Codable, Sendable { var name = "" }
 struct Photo: Codable, Sendable { var data = Data() }
+struct Place: Codable, Sendable { var name = "" }
+struct Menu: Codable, Sendable { var dishes: [String] = [] }
 struct Forecast: Codable, Sendable { var degrees = 0.0 }
 
 enum Backend {
@@ -30,6 +32,8 @@ struct API: Sendable {
     func me(token: String) async throws -> Profile { Profile() }
     func user(_ id: String, token: String = "") async throws -> User { User() }
     func refresh(_ refresh: String) async throws -> OAuthRenewal<String, String> { .init(access: "") }
+    func place(_ id: String) async throws -> Place { Place() }
+    func menu(_ id: String) async throws -> Menu { Menu() }
 }
 
 struct UserInterface: Sendable {

@@ -37,6 +37,19 @@ func processes() {
     _ = (oauth, watchful)
 }
 
+func machines(_ store: any MuxSharedStore) async {
+    let fleet = MuxRepository(sharedStore: store, observer: LoggingObserver())
+    let places = MultiplexerMap<String, Place>(cacheKey: "Places", repository: fleet) { id in try await api.place(id) }
+
+    let menus = MultiplexerMap<String, Menu>(
+        cacheKey: .init("Menus") { key in ["city:\(key.prefix(2))"] },
+        repository: fleet
+    ) { key in try await api.menu(key) }
+
+    await fleet.clear(tags: ["city:ro"])
+    _ = (places, menus)
+}
+
 func logging() async {
     let repository = MuxRepository(observer: LoggingObserver(subsystem: "org.example.shop", showsKeys: true))
     let counters = repository.statistics

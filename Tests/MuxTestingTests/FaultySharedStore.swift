@@ -5,13 +5,13 @@ import MuxTesting
 /// A shared store with one fault, as one machine sees it.
 struct FaultySharedStore: MuxSharedStore {
     enum Fault: String, CaseIterable, Sendable {
-        case answersMisses, grantsAll, claimsForEver, losesValidator, cutsPayload, sortsNames, foldsCase
+        case answersMisses, grantsAll, claimsForEver, losesValidator, losesLimits, cutsPayload, sortsNames, foldsCase
         case forgetsAge, freezesAge, ignoresMaximumAge, withholdsStale, servesExpired
         case storesLate, keepsClaims, givesUpAll, neverGivesUp, storesTwice
         case ignoresTags, ignoresDomains, ignoresEverything, leavesClaims, invalidatesAll, prefixDomains, putsVoided,
             voidsAll
         case sendsKnown, withholdsAll, refusesRenewal, renewsAnything
-        case tellsNothing, tellsNoRelease, grantsTwo
+        case tellsNothing, tellsNoRelease, tellsOwn, grantsTwo
     }
 
     /// What two machines share beside the store.
@@ -27,12 +27,14 @@ struct FaultySharedStore: MuxSharedStore {
     private let fault: Fault?
     private let base: MemorySharedStore.Connection
     private let memory: Memory
+    /// Hears what both machines do.
+    private let third: MemorySharedStore.Connection
 
     static func pair(_ fault: Fault?, _ clock: VirtualClock) -> (any MuxSharedStore, any MuxSharedStore) {
         let (store, memory) = (MemorySharedStore(clock: clock), Memory())
         return (
-            FaultySharedStore(fault: fault, base: store.connection(), memory: memory),
-            FaultySharedStore(fault: fault, base: store.connection(), memory: memory)
+            FaultySharedStore(fault: fault, base: store.connection(), memory: memory, third: store.connection()),
+            FaultySharedStore(fault: fault, base: store.connection(), memory: memory, third: store.connection())
         )
     }
 
@@ -52,6 +54,7 @@ struct FaultySharedStore: MuxSharedStore {
         var entry = entry
         switch self.fault {
         case .losesValidator: entry.validator = nil
+        case .losesLimits: entry.staleIfError = nil
         case .cutsPayload: entry.payload = entry.payload?.prefix(2)
         case .freezesAge: entry.age = .zero
         case .withholdsAll: entry.payload = nil
@@ -193,6 +196,10 @@ struct FaultySharedStore: MuxSharedStore {
     }
 
     func changes() -> AsyncStream<MuxShared.Change> {
-        self.fault == .tellsNothing ? AsyncStream { $0.finish() } : self.base.changes()
+        switch self.fault {
+        case .tellsNothing: AsyncStream { $0.finish() }
+        case .tellsOwn: self.third.changes()
+        default: self.base.changes()
+        }
     }
 }

@@ -16,6 +16,7 @@ extension Multiplexer {
         /// The name `text`.
         public init(_ text: String) where Value: Codable {
             self.persistence = Persistence(domain: text) { _ in nil }
+            self.persistence.isShared = true
         }
     }
 

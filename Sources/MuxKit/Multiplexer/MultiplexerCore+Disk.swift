@@ -65,13 +65,16 @@ extension MultiplexerCore {
         }
     }
 
-    /// What the disk has for `key`, as an entry; `nil` if it cannot be used.
+    /// What a store has for `key`, as an entry; `nil` if it cannot be used.
+    ///
+    /// Its age at `start`, if it is known, goes before that by the time of day.
     @usableFromInline
     func loaded(
         _ stored: MuxStoredEntry,
         _ key: Key,
         _ persistence: Persistence<Key, Value>,
-        since start: Moment
+        since start: Moment,
+        age known: Duration? = nil
     ) async -> Loaded? {
         func failed(because reason: MuxEvent.Reason) -> Loaded? {
             guard self.isObserved else { return nil }
@@ -96,9 +99,14 @@ extension MultiplexerCore {
         guard let value = decoded else { return failed(because: .decoding) }
         let now = self.repository.time.now
         self.tell(.loaded, key, now.duration(since: start))
-        let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
-        // If the clock was set back, the age is unknown: the entry counts as just expired, or it would never expire.
-        let age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
+        let age: Duration
+        if let known {
+            age = .sum(known, now.duration(since: start))
+        } else {
+            let seconds = self.repository.wallTime().timeIntervalSince(stored.fetchedAt)
+            // If the clock was set back, the age is unknown: the entry counts as just expired, or it would never expire.
+            age = seconds >= 0 ? Duration.saturating(seconds: seconds) : max(stored.timeToLive, .zero)
+        }
         var entry = Slot<Value>.Entry(
             value: value,
             fetchedAt: now.advanced(by: .zero - age),
@@ -108,13 +116,13 @@ extension MultiplexerCore {
             // A migrated value is not the server's, so it is not revalidated.
             validator: stored.schemaVersion < target ? nil : stored.validator,
             revision: 0,
-            isDirty: stored.schemaVersion < target,
-            isPersistent: true
+            isDirty: stored.schemaVersion < target && !self.isShared,
+            isPersistent: !self.isShared
         )
         if let changed = persistence.changedAt?(key), entry.fetchedAt <= changed {
             entry.timeToLive = .zero
             entry.stale.whileRevalidate = .zero
-            entry.isDirty = true
+            entry.isDirty = !self.isShared
         }
         return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
     }
@@ -159,6 +167,7 @@ extension MultiplexerCore {
     func loadCachedEntry(_ key: Key) async -> MuxEntry<Value>? {
         guard key == key else { return nil }
         if let entry = self.cachedEntry(key) { return entry }
+        if self.isShared { return await self.loadSharedEntry(key) }
         guard let persistence, let look = self.look(for: key) else { return nil }
         let loaded = await self.load(key, persistence)
         let now = self.repository.time.now
@@ -187,18 +196,17 @@ extension MultiplexerCore {
     /// - Returns: The failures of the removal on disk.
     func clear(_ key: Key, endsRequests: Bool) async -> MuxRepository.ClearReport {
         guard key == key else { return MuxRepository.ClearReport() }
-        guard self.persistence != nil else {
+        guard let name = (self.persistence ?? self.sharing?.persistence)?.name(of: key) else {
             self.forget(key, alsoOnDisk: false, endsRequests: endsRequests)
             return MuxRepository.ClearReport()
         }
-        let name = self.persistence?.name(of: key)
-        return await self.repository.clearing {
-            if let name {
-                let cleared = ClearedEntries(domain: name.domain, keys: [name.key], endsRequests: endsRequests)
-                self.repository.tellOthers(cleared, but: self)
-            }
-            self.forget(key, alsoOnDisk: true, endsRequests: endsRequests)
-        } onDisk: {
+        let forget: @Sendable () -> Void = {
+            let cleared = ClearedEntries(domain: name.domain, keys: [name.key], endsRequests: endsRequests)
+            self.repository.tellOthers(cleared, but: self)
+            self.forget(key, alsoOnDisk: self.persistence != nil, endsRequests: endsRequests)
+        }
+        if let sharing { return await sharing.client.invalidate([.entry(name)], after: forget) }
+        return await self.repository.clearing(forget) {
             await self.remove([key])
         }
     }
@@ -207,6 +215,7 @@ extension MultiplexerCore {
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.clears &+= 1
+            defer { state.lostShared(key) }
             return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
@@ -233,23 +242,23 @@ extension MultiplexerCore {
 
     /// Removes every entry, in memory and on disk; see ``clear(_:endsRequests:)``.
     func clearAll(endsRequests: Bool) async -> MuxRepository.ClearReport {
-        let error = endsRequests ? MuxError.cleared : nil
-        guard self.persistence != nil else {
-            _ = self.engine.fenceAll(answering: error) { $0.slots.removeAll() }
-            self.watchers.sendToAll(())
-            return MuxRepository.ClearReport()
-        }
-        return await self.repository.clearing {
-            if let domain = self.persistence?.domain {
+        let forget: @Sendable () -> Void = {
+            if let domain = self.domain {
                 self.repository.tellOthers(ClearedEntries(domain: domain, endsRequests: endsRequests), but: self)
             }
-            _ = self.engine.fenceAll(answering: error) { state in
-                state.isDomainRemovalPending = true
+            _ = self.engine.fenceAll(answering: endsRequests ? MuxError.cleared : nil) { state in
+                state.isDomainRemovalPending = self.persistence != nil
                 state.clears &+= 1
-                return state.slots.removeAll()
+                return state.removeAll()
             }
             self.watchers.sendToAll(())
-        } onDisk: {
+        }
+        if let sharing { return await sharing.client.invalidate([.domain(sharing.persistence.domain)], after: forget) }
+        guard self.persistence != nil else {
+            forget()
+            return MuxRepository.ClearReport()
+        }
+        return await self.repository.clearing(forget) {
             await self.removeDomain()
         }
     }

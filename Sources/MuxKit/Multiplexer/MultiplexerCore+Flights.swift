@@ -27,7 +27,13 @@ extension MultiplexerCore {
     /// The work of one flight: looks at the disk if memory has no entry, then fetches.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
-        if self.persistence == nil { await self.fly(key, flight, nil) } else { await self.flyByDisk(key, flight) }
+        if self.persistence != nil {
+            await self.flyByDisk(key, flight)
+        } else if self.isShared {
+            await self.flyBySharedStore(key, flight)
+        } else {
+            await self.fly(key, flight, nil)
+        }
     }
 
     @inlinable
@@ -58,7 +64,8 @@ extension MultiplexerCore {
     @inline(never)
     func fetchWithFacts(_ key: Key, _ flight: FlightID, _ beginning: Beginning) async throws {
         let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
-        self.landed(try await self.fetched(key, before), key, flight, beginning)
+        let fetched = try await self.fetched(key, before)
+        self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
     }
 
     /// Begins the fetch of a flight; `nil` if the flight has ended.
@@ -111,18 +118,36 @@ extension MultiplexerCore {
         _ found: Loaded,
         _ look: DiskLook
     ) -> (isOver: Bool, loaded: FormerSlot?) {
+        self.answer(key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
+    }
+
+    /// Answers the callers for which the slot that `adopt` returns is good enough, and those with tickets up to `last`; see
+    /// ``answerFromDisk(_:_:)``.
+    @inlinable
+    @inline(never)
+    func answer(
+        _ key: Key,
+        _ flight: FlightID,
+        source: MuxEntry<Value>.Source,
+        upTo last: Ticket = 0,
+        _ adopt: (inout State) -> Slot<Value>?
+    ) -> (isOver: Bool, loaded: FormerSlot?) {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
         var evictions: Evictions?
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
             defer { evictions = state.takeEvictions() }
             var early = FlightEngine<Key, MuxEntry<Value>, State>.EarlyAnswers()
-            guard let slot = self.adopt(found, of: key, look, in: &state),
-                let found = slot.snapshot(at: now, source: .disk)
-            else { return early }
+            guard let slot = adopt(&state), let found = slot.snapshot(at: now, source: source) else { return early }
             loaded = slot
-            early.isOver = !tickets.isEmpty || slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
+            let isFresh = slot.freshness(at: now, self.usualLimits) == .fresh(renews: false)
+            early.isOver = !tickets.isEmpty || isFresh
+            early.isRenewed = isFresh && source == .sharedStore
             for ticket in tickets {
+                guard ticket > last else {
+                    early.outputs[ticket] = found
+                    continue
+                }
                 let waiter = state.waiterOptions[ticket]
                 switch slot.freshness(at: now, waiter?.limits ?? self.usualLimits) {
                 case .fresh(let renews):
@@ -138,7 +163,7 @@ extension MultiplexerCore {
                     if waiter != nil { state.waiterOptions[ticket]?.loaded = slot }
                 }
             }
-            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.statistics.diskHits += 1 }
+            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.found(in: source) }
             return early
         }
         self.watchers.send((), to: key)
@@ -149,29 +174,45 @@ extension MultiplexerCore {
     @inlinable
     @inline(never)
     func landed(_ value: Value, _ key: Key, _ flight: FlightID, _ beginning: Beginning) {
-        self.landed(Fetched(value), key, flight, beginning)
+        let fetched = Fetched(value)
+        self.landed(fetched, self.entry(of: fetched), key, flight, beginning)
     }
 
+    /// Ends a flight with a fetched value.
+    ///
+    /// - Parameters:
+    ///   - fetched: The value.
+    ///   - entry: The entry made of it.
+    ///   - key: The key.
+    ///   - flight: The flight.
+    ///   - beginning: The beginning of the fetch.
+    ///   - outcome: What became of it in the shared store.
     @inlinable
     @inline(never)
     func landed(
         _ fetched: Fetched<Value>,
+        _ entry: Slot<Value>.Entry,
         _ key: Key,
         _ flight: FlightID,
-        _ beginning: Beginning
+        _ beginning: Beginning,
+        _ outcome: SharedOutcome = .notShared
     ) {
-        let (entry, before) = (self.entry(of: fetched), beginning.former?.slot)
+        let before = beginning.former?.slot
         let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
         var isKept = false
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: Evictions?
-        self.engine.land(flight, of: key, failed: false) { state, mayKeep in
+        self.engine.land(flight, of: key, failed: false) { state, hasNoFence in
+            let mayKeep = hasNoFence && outcome != .refused
             isKept = mayKeep
             state.sweep(at: entry.fetchedAt, self.usualLimits)
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
+                if case .stored(let digest) = outcome {
+                    state.shared.keeps(key, digest: digest, revision: entry.revision)
+                }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && (before?.entry?.isPersistent ?? false)
                 state.clears &+= 1

@@ -74,6 +74,8 @@ extension MultiplexerCore {
         @usableFromInline static var firstLossesBeforeTry: Int { 64 }
 
         @usableFromInline var lastRevision: UInt64 = 0
+        /// Facts about entries that other machines share.
+        @usableFromInline var shared = SharedEntries<Key>()
 
         init(slots: Slots) { self.slots = slots }
 
@@ -182,6 +184,9 @@ extension MultiplexerCore {
         /// Takes what has to be dealt with outside the lock after a change of slots, by ``MultiplexerCore/release(_:)``.
         @inlinable
         mutating func takeEvictions() -> Evictions? {
+            if self.shared.hasFacts {
+                for (key, slot) in self.evicted where slot.entry != nil { self.evictedShared(key) }
+            }
             let evicted = self.evicted
             if !evicted.isEmpty { self.evicted = [] }
             let (writesBack, hasTooManyMarks) = (self.writeBackBegins(), self.slots.hasTooManyMarks)
@@ -195,11 +200,37 @@ extension MultiplexerCore {
             return self.lostCount
         }
 
+        /// The entry of `key` was evicted, and may have come back since.
+        @usableFromInline
+        mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
+
+        /// The entry of `key` has left memory.
+        @usableFromInline
+        mutating func lostShared(_ key: Key) { for known in self.shared.lost(key) { self.release(known) } }
+
+        /// A flight of an entry that other machines share has ended.
+        mutating func sharedFlightEnded(_ key: Key) {
+            let hasEntry = self.slots.slot(of: key)?.entry != nil
+            for known in self.shared.ended(key, hasEntry: hasEntry) { self.release(known) }
+        }
+
+        /// Removes all slots.
+        ///
+        /// - Returns: What is to be released outside the lock.
+        mutating func removeAll() -> any Sendable { (self.slots.removeAll(), self.shared.lostAll()) }
+
         package func leftover() -> String? { self.evicted.isEmpty ? nil : "evicted slots are held" }
 
         package func violation() -> String? {
             if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }
-            return (self.slots as? any SelfChecking)?.violation()
+            return self.shared.violation { self.slots.slot(of: $0)?.entry != nil }
+                ?? (self.slots as? any SelfChecking)?.violation()
+        }
+
+        /// Counts a flight that was answered without a fetch.
+        @inlinable
+        mutating func found(in source: MuxEntry<Value>.Source) {
+            if source == .disk { self.statistics.diskHits += 1 } else { self.statistics.sharedHits += 1 }
         }
 
         @inlinable
@@ -211,7 +242,9 @@ extension MultiplexerCore {
 
     /// Removes all entries that need not be saved; fences nothing.
     package func clearMemory() {
-        let former = self.engine.withState { $0.slots.removeClean(keeping: Self.portion) }
+        let former = self.engine.withState { state in
+            state.slots.removeClean(keeping: Self.portion).map { ($0, state.shared.lostAll()) }
+        }
         guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
         var place: Int?
         repeat {
@@ -222,6 +255,7 @@ extension MultiplexerCore {
                 } removed: {
                     gone.append(($0, $1))
                 }
+                for (key, _) in gone { state.lostShared(key) }
                 return (gone, next)
             }
             withExtendedLifetime(gone) {}

@@ -3,7 +3,7 @@ import Foundation
 extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
-    package var domain: String? { self.persistence?.domain }
+    package var domain: String? { self.persistence?.domain ?? self.sharing?.persistence.domain }
 
     package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
@@ -24,7 +24,7 @@ extension MultiplexerCore: SessionParticipant {
             state.unseenOnDisk = []
             state.savedDuringRemoval = []
             state.lostCount = 0
-            return (.failure(MuxError.sessionEnded), (state.slots.removeAll(), former))
+            return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
         }
         withExtendedLifetime(former) {}
         return {
@@ -37,7 +37,7 @@ extension MultiplexerCore: SessionParticipant {
     package func signOutCompleted() {
         let former = self.engine.fenceAll { state in
             state.clears &+= 1
-            return state.slots.removeAll()
+            return state.removeAll()
         }
         withExtendedLifetime(former) {}
         self.watchers.sendToAll(())
@@ -46,11 +46,12 @@ extension MultiplexerCore: SessionParticipant {
     // MARK: - Others with the same name
 
     package func cleared(_ cleared: ClearedEntries) {
-        guard let persistence, cleared.domain == persistence.domain else { return }
+        guard let persistence = self.persistence ?? self.sharing?.persistence, cleared.domain == persistence.domain
+        else { return }
         guard let keys = cleared.keys else {
             _ = self.engine.fenceAll(answering: cleared.endsRequests ? MuxError.cleared : nil) { state in
                 state.clears &+= 1
-                return state.slots.removeAll()
+                return state.removeAll()
             }
             return self.watchers.sendToAll(())
         }

@@ -13,6 +13,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let repository: MuxRepository
     @usableFromInline let persistence: Persistence<Key, Value>?
+    /// `nil` if the entries are not shared with other machines.
+    let sharing: Sharing<Key, Value>?
+    @usableFromInline let isShared: Bool
     /// Sends the fact that an entry changed: a watcher reads the entry itself, so it skips to the newest one.
     @usableFromInline let watchers = Broadcast<Key, Void>()
     @usableFromInline let fetch: FetchFunction<Key, Value>
@@ -62,6 +65,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.cacheKey = persistence?.domain
         self.name = self.isObserved ? policy.name ?? persistence?.domain ?? "\(Value.self)" : nil
         self.persistence = repository.store is NoStore ? nil : persistence
+        if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
+            self.sharing = Sharing(client: client, persistence: persistence)
+        } else {
+            self.sharing = nil
+        }
+        self.isShared = self.sharing != nil
         self.keyText = keyText
         self.isAttached = isAttached || persistence != nil
         self.endedSessionsAtCreation = self.isAttached ? nil : repository.endedSessions
@@ -247,11 +256,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     func refresh(_ key: Key) {
         guard key == key else { return }
         let marksAbsent = self.persistence != nil
+        let name = self.sharing?.name(of: key)
         self.engine.fence(key) { state in
+            if let name {
+                // With the fence: what was asked of the store before is void, and what comes after has it invalidated first.
+                self.sharing?.client.owe([.entry(name.key)])
+                state.shared.refreshed(key)
+            }
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }
         }
         self.releaseEvicted()
+        self.sharing?.client.settleLater()
     }
 
     /// Makes every entry stale, in memory and on disk.
@@ -259,15 +275,18 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let date = self.persistence == nil ? nil : self.repository.wallTime()
         let now = self.repository.time.now
         let removed = self.engine.fenceAll { state in
+            if let sharing { sharing.client.owe([.domain(sharing.persistence.domain)]) }
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
+            state.shared.refreshedAll(number)
             // The date stands for all absent entries.
             if let date { state.diskRefresh.refreshed(at: date, now) }
             return removed
         }
         withExtendedLifetime(removed) {}  // released outside the lock
         self.releaseEvicted()
+        self.sharing?.client.settleLater()
     }
 
     /// Replaces the entry of `key`, and fences its flight.
@@ -278,17 +297,24 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         guard key == key else { return false }
         let entry = self.entry(of: fetched)
         var replaced: Slot<Value>.Entry?
+        let name = self.sharing?.name(of: key)
         let isStored = self.engine.fenceIf(key) { state in
             let former = state.slots.slot(of: key)
             if let revision, former?.entry?.revision != revision { return false }
             // The disk may have an entry that a later version of the program wrote.
             if entry.isPersistent, former?.entry == nil { state.unseenOnDisk.insert(key) }
             let entry = state.adopted(entry, of: key)
+            if let name {
+                self.sharing?.client.owe([.entry(name.key)])
+                state.shared.begins(key, name)
+            }
             replaced = state.withSlot(of: key) { $0.committed(entry) }
+            if name != nil { state.sharedFlightEnded(key) }
             return true
         }
         withExtendedLifetime(replaced) {}
         guard isStored else { return false }
+        if let name { self.share(key, name) }
         self.releaseEvicted()
         self.changed(key)
         return true

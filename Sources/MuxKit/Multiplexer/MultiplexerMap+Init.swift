@@ -9,6 +9,17 @@ extension MultiplexerMap {
         /// The name `text`.
         public init(_ text: String) where Key: MuxKey, Value: Codable {
             self.persistence = Persistence(domain: text) { $0.key.keyText }
+            self.persistence.isShared = true
+        }
+
+        /// The name `text` of values that have tags, for ``MuxRepository/clear(tags:)``.
+        ///
+        /// - Parameters:
+        ///   - text: The name.
+        ///   - tags: What the value of a key belongs to, such as a city or a viewer; always the same for a key.
+        public init(_ text: String, tags: @escaping @Sendable (Key) -> [String]) where Key: MuxKey, Value: Codable {
+            self.init(text)
+            self.persistence.tags = { tags($0.key) }
         }
     }
 

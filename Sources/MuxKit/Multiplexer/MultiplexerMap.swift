@@ -255,6 +255,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// How many absent values are marked as refreshed, or have a removal pending.
     package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
 
+    /// The number of keys about which something is noted for a shared store.
+    package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
+
     /// The number of remembered failures of keys without an entry.
     package nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failureCount } }
 

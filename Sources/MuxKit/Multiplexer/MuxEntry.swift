@@ -6,6 +6,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case memory
         /// It was read from disk for this request.
         case disk
+        /// It was in the store that several machines share, for this request, or another machine fetched it meanwhile.
+        case sharedStore
         /// It was fetched for this request, perhaps together with others.
         case fetch
     }

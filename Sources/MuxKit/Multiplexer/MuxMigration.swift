@@ -58,6 +58,10 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     let decode: @Sendable (Data) throws -> Value
     /// When something outside changed what the entry says, if that is known: one that was fetched before is stale.
     package var changedAt: (@Sendable (Key) -> Moment?)?
+    /// What an entry belongs to, in a store that several machines share.
+    var tags: (@Sendable (Key) -> [String])?
+    /// Whether other machines may have the entries, too.
+    var isShared = false
 
     @usableFromInline
     func name(of key: Key) -> MuxStoreKey { MuxStoreKey(domain: self.domain, key: self.text(key)) }

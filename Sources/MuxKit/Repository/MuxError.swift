@@ -44,6 +44,9 @@ public import Foundation
     /// The call came from a member of a store that the repository uses, also of a token store, inside an operation that it
     /// would have to wait for.
     case calledFromStore
+
+    /// The shared store took longer than its budget, or is not asked because it failed a moment ago.
+    case sharedStoreUnavailable
 }
 
 extension MuxError: LocalizedError, CustomStringConvertible {
@@ -69,15 +72,16 @@ extension MuxError: LocalizedError, CustomStringConvertible {
             "The shared repository was set up or used before: it can be set up once, before anything uses it."
         case .unusableKey: "The key is not equal to itself and cannot name a value."
         case .calledFromStore: "A store called the repository while the repository was waiting for the store."
+        case .sharedStoreUnavailable: "The store that several machines share cannot be reached at the moment."
         }
     }
 }
 
 extension MuxError: RetryableError {
-    /// Transient for a time-out, otherwise permanent.
+    /// Transient for a time-out and an unavailable shared store, otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .timedOut: .transient
+        case .timedOut, .sharedStoreUnavailable: .transient
         case .sessionEnded, .cleared, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
             .repositoryMismatch, .sharedRepositoryInUse, .calledFromStore:
             .permanent

@@ -206,9 +206,16 @@ extension SilenceableError: ClassifiedError {
     package var classification: ErrorClassification? { .sameAs(self.underlying) }
 }
 
+extension RetryError: ClassifiedError {
+    package var classification: ErrorClassification? { self.lastError.map { .sameAs($0) } }
+}
+
 extension MuxError: ClassifiedError {
     package var classification: ErrorClassification? {
-        guard case .timedOut = self else { return nil }
-        return .reason(.timeOut)
+        switch self {
+        case .timedOut: .reason(.timeOut)
+        case .sharedStoreUnavailable: .reason(.connection)
+        default: nil
+        }
     }
 }

@@ -100,6 +100,9 @@ extension MuxRepository {
         /// Flights answered from disk, without a fetch.
         public var diskHits = 0
 
+        /// Flights answered by the store that several machines share, without a fetch of this one.
+        public var sharedHits = 0
+
         /// Fetches that were started.
         public var fetches = 0
 
@@ -145,6 +148,7 @@ extension MuxRepository {
             sum.joins += b.joins
             sum.misses += b.misses
             sum.diskHits += b.diskHits
+            sum.sharedHits += b.sharedHits
             sum.fetches += b.fetches
             sum.retries += b.retries
             sum.failures += b.failures

@@ -274,6 +274,7 @@ extension MuxRepository {
             } catch {
                 report.failures.append(error)
             }
+            self.sharedStore?.owe([.everything])
             self.endInMemory { registry in
                 guard let raised else { return }
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
@@ -294,9 +295,34 @@ extension MuxRepository {
                 }
             }
             for participant in self.participants { participant.signOutCompleted() }
+            // Again: a fetch that began before its multiplexer was cleared may have put what it got.
+            self.sharedStore?.owe([.everything])
+            do {
+                try await self.sharedStore?.settle()
+            } catch {
+                report.failures.append(error)
+            }
             return report
         }
         return done ?? MuxRepository.ClearReport(failures: [MuxError.calledFromStore])
+    }
+
+    /// Forgets all values that have one of the tags, here and on all machines that share the store.
+    ///
+    /// Requests that wait get what their fetch brings, which is not kept. Tags are those of ``MultiplexerMap/CacheKey/init(_:tags:)``, in a
+    /// repository with a ``MuxSharedStore``; without one nothing has tags.
+    ///
+    /// - Parameter tags: The tags.
+    /// - Returns: The failure. This machine forgets in any case, and the store is asked again until it has done it.
+    /// - Complexity: O(*n*) in the number of values in memory that have the tags, and O(1) in the store.
+    @discardableResult
+    public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
+        guard let sharedStore else { return MuxRepository.ClearReport() }
+        return await sharedStore.invalidate(tags.map { .tag($0) }) {
+            for participant in self.participants {
+                for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
+            }
+        }
     }
 
     /// Ends the session here, because sessions before `epoch` were ended elsewhere.
@@ -309,6 +335,8 @@ extension MuxRepository {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }
+            self.sharedStore?.owe([.everything])
+            defer { self.sharedStore?.settleLater() }
             let found: UInt64
             do {
                 found = try await self.store.sessionEpoch()

@@ -60,6 +60,8 @@ public actor MuxRepository {
     nonisolated let store: any MuxStore
     /// The store, if it can load without waiting.
     nonisolated let promptStore: (any PromptStore)?
+    /// `nil` if no other machine shares the entries.
+    package nonisolated let sharedStore: SharedStoreClient?
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
@@ -152,6 +154,36 @@ public actor MuxRepository {
         )
     }
 
+    /// Makes a repository whose entries several machines share: one fetch for all of them, and one invalidation.
+    ///
+    /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and nothing is on disk, so that there is nothing to
+    /// save. See <doc:SeveralMachines>.
+    ///
+    /// - Parameters:
+    ///   - sharedStore: Keeps the entries; used by this repository alone, as one machine's connection.
+    ///   - policy: How much is expected of the store.
+    ///   - observer: Receives what is decided by everything that uses the repository.
+    ///   - clock: Measures ages inside the process. Ages of what others fetched are the store's.
+    ///   - wallTime: The time of day.
+    public init(
+        sharedStore: any MuxSharedStore,
+        policy: MuxShared.Policy = .init(),
+        observer: (any MuxObserver)? = nil,
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        self.init(
+            store: .none,
+            durability: .full,
+            observer: observer,
+            time: TimeSource(clock),
+            wallTime: wallTime,
+            random: { .random(in: 0..<1) },
+            spawn: TaskLauncher(),
+            sharedStore: (sharedStore, policy)
+        )
+    }
+
     package init(
         store: any MuxStore,
         durability: MuxDurability,
@@ -161,7 +193,8 @@ public actor MuxRepository {
         wallTime: @escaping @Sendable () -> Date,
         random: @escaping @Sendable () -> Double,
         spawn: TaskLauncher,
-        backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames
+        backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames,
+        sharedStore: (store: any MuxSharedStore, policy: MuxShared.Policy)? = nil
     ) {
         self.store = store
         self.promptStore = store as? any PromptStore
@@ -172,6 +205,12 @@ public actor MuxRepository {
         self.wallTime = wallTime
         self.random = random
         self.spawn = spawn
+        self.sharedStore = sharedStore.map {
+            SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn)
+        }
+        self.sharedStore?.listen { [weak self] change in
+            for participant in self?.participants ?? [] { participant.sharedStoreChanged(change) }
+        }
         self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
         guard savePolicy != .explicit else { return }
         self.backgroundNotices.withLock { notices in

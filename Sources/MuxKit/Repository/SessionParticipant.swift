@@ -54,6 +54,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// The disk has lost all entries: those in memory become dirty.
     func lostOnDisk()
 
+    /// Another machine has changed the shared store.
+    func sharedStoreChanged(_ change: MuxShared.Change)
+
     /// Removes from memory the values that need not be saved.
     func clearMemory()
 }
@@ -73,6 +76,7 @@ extension SessionParticipant {
     package func unsaved() -> UnsavedEntries { UnsavedEntries() }
     package func takeLosses() -> Int { 0 }
     package func lostOnDisk() {}
+    package func sharedStoreChanged(_ change: MuxShared.Change) {}
     package func clearMemory() {}
 }
 

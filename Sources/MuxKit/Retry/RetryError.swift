@@ -85,10 +85,6 @@ extension RetryError: BadDependencyError {
     public var isBadDependency: Bool { self.lastError?.saysBadDependency ?? false }
 }
 
-extension RetryError: ClassifiedError {
-    package var classification: ErrorClassification? { self.lastError.map { .sameAs($0) } }
-}
-
 extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     /// A sentence for a person.
     public var errorDescription: String? { self.description }

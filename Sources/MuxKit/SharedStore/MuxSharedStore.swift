@@ -2,9 +2,16 @@ public import Foundation
 
 /// Keeps the entries that several machines share, and says which of them fetches.
 ///
-/// An engine such as Valkey behind these members makes a fleet of what would be many caches: one fetch for each name, and one
-/// invalidation for all. It is the model of what is to come: multiplexers do not use it yet. `MemorySharedStore` of `MuxTesting` is
-/// one in memory, with failures, and `MuxSharedStoreConformance` checks the rules below on a store of your own.
+/// An engine such as Valkey behind these members makes one cache of what would be many: one fetch for each name, and one
+/// invalidation for all. A repository uses it in place of a disk:
+///
+/// ```swift
+/// let repository = MuxRepository(sharedStore: store)
+/// let places = MultiplexerMap<String, Place>(cacheKey: "Places", repository: repository) { id in try await api.place(id) }
+/// ```
+///
+/// `MemorySharedStore` of `MuxTesting` is one in memory, with failures, and `MuxSharedStoreConformance` checks the rules below on a
+/// store of your own. See <doc:SeveralMachines>.
 ///
 /// **Time** is that of the store's own clock, and given as durations: an age, or what is left of a claim. The clocks of machines may
 /// differ by any amount.
@@ -67,9 +74,9 @@ public protocol MuxSharedStore: Sendable {
 
     /// What changes for this machine, from now on; the stream ends with the store.
     ///
-    /// What others do is told to all that are connected, in the order in which it took effect; what a machine does itself may be told
-    /// to it, too. One that was not connected is told ``MuxShared/Change/unknown`` before anything else, and a store may tell that at
-    /// any time.
+    /// What others do is told to all that are connected, in the order in which it took effect. What a machine puts or gives up may be
+    /// told to it, too; what it invalidates is not. One that was not connected is told ``MuxShared/Change/unknown`` or
+    /// ``MuxShared/Change/emptied`` before anything else, and a store may tell the first at any time.
     func changes() -> AsyncStream<MuxShared.Change>
 }
 
@@ -107,6 +114,16 @@ public enum MuxShared: Sendable {
         case domain(String)
         /// All.
         case everything
+
+        /// Compares UTF-8 bytes: texts that differ only in Unicode normalization are two.
+        public static func == (a: MuxShared.Scope, b: MuxShared.Scope) -> Bool {
+            switch (a, b) {
+            case (.entry(let a), .entry(let b)): a == b
+            case (.tag(let a), .tag(let b)), (.domain(let a), .domain(let b)): a.utf8.elementsEqual(b.utf8)
+            case (.everything, .everything): true
+            case (.entry, _), (.tag, _), (.domain, _), (.everything, _): false
+            }
+        }
     }
 
     /// A value with its facts.
@@ -129,6 +146,12 @@ public enum MuxShared: Sendable {
         /// What the server calls this version of the value, such as an `ETag`.
         public var validator: String?
 
+        /// How long after that it answers at once while it is renewed; `nil` for the policy's limit.
+        public var staleWhileRevalidate: Duration?
+
+        /// How long after its time to live it may answer for a failed fetch; `nil` for the policy's limit.
+        public var staleIfError: Duration?
+
         /// Makes an entry of a value that was fetched now.
         public init(
             payload: Data?,
@@ -136,7 +159,9 @@ public enum MuxShared: Sendable {
             timeToLive: Duration,
             age: Duration = .zero,
             schemaVersion: Int = 1,
-            validator: String? = nil
+            validator: String? = nil,
+            staleWhileRevalidate: Duration? = nil,
+            staleIfError: Duration? = nil
         ) {
             self.payload = payload
             self.digest = digest
@@ -144,6 +169,8 @@ public enum MuxShared: Sendable {
             self.timeToLive = timeToLive
             self.schemaVersion = schemaVersion
             self.validator = validator
+            self.staleWhileRevalidate = staleWhileRevalidate
+            self.staleIfError = staleIfError
         }
 
         /// Whether it is younger than `maximumAge` and than its time to live.
@@ -187,5 +214,42 @@ public enum MuxShared: Sendable {
         case invalidated(MuxShared.Scope)
         /// Changes may have been missed: nothing that is kept is to be believed before it was verified.
         case unknown
+        /// The store has lost its entries, and changes may have been missed: what is kept may be put again.
+        case emptied
+    }
+
+    /// How much a repository expects of its shared store.
+    public struct Policy: Sendable, Hashable {
+        /// How long a call may take; 250 milliseconds.
+        ///
+        /// When one takes longer, or fails, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
+        public var budget: Duration
+
+        /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of
+        /// ``MuxPolicy/fetchTimeout``.
+        ///
+        /// When a machine ends in the middle of a fetch, each request for that value waits for so long, until the right to fetch it has
+        /// ended, too: after ``MuxPolicy/fetchTimeout``.
+        public var patience: Duration
+
+        /// How long the store is not asked after a failure; 1 second, shortened at random by up to a half, doubled with each failure that
+        /// follows, and ended when the store is back.
+        public var pause: Duration
+
+        /// The longest pause; 30 seconds.
+        public var maximumPause: Duration
+
+        /// Makes a policy.
+        public init(
+            budget: Duration = .milliseconds(250),
+            patience: Duration = .seconds(5),
+            pause: Duration = .seconds(1),
+            maximumPause: Duration = .seconds(30)
+        ) {
+            self.budget = budget
+            self.patience = patience
+            self.pause = pause
+            self.maximumPause = maximumPause
+        }
     }
 }

@@ -109,6 +109,8 @@ extension FlightEngine {
         @usableFromInline package var outputs: [Ticket: Output] = [:]
         /// Whether the flight ends if no other caller waits.
         @usableFromInline package var isOver = false
+        /// Whether what the flight would fetch is there, so that it also ends if it has to finish.
+        @usableFromInline package var isRenewed = false
 
         @inlinable
         package init() {}
@@ -132,7 +134,7 @@ extension FlightEngine {
             let early = answers(&engineState.state, machine.currentTickets)
             let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
             let (waiters, isOver) = engineState.withMachine(of: key) {
-                $0.answeredEarly(flight, answered, isOver: early.isOver)
+                $0.answeredEarly(flight, answered, isOver: early.isOver, isRenewed: early.isRenewed)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
             // Now, not when they resume: the flight may go on and request what they work for.
@@ -142,6 +144,14 @@ extension FlightEngine {
         ended?.linger?.cancel()
         for (waiter, output) in waiters { waiter.resume(with: Answer(.success(.output(output)))) }
         return ended != nil
+    }
+
+    /// The callers of a flight, unless a fence has passed it.
+    func tickets(of flight: FlightID, _ key: Key) -> [Ticket] {
+        self.engineState.withLock { engineState in
+            guard let machine = engineState.machines[key], machine.currentFlight == flight else { return [] }
+            return machine.currentTickets
+        }
     }
 
     /// Changes the owner's state on behalf of a running flight, unless a fence has passed it.

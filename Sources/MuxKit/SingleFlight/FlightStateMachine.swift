@@ -113,16 +113,18 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - id: The flight.
     ///   - tickets: The callers that are answered.
     ///   - isOver: Whether the flight ends here if no other caller waits; otherwise it runs to its end in any case.
+    ///   - isRenewed: Whether it ends then even if it was to run to its end.
     /// - Returns: The answered callers, and whether the flight has ended.
     @usableFromInline
     package mutating func answeredEarly(
         _ id: FlightID,
         _ tickets: [Ticket],
-        isOver: Bool
+        isOver: Bool,
+        isRenewed: Bool = false
     ) -> (waiters: [FlightWaiter], isOver: Bool) {
         guard var flight = self.current, flight.id == id else { return ([], false) }
         let waiters = tickets.compactMap { flight.waiters.leave($0) }
-        if isOver, flight.waiters.isEmpty, !flight.mustFinish {
+        if isOver, flight.waiters.isEmpty, !flight.mustFinish || isRenewed {
             self.current = nil
             return (waiters, true)
         }

@@ -56,7 +56,9 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
                 timeToLive: self.unit * 10,
                 age: age,
                 schemaVersion: 3,
-                validator: "\"\(text)\""
+                validator: "\"\(text)\"",
+                staleWhileRevalidate: self.unit * 2,
+                staleIfError: self.unit * 3
             )
         }
 
@@ -120,6 +122,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
         ("A payload that the caller has is not sent", Self.digests),
         ("An entry can be renewed without its payload", Self.renewed),
         ("Changes are told in their order", Self.changes),
+        ("What a machine invalidates is not told to it", Self.own),
         ("Of many who claim at once one is granted", Self.many),
     ]
 }
@@ -356,6 +359,17 @@ extension MuxSharedStoreConformance {
             if told.count == expected.count { break }
         }
         try self.expect(told == expected, "told \(told)")
+    }
+
+    private static func own(_ fleet: Fleet) async throws {
+        let changes = fleet.alice.changes()
+        try await fleet.alice.invalidate([.tag("Rome"), .everything])
+        try await fleet.bob.invalidate([.tag("Paris")])
+        for await change in changes {
+            guard case .invalidated(let scope) = change else { continue }
+            try self.expect(scope == .tag("Paris"), "told \(change)")
+            break
+        }
     }
 
     private static func many(_ fleet: Fleet) async throws {

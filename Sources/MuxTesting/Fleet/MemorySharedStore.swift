@@ -35,6 +35,8 @@ public final class MemorySharedStore: Sendable {
         var losesReplies = false
         /// Whether changes were missed.
         var hasMissed = false
+        /// Whether the store has lost its entries since the last change that was told.
+        var hasLost = false
         var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
         var lastStream: UInt64 = 0
     }
@@ -73,7 +75,10 @@ public final class MemorySharedStore: Sendable {
     public func loseEverything() {
         self.change { state in
             state.ledger.lost()
-            for id in state.connections.keys { state.connections[id]?.hasMissed = true }
+            for id in state.connections.keys {
+                state.connections[id]?.hasMissed = true
+                state.connections[id]?.hasLost = true
+            }
         }
     }
 
@@ -93,8 +98,9 @@ public final class MemorySharedStore: Sendable {
             body(&state)
             for (id, listeners) in state.connections where listeners.hasMissed && !listeners.isCut && !state.isDown {
                 state.connections[id]?.hasMissed = false
+                state.connections[id]?.hasLost = false
                 // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
-                for stream in listeners.streams.values { stream.yield(.unknown) }
+                for stream in listeners.streams.values { stream.yield(listeners.hasLost ? .emptied : .unknown) }
             }
         }
     }
@@ -110,11 +116,14 @@ public final class MemorySharedStore: Sendable {
             guard !state.isDown, let connection = state.connections[id], !connection.isCut else { throw Away() }
             state.calls += 1
             let (result, changes) = try body(&state.ledger, self.time.now)
-            for (id, listeners) in state.connections {
+            for (other, listeners) in state.connections {
                 if listeners.isCut {
-                    if !changes.isEmpty { state.connections[id]?.hasMissed = true }
-                } else {
-                    for change in changes { for stream in listeners.streams.values { stream.yield(change) } }
+                    if !changes.isEmpty { state.connections[other]?.hasMissed = true }
+                    continue
+                }
+                for change in changes {
+                    if case .invalidated = change, other == id { continue }
+                    for stream in listeners.streams.values { stream.yield(change) }
                 }
             }
             if connection.losesReplies { throw Away() }

@@ -288,7 +288,7 @@ struct FleetBoard: Hashable, Sendable {
                 self.machines[machine].memory[key] = nil
                 self.fence(machine, key)
             }
-        case .unknown:
+        case .unknown, .emptied:
             for key in self.origin.indices {
                 if self.bug != .trustsMemory { self.machines[machine].memory[key]?.isVerified = false }
                 self.fence(machine, key)

@@ -10,9 +10,8 @@ struct FolderRuleTests {
     /// A folder in another one, such as `Store/Journal`, is part of that one.
     private static let order: [String: [String]] = [
         "MuxKit": [
-            "Internal", "Errors", "MemoryCache", "SingleFlight", "Store", "SharedStore", "Repository", "Retry",
-            "Dependency",
-            "Multiplexer", "OAuth",
+            "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "SharedStore", "Repository",
+            "Dependency", "Multiplexer", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Fleet", "Schedules", "OAuth", "Loopback", "Conformance"],

@@ -1,0 +1,160 @@
+/// How a multiplexer shares its entries with other machines.
+struct Sharing<Key: Sendable, Value: Sendable>: Sendable {
+    let client: SharedStoreClient
+    let persistence: Persistence<Key, Value>
+
+    func name(of key: Key) -> MuxShared.Name {
+        MuxShared.Name(self.persistence.name(of: key), tags: self.persistence.tags?(key) ?? [])
+    }
+}
+
+/// What a multiplexer knows about its entries in a shared store, beside their slots.
+///
+/// There is a fact about each key that has an entry in memory or a flight.
+@usableFromInline
+struct SharedEntries<Key: Hashable & Sendable>: Sendable {
+    private struct Fact: Sendable {
+        let name: MuxShared.Name
+        /// The digest of the payload of the entry with this revision.
+        var digest: (text: String, revision: UInt64)?
+        /// Whether a caller has refreshed the entry since it was fetched.
+        var isRefreshed = false
+        var flightCount = 0
+    }
+
+    private var facts: [Key: Fact] = [:]
+    /// By the name: texts that are equal but for Unicode normalization are two.
+    private var keys: [MuxStoreKey: Key] = [:]
+    private var tagged: [MuxShared.Scope: Set<Key>] = [:]
+    /// The number of the last refresh of everything by a caller, in the numbering of revisions.
+    private var lastRefresh: UInt64 = 0
+    /// The number of the last time that changes may have been missed: what arrived before is to be verified.
+    private(set) var lastUnknown: UInt64 = 0
+    /// The number of the last time that the store had lost its entries: what arrived before may be put again.
+    private var lastEmptied: UInt64 = 0
+
+    /// Whether there was ever a fact.
+    @usableFromInline private(set) var hasFacts = false
+
+    var count: Int { self.facts.count }
+
+    // MARK: - Flights
+
+    /// A flight has begun.
+    mutating func begins(_ key: Key, _ name: MuxShared.Name) {
+        if let place = self.facts.index(forKey: key) {
+            self.facts.values[place].flightCount += 1
+        } else {
+            self.add(key, Fact(name: name, flightCount: 1))
+        }
+    }
+
+    private mutating func add(_ key: Key, _ fact: Fact) {
+        self.hasFacts = true
+        self.facts[key] = fact
+        self.keys[fact.name.key] = key
+        for tag in fact.name.tags { self.tagged[.tag(tag), default: []].insert(key) }
+    }
+
+    /// A flight has ended.
+    ///
+    /// - Parameters:
+    ///   - key: Its key.
+    ///   - hasEntry: Whether there is an entry in memory.
+    /// - Returns: Keys to be released outside the lock.
+    mutating func ended(_ key: Key, hasEntry: Bool) -> [Key] {
+        guard let place = self.facts.index(forKey: key) else { return [] }
+        self.facts.values[place].flightCount -= 1
+        return hasEntry ? [] : self.lost(key)
+    }
+
+    /// An entry has left memory.
+    ///
+    /// - Returns: Keys to be released outside the lock.
+    @usableFromInline
+    mutating func lost(_ key: Key) -> [Key] {
+        guard let place = self.facts.index(forKey: key) else { return [] }
+        guard self.facts.values[place].flightCount == 0 else {
+            self.facts.values[place].digest = nil
+            self.facts.values[place].isRefreshed = false
+            return []
+        }
+        let (known, fact) = self.facts.remove(at: place)
+        var released = [known, self.keys.removeValue(forKey: fact.name.key)].compactMap(\.self)
+        for tag in fact.name.tags {
+            // By its place: a copy would copy the set.
+            guard let place = self.tagged.index(forKey: .tag(tag)) else { continue }
+            if let known = self.tagged.values[place].remove(key) { released.append(known) }
+            if self.tagged.values[place].isEmpty { self.tagged.remove(at: place) }
+        }
+        return released
+    }
+
+    /// All entries have left memory.
+    ///
+    /// - Returns: The former facts, to be released outside the lock.
+    mutating func lostAll() -> any Sendable {
+        let former = (self.facts, self.keys, self.tagged)
+        (self.facts, self.keys, self.tagged) = ([:], [:], [:])
+        for (key, fact) in former.0 where fact.flightCount > 0 {
+            self.add(key, Fact(name: fact.name, flightCount: fact.flightCount))
+        }
+        return former
+    }
+
+    /// The key with this name, if it has an entry in memory or a flight.
+    func key(of name: MuxStoreKey) -> Key? { self.keys[name] }
+
+    /// The keys with this tag that have an entry in memory or a flight.
+    func keys(tagged tag: String) -> Set<Key> { self.tagged[.tag(tag)] ?? [] }
+
+    // MARK: - Entries
+
+    /// The entry with this revision has a payload with this digest.
+    @usableFromInline
+    mutating func keeps(_ key: Key, digest: String, revision: UInt64) {
+        guard let place = self.facts.index(forKey: key) else { return }
+        self.facts.values[place].digest = (digest, revision)
+        self.facts.values[place].isRefreshed = false
+    }
+
+    func digest(_ key: Key, of revision: UInt64) -> String? {
+        guard let digest = self.facts[key]?.digest, digest.revision == revision else { return nil }
+        return digest.text
+    }
+
+    /// A caller has refreshed the entry.
+    mutating func refreshed(_ key: Key) {
+        guard let place = self.facts.index(forKey: key) else { return }
+        self.facts.values[place].isRefreshed = true
+    }
+
+    /// A caller has refreshed everything.
+    mutating func refreshedAll(_ number: UInt64) { self.lastRefresh = number }
+
+    /// Changes may have been missed.
+    mutating func missedChanges(_ number: UInt64, isEmptied: Bool) {
+        self.lastUnknown = number
+        // What was cleared in the meantime must not be put again.
+        self.lastEmptied = isEmptied ? number : 0
+    }
+
+    /// Whether an entry is good but for changes that may have been missed.
+    func isUnverified<Value>(_ slot: Slot<Value>, _ key: Key) -> Bool {
+        guard let entry = slot.entry, slot.isRefreshed else { return false }
+        return entry.sequence <= self.lastUnknown && entry.sequence > self.lastRefresh
+            && !(self.facts[key]?.isRefreshed ?? false)
+    }
+
+    /// Whether an unverified entry may be put again.
+    func mayBeOffered<Value>(_ entry: Slot<Value>.Entry) -> Bool { entry.sequence <= self.lastEmptied }
+
+    /// A broken invariant; `nil` if there is none.
+    func violation(_ hasEntry: (Key) -> Bool) -> String? {
+        if self.facts.contains(where: { $0.value.flightCount < 0 }) { return "more flights ended than began" }
+        if self.facts.contains(where: { $0.value.flightCount == 0 && !hasEntry($0.key) }) {
+            return "a fact about a shared entry that is not in memory"
+        }
+        return nil
+    }
+}
