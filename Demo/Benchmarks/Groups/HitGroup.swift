@@ -1,4 +1,5 @@
 import MuxKit
+import MuxTesting
 
 /// Hits on one value: from the pool, from the main actor, and by ten tasks.
 enum HitGroup {
@@ -23,7 +24,39 @@ enum HitGroup {
         let countsWithOptions = try await CountedActor().counts { _ in
             for _ in 0..<1_000 { consume(try await one.request(self.options)) }
         }
-        return rows + .counted(group, "hits with options", countsWithOptions)
+        rows += .counted(group, "hits with options", countsWithOptions)
+        return rows + (try await self.shared(group, effort))
+    }
+
+    /// Hits on a value that several machines share, beside hits on one that they do not.
+    private static func shared(_ group: String, _ effort: Effort) async throws -> [Row] {
+        let repository = MuxRepository(store: MemoryStore())
+        let own = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { .sample }
+        let store = MemorySharedStore()
+        let fleet = MuxRepository(sharedStore: store.connection())
+        let shared = Multiplexer<Profile>(cacheKey: "Profile", repository: fleet) { .sample }
+        _ = (try await own.request(), try await shared.request())
+        let trips = store.callCount
+        var contest = Contest(rounds: effort.rounds(41))
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await own.request()) }
+        }
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await shared.request()) }
+        }
+        let row = Row(
+            group,
+            "a value that machines share",
+            try await contest.play(),
+            figure: 1,
+            limit: ("not shared", 0),
+            goals: [.timesLimit(1.05)]
+        )
+        let counts = try await CountedActor().counts { _ in
+            for _ in 0..<1_000 { consume(try await shared.request()) }
+        }
+        precondition(store.callCount == trips, "a hit asks the store")
+        return [row] + .counted(group, "hits on a shared value", counts)
     }
 
     private static let options = RequestOptions.maxAge(.seconds(3_600))

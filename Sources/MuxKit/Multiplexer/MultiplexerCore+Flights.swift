@@ -163,7 +163,9 @@ extension MultiplexerCore {
                     if waiter != nil { state.waiterOptions[ticket]?.loaded = slot }
                 }
             }
-            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty { state.found(in: source) }
+            if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
+                state.found(in: source, isOver: early.isOver)
+            }
             return early
         }
         self.watchers.send((), to: key)

@@ -227,10 +227,14 @@ extension MultiplexerCore {
                 ?? (self.slots as? any SelfChecking)?.violation()
         }
 
-        /// Counts a flight that was answered without a fetch.
+        /// Counts a flight some of whose callers a store has answered; the flight may be over then.
         @inlinable
-        mutating func found(in source: MuxEntry<Value>.Source) {
-            if source == .disk { self.statistics.diskHits += 1 } else { self.statistics.sharedHits += 1 }
+        mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
+            switch source {
+            case .disk: self.statistics.diskHits += 1
+            case .sharedStore: if isOver { self.statistics.sharedHits += 1 }
+            case .memory, .fetch: break
+            }
         }
 
         @inlinable

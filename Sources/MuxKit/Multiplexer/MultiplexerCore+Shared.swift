@@ -66,6 +66,8 @@ extension MultiplexerCore {
             let (isOn, known) = self.known(key, flight)
             guard isOn else { return .nothing }
             guard let known else { return .fetch(loaded) }  // it is cancelled, and ends there
+            // What was found before may be what the fence has removed.
+            if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
             let asked = self.repository.time.now
             var maximumAge = wantsNewer ? .zero : known.maximumAge
             // What was fetched while this flight waited is as good as what it would fetch.
@@ -122,6 +124,8 @@ extension MultiplexerCore {
 
     /// What a flight knows before it asks the shared store.
     private struct Known {
+        /// Whether a fence came since the flight asked last.
+        var wasFenced: Bool
         /// How old an entry may be for all callers; `nil` for its time to live.
         var maximumAge: Duration?
         var entry: Slot<Value>.Entry?
@@ -137,9 +141,9 @@ extension MultiplexerCore {
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
         // A fence that came during the last look voids what that found, not the flight.
-        let isOn = self.engine.workBegins(flight, of: key) { state, _, isCancelled in
+        let isOn = self.engine.workBegins(flight, of: key) { state, wasFenced, isCancelled in
             guard !isCancelled else { return }
-            var facts = Known()
+            var facts = Known(wasFenced: wasFenced)
             if let slot = state.slots.slot(of: key), let entry = slot.entry {
                 facts.entry = entry
                 facts.digest = state.shared.digest(key, of: entry.revision)
@@ -184,7 +188,8 @@ extension MultiplexerCore {
             timeToLive: timeToLive,
             renewalAge: self.renewalAge(timeToLive, entry.validator),
             stale: StaleLimits(whileRevalidate: entry.staleWhileRevalidate, ifError: entry.staleIfError),
-            validator: entry.validator,
+            // A migrated value is not the server's, so it is not revalidated.
+            validator: entry.schemaVersion < self.policy.schemaVersion ? nil : entry.validator,
             revision: own.revision
         )
         return self.answer(key, flight, keeping: renewed, entry.digest, upTo: last)

@@ -261,7 +261,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             if let name {
                 // With the fence: what was asked of the store before is void, and what comes after has it invalidated first.
                 self.sharing?.client.owe([.entry(name.key)])
-                state.shared.refreshed(key)
+                state.shared.refreshed(key, state.nextRevision())
             }
             guard marksAbsent || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.refreshed() }

@@ -17,8 +17,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         let name: MuxShared.Name
         /// The digest of the payload of the entry with this revision.
         var digest: (text: String, revision: UInt64)?
-        /// Whether a caller has refreshed the entry since it was fetched.
-        var isRefreshed = false
+        /// The number of the last refresh by a caller, in the numbering of revisions.
+        var lastRefresh: UInt64 = 0
         var flightCount = 0
     }
 
@@ -76,7 +76,6 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         guard let place = self.facts.index(forKey: key) else { return [] }
         guard self.facts.values[place].flightCount == 0 else {
             self.facts.values[place].digest = nil
-            self.facts.values[place].isRefreshed = false
             return []
         }
         let (known, fact) = self.facts.remove(at: place)
@@ -115,7 +114,6 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     mutating func keeps(_ key: Key, digest: String, revision: UInt64) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].digest = (digest, revision)
-        self.facts.values[place].isRefreshed = false
     }
 
     func digest(_ key: Key, of revision: UInt64) -> String? {
@@ -124,9 +122,9 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     /// A caller has refreshed the entry.
-    mutating func refreshed(_ key: Key) {
+    mutating func refreshed(_ key: Key, _ number: UInt64) {
         guard let place = self.facts.index(forKey: key) else { return }
-        self.facts.values[place].isRefreshed = true
+        self.facts.values[place].lastRefresh = number
     }
 
     /// A caller has refreshed everything.
@@ -142,8 +140,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// Whether an entry is good but for changes that may have been missed.
     func isUnverified<Value>(_ slot: Slot<Value>, _ key: Key) -> Bool {
         guard let entry = slot.entry, slot.isRefreshed else { return false }
-        return entry.sequence <= self.lastUnknown && entry.sequence > self.lastRefresh
-            && !(self.facts[key]?.isRefreshed ?? false)
+        let lastRefresh = max(self.lastRefresh, self.facts[key]?.lastRefresh ?? 0)
+        return entry.sequence <= self.lastUnknown && entry.sequence > lastRefresh
     }
 
     /// Whether an unverified entry may be put again.

@@ -35,6 +35,7 @@ package final class SharedStoreClient: Sendable {
         spawn: TaskLauncher
     ) {
         var policy = policy
+        policy.budget = max(policy.budget, .milliseconds(1))
         policy.pause = max(policy.pause, .milliseconds(10))
         policy.maximumPause = max(policy.maximumPause, policy.pause)
         self.store = store
@@ -159,10 +160,13 @@ package final class SharedStoreClient: Sendable {
     ) async -> MuxShared.Claim? {
         // What this machine has invalidated must not answer it.
         guard (try? await self.settle(name)) != nil else { return nil }
-        return try? await self.call {
-            try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
-        } late: { client, claim in
-            if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
+        // A claim that is cancelled on its way might be granted, and nobody could give it up.
+        return try? await shieldedFromCancellation {
+            try await self.call {
+                try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+            } late: { client, claim in
+                if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
+            }
         }
     }
 
@@ -224,7 +228,11 @@ package final class SharedStoreClient: Sendable {
                 if case .success(let result) = result { late(self, result) }
             }
             guard let result else { throw MuxError.sharedStoreUnavailable }
-            self.state.withLock { $0.breaker.answered() }
+            let wasAway = self.state.withLock { state in
+                defer { state.breaker.answered() }
+                return !state.breaker.isHealthy
+            }
+            if wasAway { self.isBack() }
             return result
         } catch {
             let now = self.time.now
@@ -256,24 +264,21 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// What is owed, or of that what concerns a name.
-    private func owed(_ name: MuxShared.Name?) -> [MuxShared.Scope: UInt64] {
+    /// Whether something is owed, or something that concerns a name.
+    private func owes(_ name: MuxShared.Name?) -> Bool {
         self.state.withLock { state in
-            guard let name, !state.owed.isEmpty else { return state.owed }
-            let scopes = name.scopes + [.entry(name.key)]
-            return Dictionary(scopes.compactMap { scope in state.owed[scope].map { (scope, $0) } }) { number, _ in
-                number
-            }
+            guard let name, !state.owed.isEmpty else { return !state.owed.isEmpty }
+            return state.owed[.entry(name.key)] != nil || name.scopes.contains { state.owed[$0] != nil }
         }
     }
 
-    /// Has the store invalidate what is owed, or of that what concerns a name.
+    /// Has the store invalidate what is owed, if something is that concerns `name`.
     ///
     /// - Throws: The failure; it is still owed then, and is tried again by itself.
     func settle(_ name: MuxShared.Name? = nil) async throws {
-        guard !self.owed(name).isEmpty else { return }
+        guard self.owes(name) else { return }
         do {
-            try await self.invalidateOwed(name)
+            try await self.invalidateOwed(ifConcerning: name)
         } catch {
             self.settleLater()
             throw error
@@ -281,10 +286,11 @@ package final class SharedStoreClient: Sendable {
     }
 
     /// One after another: an invalidation that is sent twice voids what was claimed in between.
-    private func invalidateOwed(_ name: MuxShared.Name? = nil) async throws {
+    private func invalidateOwed(ifConcerning name: MuxShared.Name? = nil) async throws {
         try await self.settling.run {
-            let owed = self.owed(name)
-            guard !owed.isEmpty else { return }
+            guard self.owes(name) else { return }
+            // All of it: the next in line has nothing to wait for then.
+            let owed = self.state.withLock { $0.owed }
             let scopes = Array(owed.keys)
             try await self.call { try await $0.invalidate(scopes) }
             // What was asked for again in the meantime has to be sent again.

@@ -24,8 +24,10 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     /// Makes empty queues; a limit under 1 counts as 1.
     package init(limit: Int) { self.limit = max(1, limit) }
 
-    /// The numbers of hosts and calls that are known.
-    package var counts: (hosts: Int, calls: Int) { (self.queues.count, self.places.count) }
+    /// The numbers of hosts and calls that are known, and of places in queues.
+    package var counts: (hosts: Int, calls: Int, places: Int) {
+        (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.count })
+    }
 
     /// A call with a new identifier wants a connection.
     ///
@@ -55,6 +57,10 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         case .running(let host)?:
             guard var queue = self.queues.removeValue(forKey: host) else { return nil }
             defer { if queue.runningCount > 0 { self.queues[host] = queue } }
+            if queue.first > 16, queue.first * 2 > queue.waiting.count {
+                queue.waiting.removeFirst(queue.first)
+                queue.first = 0
+            }
             while queue.first < queue.waiting.count {
                 let next = queue.waiting[queue.first]
                 queue.first += 1

@@ -466,6 +466,55 @@ struct SharedMultiplexerTests {
         }
     }
 
+    @Test func `FL-04 what a machine has fetched past its claim is refused, and it does not keep it`() async throws {
+        try await SeededExecutor.explore(50) { schedule in
+            let policy = MuxPolicy(timeToLive: .seconds(6_000), fetchTimeout: .seconds(2_000))
+            let fleet = MachineFleet(schedule, machines: 2, policy: policy)
+            fleet.origin.take(.seconds(700))
+            let slow = Task(executorPreference: schedule) {
+                try await fleet.machines[0].values.requestEntry(key: "a")
+            }
+            // Ten minutes are the longest claim.
+            try await schedule.clock.sleep(for: .seconds(650))
+            fleet.origin.change("a")
+            fleet.origin.take(.seconds(1))
+            let newer = try await fleet.machines[1].values.request(key: "a")
+            try expect(newer == "a 1", newer)
+            let old = try await slow.value
+            try expect(old.value == "a 0" && old.staleReason == .fenced, "\(old)")
+            for machine in fleet.machines {
+                let value = try await machine.values.request(key: "a")
+                try expect(value == "a 1", value)
+            }
+        }
+    }
+
+    @Test func `FL-04 what is cleared while a machine waits does not come back when the fetch fails`() async throws {
+        try await SeededExecutor.explore(50) { schedule in
+            let fleet = MachineFleet(schedule, machines: 2)
+            let (first, second) = (fleet.machines[0], fleet.machines[1])
+            _ = try await first.values.request(key: "a")
+            try await schedule.clock.sleep(for: .seconds(20))
+            // One that is slow to fetch; another one waits for it, and has an old value to fall back to.
+            let gone = fleet.store.connection()
+            let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"))
+            _ = try await gone.claim(name, maximumAge: .zero, digest: nil, for: .seconds(60))
+            let waiting = Task(executorPreference: schedule) {
+                try? await second.values.request(key: "a", .maxAge(.seconds(5)))
+            }
+            try await schedule.clock.sleep(for: .milliseconds(500))
+            fleet.origin.change("a")
+            fleet.origin.fail(with: FetchFailed())
+            let report = await first.values.clear(key: "a")
+            try expect(report.isComplete, "\(report)")
+            _ = await waiting.value
+            fleet.origin.fail(with: nil)
+            try await schedule.clock.sleep(for: .seconds(2))
+            let value = try await second.values.request(key: "a")
+            try expect(value == "a 1", value)
+        }
+    }
+
     @Test func `FL-04 what another version or application has written is a miss and harms nothing`() async throws {
         try await SeededExecutor.explore(50) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
@@ -572,6 +621,9 @@ struct SharedMultiplexerTests {
                     fleet.origin.change(key)
                     machine.values.refresh(key: key)
                 case 2: try await schedule.clock.sleep(for: .seconds(Int64(schedule.draw(1..<40))))
+                case 9 where schedule.draw(0..<2) == 0:
+                    fleet.origin.fail(with: schedule.draw(0..<2) == 0 ? FetchFailed() : nil)
+                    fleet.origin.take(.milliseconds(Int64([0, 100, 2_000][schedule.draw(0..<3)])))
                 case 8 where schedule.draw(0..<6) == 0:
                     for key in keys { fleet.origin.change(key) }
                     let versions = keys.map { ($0, fleet.origin.version(of: $0)) }
@@ -587,10 +639,12 @@ struct SharedMultiplexerTests {
                 case 7 where part > 3: machine.connection.losesReplies.toggle()
                 default:
                     let least = acknowledged[key] ?? 0
+                    let options: [RequestOptions] = [.init(), .init(), .init(), .reload, .maxAge(.seconds(5))]
+                    let option = options[schedule.draw(0..<options.count)]
                     let isTold = !hasLost && !behind.contains(number) && !machine.connection.isCut
                     readers.append(
                         Task(executorPreference: schedule) {
-                            guard let entry = try? await machine.values.requestEntry(key: key) else { return }
+                            guard let entry = try? await machine.values.requestEntry(key: key, option) else { return }
                             let version = Int(entry.value.dropFirst(2)) ?? -1
                             try expect(!isTold || version >= least, "\(entry.value) after \(least) was acknowledged")
                         }
@@ -608,6 +662,7 @@ struct SharedMultiplexerTests {
             }
             fleet.store.delay = .zero
             fleet.store.isDown = false
+            fleet.origin.fail(with: nil)
             for machine in fleet.machines {
                 machine.connection.losesReplies = false
                 machine.connection.isCut = true

@@ -14,7 +14,7 @@ struct FolderRuleTests {
             "Dependency", "Multiplexer", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
-        "MuxTesting": ["Scripts", "Clock", "Fleet", "Schedules", "OAuth", "Loopback", "Conformance"],
+        "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback", "Conformance"],
     ]
 
     /// What a folder may mention of one above it, and why.

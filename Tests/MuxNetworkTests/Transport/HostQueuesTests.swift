@@ -37,6 +37,16 @@ struct HostQueuesTests {
         for id in running.values.flatMap(\.self) + waiting.values.flatMap(\.self) { _ = queues.ended(id) }
         // Those that got a place meanwhile.
         for id in 0..<2_000 { _ = queues.ended(id) }
-        #expect(queues.counts == (0, 0))
+        #expect(queues.counts == (0, 0, 0))
+    }
+
+    @Test func `TR-07 the queue of a host that is always busy does not grow`() {
+        var queues = HostQueues<Int, Int>(limit: 1)
+        _ = queues.begins(0, 0, at: 0)
+        for id in 1..<10_000 {
+            let begins = queues.begins(id, id, at: 0)
+            let next = queues.ended(id - 1)
+            #expect(!begins && next == id && queues.counts.calls == 1 && queues.counts.places < 64)
+        }
     }
 }
