@@ -44,6 +44,22 @@ struct SharedMultiplexerTests {
         }
     }
 
+    @Test func `FL-06 a hit takes one lock and asks the store nothing`() async throws {
+        let store = MemorySharedStore()
+        let repository = MuxRepository(sharedStore: store.connection())
+        let map = MultiplexerMap<String, String>(cacheKey: "Values", repository: repository) { $0 }
+        _ = try await map.request(key: "a")
+        // A caller with an isolation is not left: no job is enqueued.
+        let (trips, locks) = (store.callCount, map.lockCount)
+        let jobs = try await CountedActor().jobs {
+            for _ in 0..<1_000 { _ = try await map.request(key: "a") }
+        }
+        #expect(jobs == 0)
+        #expect(store.callCount == trips)
+        if let locks, let after = map.lockCount { #expect(after - locks <= 1_001) }
+        #expect(map.statistics.hits == 1_000)
+    }
+
     @Test func `FL-02 a value is as old on every machine, whatever its clock says`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
