@@ -67,30 +67,30 @@ struct MapScenario: Sendable {
         try self.checkRest(self.map.occupancy, self.map.statistics)
         try self.checkRest(self.single.occupancy, self.single.statistics)
         let statistics = self.map.statistics + self.single.statistics
-        try require(statistics.requests == self.requests.withLock { $0 }, "requests are not counted: \(statistics)")
-        try require(statistics.fetches == self.backend.fetches, "fetches are not counted: \(statistics)")
+        try expect(statistics.requests == self.requests.withLock { $0 }, "requests are not counted: \(statistics)")
+        try expect(statistics.fetches == self.backend.fetches, "fetches are not counted: \(statistics)")
         if self.isPersistent { try await self.checkRelaunch() }
     }
 
     private func checkRest(_ occupancy: (waiters: Int, tasks: Int, keys: Int), _ statistics: MuxRepository.Statistics)
         throws
     {
-        try require(occupancy == (0, 0, 0), "not at rest: \(occupancy)")
+        try expect(occupancy == (0, 0, 0), "not at rest: \(occupancy)")
     }
 
     /// What is saved is what a relaunch finds, and nothing from before a fence.
     private func checkRelaunch() async throws {
         let report = await self.world.repository.saveAll()
-        try require(report.isComplete, "the save is not complete: \(report)")
+        try expect(report.isComplete, "the save is not complete: \(report)")
         let next = World(store: self.world.store, clock: self.schedule.clock)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: next.repository) { _ -> Int in
             throw FetchFailed()
         }
         for key in Self.keys {
             guard let found = await map.loadCachedValue(key: key) else { continue }
-            try require(found > self.backend.floors(key).any, "the disk has \(found) of key \(key)")
+            try expect(found > self.backend.floors(key).any, "the disk has \(found) of key \(key)")
             if let held = self.map.cachedValue(key: key) {
-                try require(found == held, "the disk has \(found) of key \(key), memory \(held)")
+                try expect(found == held, "the disk has \(found) of key \(key), memory \(held)")
             }
         }
     }
@@ -151,9 +151,9 @@ struct MapScenario: Sendable {
                 key == Self.sole
                 ? try await self.single.requestEntry(options) : try await self.map.requestEntry(key: key, options)
             let floor = entry.isStale ? floors.any : floors.fresh
-            try require(entry.value > floor, "key \(key): \(entry.value) is older than a fence at \(floor)")
+            try expect(entry.value > floor, "key \(key): \(entry.value) is older than a fence at \(floor)")
         } catch is CancellationError {
-            try require(Task.isCancelled, "key \(key): a caller that was not cancelled is told that it was")
+            try expect(Task.isCancelled, "key \(key): a caller that was not cancelled is told that it was")
         } catch MuxError.sessionEnded, MuxError.timedOut, is FetchFailed, is SilenceableError {
         }
     }

@@ -27,11 +27,12 @@ struct SiblingTests {
             _ tests: SiblingTests,
             caches: any MuxStore,
             tokens: (any TokenStore)? = nil,
+            repository: MuxRepository? = nil,
             freezing: (any MuxLease) -> any MuxLease = { $0 }
         ) {
             let (server, refreshes, signIns, gate) = (tests.server, self.refreshes, self.signIns, self.gate)
             let (clock, signInGate) = (tests.clock, self.signInGate)
-            self.repository = MuxRepository(store: caches, observer: self.events, clock: clock)
+            self.repository = repository ?? MuxRepository(store: caches, observer: self.events, clock: clock)
             self.runner = OAuthDependentRunner(
                 store: tokens ?? tests.tokens,
                 lease: freezing(
@@ -158,6 +159,26 @@ struct SiblingTests {
         #expect(name.cachedValue == nil)
         #expect(try await widget.call(self.server) == "alice")
         #expect(widget.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `FL-04 a session that another process has ended is over in the shared store, too`() async throws {
+        let store = MemorySharedStore()
+        let service = Sibling(self, caches: MemoryStore(), repository: MuxRepository(sharedStore: store.connection()))
+        let app = Sibling(self, caches: MemoryStore())
+        _ = try await app.call(self.server)
+        _ = try await service.call(self.server)
+        let name = Multiplexer<String>(cacheKey: "Name", repository: service.repository) { "Alice" }
+        _ = try await name.request()
+        let other = store.connection()
+        let (changes, names) = (other.changes(), [MuxShared.Name(MuxStoreKey(domain: "Name"))])
+        #expect(try await other.load(names)[0] != nil)
+        await app.runner.signOut()
+        self.server.expireAllAccessTokens()
+
+        await #expect(throws: RunnerError.self) { try await service.call(self.server) }
+
+        for await change in changes where change == .invalidated(.everything) { break }
+        #expect(try await other.load(names)[0] == nil)
     }
 
     @Test func `D06 a sign-out does not remove what a sibling has stored for the next session`() async throws {

@@ -16,8 +16,8 @@ enum SourceLines {
                 .map { String(Substring($0)) }
         }
 
-        /// The type that the line declares, if it can be seen outside its file and is in no other type.
-        var declaredType: String? {
+        /// The type or function that the line declares, if it can be seen outside its file and is in no type.
+        var declaredName: String? {
             guard let first = self.code.utf8.first, first != 32, first != 125 else { return nil }
             let words = self.words
             guard let place = words.firstIndex(where: Self.kinds.contains), place + 1 < words.count else { return nil }
@@ -25,8 +25,8 @@ enum SourceLines {
             return isVisible ? words[place + 1] : nil
         }
 
-        private static let kinds: Set = ["struct", "enum", "class", "actor", "protocol", "typealias"]
-        private static let elsewhere: Set = ["private", "fileprivate", "extension", "import", "func", "let", "var"]
+        private static let kinds: Set = ["struct", "enum", "class", "actor", "protocol", "typealias", "func"]
+        private static let elsewhere: Set = ["private", "fileprivate", "extension", "import", "let", "var"]
     }
 
     /// All Swift files under `Sources`.

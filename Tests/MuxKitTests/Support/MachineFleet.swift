@@ -39,6 +39,42 @@ struct MachineFleet: Sendable {
         }
     }
 
+    /// Calls that take effect, and throw `CancellationError` all the same if their caller has left: as over a wire.
+    struct Impatient: MuxSharedStore {
+        let base: MemorySharedStore.Connection
+        let clock: VirtualClock
+
+        private func answered<Answer: Sendable>(_ answer: Answer) async throws -> Answer {
+            // The way back.
+            try await self.clock.sleep(for: .milliseconds(100))
+            return answer
+        }
+
+        func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
+            try await self.answered(try await self.base.load(names))
+        }
+
+        func claim(
+            _ name: MuxShared.Name,
+            maximumAge: Duration?,
+            digest: String?,
+            for duration: Duration
+        ) async throws -> MuxShared.Claim {
+            let claim = try await self.base.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+            return try await self.answered(claim)
+        }
+
+        func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
+            // The way there.
+            try await self.clock.sleep(for: .milliseconds(100))
+            return try await self.base.put(entry, with: ticket)
+        }
+
+        func giveUp(_ ticket: MuxShared.Ticket) async throws { try await self.base.giveUp(ticket) }
+        func invalidate(_ scopes: [MuxShared.Scope]) async throws { try await self.base.invalidate(scopes) }
+        func changes() -> AsyncStream<MuxShared.Change> { self.base.changes() }
+    }
+
     struct Machine: Sendable {
         let connection: MemorySharedStore.Connection
         let repository: MuxRepository
@@ -57,7 +93,8 @@ struct MachineFleet: Sendable {
         _ schedule: SeededExecutor,
         machines count: Int = 2,
         policy: MuxPolicy = MuxPolicy(timeToLive: .seconds(60)),
-        sharing: MuxShared.Policy = .init()
+        sharing: MuxShared.Policy = .init(),
+        areImpatient: Bool = false
     ) {
         let store = MemorySharedStore(clock: schedule.clock)
         let origin = Origin(schedule.clock)
@@ -67,13 +104,8 @@ struct MachineFleet: Sendable {
         self.policy = policy
         self.sharing = sharing
         self.machines = (0..<count).map { number in
-            Self.machine(schedule, store, origin, policy, sharing, hoursOff: number * 5)
+            Self.machine(schedule, store, origin, policy, sharing, hoursOff: number * 5, isImpatient: areImpatient)
         }
-    }
-
-    /// One more machine.
-    func machine(policy: MuxPolicy? = nil) -> Machine {
-        Self.machine(self.schedule, self.store, self.origin, policy ?? self.policy, self.sharing, hoursOff: -7)
     }
 
     private static func machine(
@@ -82,7 +114,8 @@ struct MachineFleet: Sendable {
         _ origin: Origin,
         _ policy: MuxPolicy,
         _ sharing: MuxShared.Policy,
-        hoursOff: Int
+        hoursOff: Int,
+        isImpatient: Bool
     ) -> Machine {
         let connection = store.connection()
         let events = EventTally()
@@ -94,7 +127,7 @@ struct MachineFleet: Sendable {
             wallTime: { Date(timeIntervalSinceReferenceDate: 800_000_000 + Double(hoursOff) * 3_600) },
             random: { Double(schedule.draw(0..<1_000)) / 1_000 },
             spawn: TaskLauncher(executor: schedule),
-            sharedStore: (connection, sharing)
+            sharedStore: (isImpatient ? Impatient(base: connection, clock: schedule.clock) : connection, sharing)
         )
         let values = MultiplexerMap<String, String>(cacheKey: "Values", policy: policy, repository: repository) { key in
             try await origin.fetch(key)
@@ -104,15 +137,4 @@ struct MachineFleet: Sendable {
 
     /// Waits until nothing else can run.
     func settle() async throws { try await self.schedule.clock.sleep(for: .nanoseconds(1)) }
-}
-
-/// Fails an order of events in which something does not hold.
-func expect(_ condition: Bool, _ detail: @autoclosure () -> String = "", line: Int = #line) throws {
-    guard condition else { throw DoesNotHold(line: line, detail: detail()) }
-}
-
-/// What does not hold in an order of events.
-struct DoesNotHold: Error {
-    var line: Int
-    var detail: String
 }

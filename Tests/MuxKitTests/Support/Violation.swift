@@ -5,7 +5,7 @@ struct Violation: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
-/// Throws a violation unless `condition` holds.
-func require(_ condition: Bool, _ description: @autoclosure () -> String) throws {
-    guard condition else { throw Violation(description()) }
+/// Throws a violation, with its line, unless `condition` holds.
+func expect(_ condition: Bool, _ detail: @autoclosure () -> String = "", line: Int = #line) throws {
+    guard condition else { throw Violation("line \(line): \(detail())") }
 }
