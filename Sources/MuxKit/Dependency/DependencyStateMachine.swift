@@ -160,7 +160,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Whether an update that is about to begin is still needed: no value has come since a call last asked for an update.
     ///
-    /// A value that has come since, such as that of an update that timed out, was refused by nobody, and is not to be replaced.
+    /// A value that has come since, such as that of an update that timed out, was not refused by any caller, and is not to be replaced.
     package func needsUpdate(parentEpoch: UInt64) -> Bool {
         guard let current = self.current(parentEpoch: parentEpoch) else { return true }
         return current.epoch <= self.askedEpoch

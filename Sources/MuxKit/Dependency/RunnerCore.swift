@@ -164,7 +164,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // An earlier update, for which nobody waits any more, has brought a value since the callers asked.
+            // An earlier update, for which no caller waits any more, has brought a value since the callers asked.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }

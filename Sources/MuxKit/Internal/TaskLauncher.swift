@@ -55,7 +55,7 @@ package struct TaskLauncher: Sendable {
 
     /// Whether a task may begin on the current thread: not on the main queue, and not on an executor that the caller prefers.
     ///
-    /// What begins at once asks nobody whether it is on the right thread (Swift 6.3.1). The caller must have no isolation. One that began
+    /// What begins at once does not check whether it is on the right thread (Swift 6.3.1). The caller must have no isolation. One that began
     /// so itself, by `Task.immediate` in an actor, is not told from others: nothing says on whose thread it is.
     @usableFromInline
     package var canBeginHere: Bool {

@@ -7,7 +7,7 @@ enum SharedOutcome: Sendable, Equatable {
     case notShared
     /// It may be older than an invalidation.
     case refused
-    /// It is there, and its payload has this digest.
+    /// It is there, or may be, and its payload has this digest.
     case stored(digest: String)
 }
 

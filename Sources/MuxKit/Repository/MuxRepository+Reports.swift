@@ -51,10 +51,10 @@ extension MuxRepository {
 extension MuxRepository {
     /// What a removal, or a sign-out, could not do.
     public struct ClearReport: Sendable {
-        /// What went wrong on disk.
+        /// What went wrong on disk, or in the store that several machines share.
         ///
         /// Memory is cleared in any case, what is left on disk is not read again by this process, and the next save or sign-out
-        /// tries again.
+        /// tries again. What a shared store has not confirmed is sent to it again until it has.
         public var failures: [any Error] = []
 
         /// Everything was removed.

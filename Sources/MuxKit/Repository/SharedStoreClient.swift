@@ -160,7 +160,7 @@ package final class SharedStoreClient: Sendable {
     ) async -> MuxShared.Claim? {
         // What this machine has invalidated must not answer it.
         guard (try? await self.settle(name)) != nil else { return nil }
-        // A claim that is cancelled on its way might be granted, and nobody could give it up.
+        // A claim that is cancelled on its way might be granted, and no task would give it up.
         return try? await shieldedFromCancellation {
             try await self.call {
                 try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
@@ -174,12 +174,16 @@ package final class SharedStoreClient: Sendable {
     ///
     /// Then the claim ends in any case.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async -> Bool? {
-        if let isStored = try? await self.call({ try await $0.put(entry, with: ticket) }) { return isStored }
+        // What was fetched for a caller that has left is as good for the others.
+        let isStored = try? await shieldedFromCancellation {
+            try await self.call { try await $0.put(entry, with: ticket) }
+        }
+        if let isStored { return isStored }
         self.giveUp(ticket)
         return nil
     }
 
-    /// Ends a claim without an entry; nobody waits for it.
+    /// Ends a claim without an entry, in a task of its own.
     ///
     /// The store is asked though the breaker may be open, and again for a while: others wait for the claim.
     func giveUp(_ ticket: MuxShared.Ticket) {
@@ -322,7 +326,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Has the store invalidate what is owed, and repeats that until it does; nobody waits for it.
+    /// Has the store invalidate what is owed, and repeats that until it does, in a task of its own.
     func settleLater() {
         let begins = self.state.withLock { state in
             defer { state.isResending = true }

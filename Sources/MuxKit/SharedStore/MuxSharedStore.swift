@@ -200,7 +200,7 @@ public enum MuxShared: Sendable {
         case entry(MuxShared.Entry)
         /// The caller fetches, and puts what it gets or gives up. An entry that is not good enough may serve meanwhile.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Somebody else fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
+        /// Another machine fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
         case taken(for: Duration, MuxShared.Entry?)
     }
 
@@ -208,7 +208,7 @@ public enum MuxShared: Sendable {
     public enum Change: Sendable, Hashable {
         /// An entry was put.
         case stored(MuxStoreKey)
-        /// A claim ended without an entry: whoever waits may ask again.
+        /// A claim ended without an entry: a machine that waits may ask again.
         case released(MuxStoreKey)
         /// What belongs to this is over, wherever it is kept.
         case invalidated(MuxShared.Scope)

@@ -13,7 +13,7 @@ package struct FlightWaiter: Sendable, Hashable {
         /// A caller that waits for several flights.
         case gathering(FlightGathering)
         /// A caller that has left.
-        case nobody
+        case left
     }
 
     /// Identifies the waiter within its engine.
@@ -35,12 +35,12 @@ package struct FlightWaiter: Sendable, Hashable {
     /// What stays in the place of a waiter that has left.
     init(leftWith ticket: Ticket) {
         self.ticket = ticket
-        self.address = .nobody
+        self.address = .left
     }
 
-    /// Whether the waiter has left: nobody waits for an answer.
+    /// Whether the waiter has left: its caller does not wait for an answer.
     var hasLeft: Bool {
-        guard case .nobody = self.address else { return false }
+        guard case .left = self.address else { return false }
         return true
     }
 
@@ -58,7 +58,7 @@ package struct FlightWaiter: Sendable, Hashable {
         switch self.address {
         case .caller(let continuation): continuation.resume(returning: answer)
         case .gathering(let gathering): gathering.answered(self.ticket, answer)
-        case .nobody: break
+        case .left: break
         }
     }
 

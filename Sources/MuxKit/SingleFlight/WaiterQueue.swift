@@ -57,7 +57,7 @@ package struct WaiterQueue: Sendable, Hashable {
     /// Removes and returns all waiters, by ascending ticket.
     package mutating func drain() -> [FlightWaiter] {
         defer { self = WaiterQueue() }
-        // Nearly always nobody has left, and the array need not be copied.
+        // Nearly always no waiter has left, and the array need not be copied.
         return self.count == self.places.count ? self.places : self.places.filter { !$0.hasLeft }
     }
 

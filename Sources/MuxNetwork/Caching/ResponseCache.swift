@@ -369,7 +369,7 @@ final class ResponseCache: Sendable {
 
     // MARK: - Renewal
 
-    /// Starts an exchange that nobody waits for: RFC 5861, section 3.
+    /// Starts an exchange that no caller waits for: RFC 5861, section 3.
     private nonisolated(nonsending) func startRenewal(
         of hit: CacheHit,
         for request: CacheableRequest,
@@ -463,7 +463,7 @@ extension Data {
     }
 }
 
-/// Drops an answer that nobody waits for.
+/// Drops an answer that no caller waits for.
 struct DroppingSink: HTTPSink {
     func receive(head: HTTPReply) {}
     func receive(_ bytes: Data) {}

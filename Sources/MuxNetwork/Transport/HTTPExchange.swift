@@ -26,7 +26,7 @@ package struct HTTPExchangeStateMachine: Sendable {
     /// The head of an answer has arrived.
     ///
     /// - Returns: Why to give up: the announced lengths are none or differ (RFC 9112, section 6.3), or beyond the limit; or there is a
-    ///   transfer coding or another protocol (101) that was not asked for. A coding that nobody knows is passed on as it is, up to the
+    ///   transfer coding or another protocol (101) that was not asked for. An unknown coding is passed on as it is, up to the
     ///   end of the connection.
     package mutating func received(_ reply: HTTPReply) -> HTTPError? {
         guard self.reply == nil, reply.status != 101 else { return .notHTTP }

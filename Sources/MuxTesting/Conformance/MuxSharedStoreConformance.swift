@@ -207,7 +207,7 @@ extension MuxSharedStoreConformance {
         let young = try await fleet.claim(fleet.bob, maximumAge: fleet.unit * 2)
         guard case .granted(let ticket, .some) = young else { throw RuleBroken(detail: "too old, and \(young)") }
         let other = try await fleet.claim(fleet.alice, maximumAge: .zero)
-        guard case .taken(_, .some) = other else { throw RuleBroken(detail: "somebody fetches, and \(other)") }
+        guard case .taken(_, .some) = other else { throw RuleBroken(detail: "another caller fetches, and \(other)") }
         try await fleet.bob.giveUp(ticket)
         await fleet.advance(fleet.unit * 8)
         let over = try await fleet.claim(fleet.bob, maximumAge: fleet.unit * 100)

@@ -58,7 +58,7 @@ package struct FleetSimulation: Sendable {
         var store: Double?
         var fetches: [(machine: Int, end: Double)] = []
         var count = 0
-        // Not the first time to live, in which nobody has anything.
+        // Not the first time to live, in which no machine has anything.
         let (begin, end) = (self.timeToLive, self.timeToLive * Double(cycles + 1))
         var now = 0.0
         while now < end {

@@ -45,7 +45,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         self.standing(name, at: now)?.nonce == nonce
     }
 
-    /// Whether somebody has the right to put the entry.
+    /// Whether a caller has the right to put the entry.
     package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.standing(name, at: now) != nil }
 
     private func standing(_ name: MuxShared.Name, at now: Moment) -> Standing? {

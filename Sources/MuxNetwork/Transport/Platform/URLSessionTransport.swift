@@ -116,7 +116,7 @@ private final class TemporaryFile: Sendable {
     let url: URL
     private let folder: URL
 
-    /// Writes the pieces of a stream to a new file, which nobody but this user can read.
+    /// Writes the pieces of a stream to a new file, which only this user can read.
     init(_ stream: HTTPCall.BodyStream) async throws {
         let folder = FileManager.default.temporaryDirectory.appending(component: "mux-\(UUID().uuidString)")
         let url = folder.appending(component: "body")
