@@ -33,6 +33,28 @@ struct TransportConformanceTests {
     }
     #endif
 
+    #if os(Linux)
+    @Test(.ownThreads) func `CO-29 the rule of the deadline holds while all threads of the pool are taken`() async {
+        await #expect(processExitsWith: .success) {
+            let others = Set(Rule.allCases).subtracting([.slowAnswers])
+            try await HTTPTransportConformance.run(within: .busyMachine, excluding: others) { options in
+                // As tests do that compute for long: from before the deadline until an answer of 1.25 seconds would be complete.
+                Thread.detachNewThread {
+                    Self.holdThread(milliseconds: 100)
+                    for _ in 0..<2 * ProcessInfo.processInfo.activeProcessorCount {
+                        Task { Self.holdThread(milliseconds: 1_700) }
+                    }
+                }
+                return SystemTransport(options)
+            }
+        }
+    }
+
+    private static func holdThread(milliseconds: Int) {
+        _ = DispatchSemaphore(value: 0).wait(timeout: .now() + .milliseconds(milliseconds))
+    }
+    #endif
+
     // MARK: - The suite
 
     /// The rules that a fault breaks.

@@ -103,9 +103,9 @@ struct TransportMemoryTests {
                 try await TimeSource(ContinuousClock()).sleep(for: .seconds(1))
                 used = (Self.processorTime - before) / start.duration(to: .now)
             }
-            // Now: a list of threads that begin and end meanwhile may lack some.
-            let threads = try Self.threads(named: "mux.http")
-            #expect(threads == 1 && used < 0.5, "\(threads) threads, \(used) cores: \(Self.ticksByThread)")
+            // A list of threads that begin and end meanwhile may lack some, but not always the same.
+            let threads = try (0..<20).map { _ in try Self.threads(named: "mux.http") }.max()
+            #expect(threads == 1 && used < 0.5, "\(threads ?? 0) threads, \(used) cores: \(Self.ticksByThread)")
 
             for call in calls { call.cancel() }
             for call in calls { await #expect(throws: CancellationError.self) { try await call.value } }
