@@ -175,6 +175,29 @@ nonisolated struct UserDatabase: Sendable {
     func keep(_ refreshToken: String, of user: String) async throws {}
 }
 
+nonisolated struct ManyUsers: Sendable {
+    let sessions: MuxSessions<String, String>
+    let profiles: MultiplexerMap<String, Profile>
+    let pages: MultiplexerMap<UserKey<String, Int>, String>
+
+    init(in database: UserDatabase, repository: MuxRepository = MuxRepository(store: .none)) {
+        self.sessions = MuxSessions(repository: repository) { user, _ in
+            let renewal = try await api.refresh(try await database.refreshToken(of: user))
+            if let rotated = renewal.refresh { try await database.keep(rotated, of: user) }
+            return .updatedDependency(renewal.access)
+        }
+        self.profiles = self.sessions.makeMap { _, token in try await api.me(token: token) }
+        self.pages = self.sessions.makeMap { user, page, token in try await Upstream.page(page, of: user) }
+    }
+}
+
+func useOfManyUsers(_ users: ManyUsers) async throws {
+    let profile = try await users.profiles.request(key: "alice")
+    let page = try await users.pages.request(key: .init("alice", 1))
+    await users.sessions.signOut("alice")
+    _ = (profile, page)
+}
+
 nonisolated final class UserSession: Sendable {
     let repository: MuxRepository
     let profile: Multiplexer<Profile>
@@ -376,6 +399,15 @@ struct AppSamplesTests {
 
         #expect(await Account(id: alice.id, in: folder).profile.loadCachedValue() == nil)
         #expect(await Account(id: bob.id, in: folder).profile.loadCachedValue()?.name == "Bob")
+    }
+
+    @Test func `FL-07 the sessions of a server's users are one object`() async throws {
+        let users = ManyUsers(in: UserDatabase())
+        #expect(try await users.pages.request(key: .init("bob", 2)) == "page 2 of bob")
+        try await useOfManyUsers(users)
+        #expect(users.profiles.cachedValue(key: "alice") == nil, "a sign-out reaches every map")
+        #expect(users.pages.cachedValue(key: .init("alice", 1)) == nil)
+        #expect(users.pages.cachedValue(key: .init("bob", 2)) == "page 2 of bob")
     }
 
     @Test func `CO-28 one session for each user of a server`() async throws {

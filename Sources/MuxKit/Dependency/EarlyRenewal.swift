@@ -18,8 +18,8 @@ public protocol PerishableDependency: Sendable {
 
 /// When a dependency whose end is known is renewed: the one rule for renewal ahead of time.
 ///
-/// The first call after ``start`` starts an update and waits for it. If that fails, or takes longer than half of what the
-/// dependency has left, the call uses the old one.
+/// The first call after ``start`` starts an update. A call of a runner waits for it; if that fails, or takes longer than half of what the
+/// dependency has left, the call uses the old one. A call of ``MuxSessions`` uses the old one at once.
 package struct EarlyRenewal: Sendable {
     /// From when on a call renews the dependency before it uses it.
     let start: Moment

@@ -246,12 +246,7 @@ extension MultiplexerCore {
             if let domain = self.domain {
                 self.repository.tellOthers(ClearedEntries(domain: domain, endsRequests: endsRequests), but: self)
             }
-            _ = self.engine.fenceAll(answering: endsRequests ? MuxError.cleared : nil) { state in
-                state.isDomainRemovalPending = self.persistence != nil
-                state.clears &+= 1
-                return state.removeAll()
-            }
-            self.watchers.sendToAll(())
+            self.forgetAll(answering: endsRequests ? MuxError.cleared : nil, onDisk: self.persistence != nil)
         }
         if let sharing { return await sharing.client.invalidate([.domain(sharing.persistence.domain)], after: forget) }
         guard self.persistence != nil else {

@@ -35,7 +35,18 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     package func signOutCompleted() {
-        let former = self.engine.fenceAll { state in
+        // A caller that was told may have signed in again by now.
+        if !self.handsOutTokens { self.forgetAll() }
+    }
+
+    /// Removes everything from memory; what is being fetched is not kept.
+    ///
+    /// - Parameters:
+    ///   - error: What waiting callers get now; `nil` to let them have what their fetch brings.
+    ///   - isRemovalPending: Whether what is on disk is to be removed.
+    func forgetAll(answering error: (any Error)? = nil, onDisk isRemovalPending: Bool = false) {
+        let former = self.engine.fenceAll(answering: error) { state in
+            if isRemovalPending { state.isDomainRemovalPending = true }
             state.clears &+= 1
             return state.removeAll()
         }
@@ -49,11 +60,7 @@ extension MultiplexerCore: SessionParticipant {
         guard let persistence = self.persistence ?? self.sharing?.persistence, cleared.domain == persistence.domain
         else { return }
         guard let keys = cleared.keys else {
-            _ = self.engine.fenceAll(answering: cleared.endsRequests ? MuxError.cleared : nil) { state in
-                state.clears &+= 1
-                return state.removeAll()
-            }
-            return self.watchers.sendToAll(())
+            return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }
         let gone = Set(keys)
         var concerned = Set(self.engine.keysInFlight.filter { gone.contains(persistence.text($0)) })

@@ -382,6 +382,11 @@ extension MultiplexerCore {
     // MARK: - Changes
 
     package func sharedStoreChanged(_ change: MuxShared.Change) {
+        // Users may have been signed out: their values are neither a fallback nor put into a store that has lost them.
+        if self.users != nil, [.unknown, .emptied, .invalidated(.everything)].contains(change) {
+            // The sessions end those of tokens.
+            return self.handsOutTokens ? () : self.forgetAll()
+        }
         guard let domain = self.sharing?.persistence.domain else { return }
         switch change {
         case .invalidated(.entry(let name)): self.forget([self.engine.withState { $0.shared.key(of: name) }])

@@ -22,6 +22,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// What fetches if that brings nothing but a value, and is not retried.
     @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
     @usableFromInline let selection: EntrySelection<Key>?
+    /// `nil` if its keys belong to no user of a ``MuxSessions``.
+    let users: UsersOfKeys<Key>?
+    package let handsOutTokens: Bool
     /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
     /// The multiplexer's name, for events; `nil` if there is no observer.
@@ -52,6 +55,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         persistence: Persistence<Key, Value>?,
         isAttached: Bool,
         selection: EntrySelection<Key>?,
+        users: UsersOfKeys<Key>? = nil,
+        handsOutTokens: Bool = false,
         flightsAtOnce: Int = 8_192,
         keyText: @escaping @Sendable (Key) -> String?,
         fetch: FetchFunction<Key, Value>
@@ -64,7 +69,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.tellsHits = repository.observer?.observesHits ?? false
         self.cacheKey = persistence?.domain
         self.name = self.isObserved ? policy.name ?? persistence?.domain ?? "\(Value.self)" : nil
-        self.persistence = repository.store is NoStore ? nil : persistence
+        // What is on disk could not be found by its user.
+        self.persistence = repository.store is NoStore || users != nil ? nil : persistence
         if let client = repository.sharedStore, let persistence, persistence.isShared, selection == nil {
             self.sharing = Sharing(client: client, persistence: persistence)
         } else {
@@ -81,6 +87,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             self.plainFetch = nil
         }
         self.selection = selection
+        self.users = users
+        self.handsOutTokens = handsOutTokens
         self.flightsAtOnce = flightsAtOnce
         let linger: Duration? =
             switch policy.whenAbandoned {

@@ -30,6 +30,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         persistence: Persistence<ExactKey<Key>, Value>?,
         isAttached: Bool = false,
         selection: EntrySelection<ExactKey<Key>>? = nil,
+        users: UsersOfKeys<ExactKey<Key>>? = nil,
+        handsOutTokens: Bool = false,
         largestBatch: Int = 1,
         fetch: FetchFunction<ExactKey<Key>, Value>
     ) {
@@ -38,13 +40,16 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             slots: SlotTable(
                 maximumCount: policy.maximumCount,
                 maximumCost: policy.maximumCost,
-                isPersistent: persistence != nil
+                isPersistent: persistence != nil && users == nil,
+                users: users?.index
             ),
             policy: policy,
             repository: repository,
             persistence: persistence,
             isAttached: isAttached,
             selection: selection,
+            users: users,
+            handsOutTokens: handsOutTokens,
             flightsAtOnce: max(8_192, largestBatch),
             keyText: persistence?.text ?? describe,
             fetch: fetch

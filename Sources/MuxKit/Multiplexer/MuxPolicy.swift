@@ -30,7 +30,7 @@ public struct MuxPolicy: Sendable {
     ///
     /// Other requests are served from memory where the value is good enough, or stale and the failure is one that permits it;
     /// otherwise they get the failure.
-    /// For example 60 seconds for the HTTP status 404. Cancellations and decoding failures are never remembered, and a
+    /// For example 60 seconds for the HTTP status 404. Cancellations, decoding failures and the end of a session are never remembered, and a
     /// refresh, a clear or a stored value ends it.
     public var remembersFailure: @Sendable (any Error) -> Duration?
 
@@ -141,7 +141,9 @@ public struct MuxPolicy: Sendable {
 
     /// For how long `error` is remembered; zero or less for not.
     func memory(of error: any Error) -> Duration {
-        guard !(error is CancellationError), !(error is DecodingError) else { return .zero }
+        guard !(error is CancellationError), !(error is DecodingError), error as? MuxError != .sessionEnded else {
+            return .zero
+        }
         return self.remembersFailure(error) ?? .zero
     }
 

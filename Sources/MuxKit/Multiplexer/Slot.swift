@@ -169,6 +169,9 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
+    /// More is known about the present entry.
+    package mutating func amended(_ entry: Entry) { self.entry = entry }
+
     /// A fetch brought a value that is not to be kept; the former entry is removed too.
     ///
     /// - Returns: The former entry, for the caller to release outside its lock.

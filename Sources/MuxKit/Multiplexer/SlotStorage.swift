@@ -32,7 +32,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Parameters:
     ///   - number: The number of the refresh, in the numbering of revisions.
     ///   - removed: Receives superfluous marks and failures, to be released outside the lock.
-    /// - Complexity: O(1).
+    /// - Complexity: O(1); with an index of users O(*n*) in the number of remembered failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
     /// Whether so many absent entries are marked as refreshed that one date should replace the marks.
@@ -72,6 +72,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     var isFarOverBound: Bool { get }
 
     var entryCount: Int { get }
+
+    /// The keys of each user; `nil` if they have none, or one key each.
+    var users: UserIndex<Key>? { get }
 
     /// Some of the keys with something to save, and perhaps others.
     ///
@@ -146,6 +149,8 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
 
     @inlinable
     package var entryCount: Int { self.slot.entry == nil ? 0 : 1 }
+
+    @usableFromInline package var users: UserIndex<SoleKey>? { nil }
 
     @usableFromInline
     package mutating func removeClean(keeping count: Int) -> Self? {

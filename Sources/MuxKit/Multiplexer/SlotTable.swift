@@ -17,6 +17,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     @usableFromInline var unsaved = BoundedTable<Key, Void>(maximumCount: nil)
     /// The number of the last refresh of everything: all earlier entries are stale.
     @usableFromInline var lastRefresh: UInt64 = 0
+    /// The keys with an entry or a failure, by their users; `nil` if they have none.
+    @usableFromInline package private(set) var users: UserIndex<Key>?
     @usableFromInline let costLimit: MuxPolicy.CostLimit?
     @usableFromInline let isPersistent: Bool
 
@@ -26,7 +28,14 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     ///   - maximumCount: The most entries; `nil` for no bound.
     ///   - maximumCost: Their greatest total cost; `nil` for no bound.
     ///   - isPersistent: Whether the entries are saved.
-    package init(maximumCount: Int?, maximumCost: MuxPolicy.CostLimit? = nil, isPersistent: Bool) {
+    ///   - users: An index of the keys' users; `nil` if they have none.
+    package init(
+        maximumCount: Int?,
+        maximumCost: MuxPolicy.CostLimit? = nil,
+        isPersistent: Bool,
+        users: UserIndex<Key>? = nil
+    ) {
+        self.users = users?.emptied
         self.table = BoundedTable(maximumCount: maximumCount, maximumCost: maximumCost?.maximum)
         self.failures = BoundedTable(maximumCount: maximumCount)
         self.costLimit = maximumCost
@@ -86,6 +95,25 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         evicted: (Key, Slot<Value>) -> Void,
         _ body: (inout Slot<Value>) -> R
     ) -> R {
+        guard self.users != nil else { return self.changeSlot(of: key, evicted: evicted, body) }
+        var gone: [Key] = []
+        let result = self.changeSlot(of: key) {
+            gone.append($0)
+            evicted($0, $1)
+        } _: {
+            body(&$0)
+        }
+        for key in gone { self.index(key) { evicted($0, Slot()) } }
+        self.index(key) { evicted($0, Slot()) }
+        return result
+    }
+
+    @inlinable
+    mutating func changeSlot<R>(
+        of key: Key,
+        evicted: (Key, Slot<Value>) -> Void,
+        _ body: (inout Slot<Value>) -> R
+    ) -> R {
         let place = self.table.place(of: key)
         let former = self.slot(of: key, at: place)
         var slot = former ?? Slot()
@@ -133,7 +161,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self = SlotTable(
             maximumCount: former.table.maximumCount,
             maximumCost: former.costLimit,
-            isPersistent: former.isPersistent
+            isPersistent: former.isPersistent,
+            users: former.users
         )
         return former
     }
@@ -154,8 +183,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.lastRefresh = number
         removed(self.removeMarks())
         guard self.failures.count > 0 else { return }
+        let failed = self.users == nil ? [] : Array(self.failures.keys)
         removed(self.failures)
         self.failures = BoundedTable(maximumCount: self.table.maximumCount)
+        for key in failed { self.index(key) { removed($0) } }
     }
 
     @usableFromInline
@@ -185,6 +216,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             // Nothing is evicted: unsaved entries may not be, and the others fitted before.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
         }
+        self.users = former.users?.emptied
+        guard self.users != nil else { return former }
+        for key in Array(self.table.keys) + Array(self.failures.keys) { self.index(key) { _ in } }
         return former
     }
 
@@ -195,11 +229,15 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         where isUnwanted: (PackedSlot<Value>) -> Bool,
         removed: (Key, Slot<Value>) -> Void
     ) -> Int? {
-        self.table.removeAll(before: place, atMost: count) { key, packed in
+        var gone: [Key] = []
+        let next = self.table.removeAll(before: place, atMost: count) { key, packed in
             guard !packed.isUnsaved, isUnwanted(packed) else { return false }
             removed(key, Slot(packed))
+            if self.users != nil { gone.append(key) }
             return true
         }
+        for key in gone { self.index(key) { removed($0, Slot()) } }
+        return next
     }
 
     /// A broken invariant; `nil` if there is none.
@@ -215,7 +253,22 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         if self.isPersistent, unsaved.contains(where: { self.unsaved.peek($0) == nil }) {
             return "a save would not hear of everything"
         }
+        if let users, users.all != Set(self.table.keys + self.failures.keys) {
+            return "the end of a user's session would not find everything"
+        }
         return nil
+    }
+
+    // MARK: - Users
+
+    /// Notes whether a key has an entry or a failure.
+    @usableFromInline
+    mutating func index(_ key: Key, released: (Key) -> Void) {
+        if self.table.peek(key) != nil || self.failures.peek(key) != nil {
+            self.users?.insert(key)
+        } else if let known = self.users?.remove(key) {
+            released(known)
+        }
     }
 
     // MARK: - Failures

@@ -196,6 +196,25 @@ extension MuxRepository {
         for answerWaiters in answers { answerWaiters() }
     }
 
+    /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` does that of all.
+    ///
+    /// In the order of their registration: first the token, then the calls that may have it, then the values that these have fetched. What
+    /// begins in between is of the next session, or is ended with this one.
+    nonisolated func end(_ user: EndedUser) {
+        var answers: [@Sendable () -> Void] = []
+        var last: UInt64 = 0
+        // Those that are added meanwhile may have been fetched into already.
+        while true {
+            let (some, order) = self.registry.withLock { registry in
+                (registry.participants.living(after: last), registry.participants.lastOrder)
+            }
+            guard !some.isEmpty else { break }
+            answers += some.compactMap { $0.sessionEnded(of: user) }
+            last = order
+        }
+        for answerWaiters in answers { answerWaiters() }
+    }
+
     /// Calls `body` for each participant, including those added meanwhile.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0

@@ -26,6 +26,14 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// - Returns: A closure that answers waiting callers; called once, when all participants have ended the session.
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void
 
+    /// Ends the session of one user in memory, as ``sessionEnded(isTold:)`` does that of all.
+    ///
+    /// - Returns: A closure that answers the user's waiting callers; `nil` if the user's session is none of this participant.
+    func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)?
+
+    /// A user with that text of whom this has anything; `nil` if there is none.
+    func user(of group: UserGroup, withText text: String) -> EndedUser?
+
     /// Removes the participant's own files of the session that ended.
     ///
     /// - Throws: The failure; the sign-out reports it.
@@ -61,6 +69,26 @@ package protocol SessionParticipant: AnyObject, Sendable {
     func clearMemory()
 }
 
+/// The users of one object that has the sessions of many, by its identity.
+package final class UserGroup: Sendable {}
+
+/// One of many users, whose session ends.
+package struct EndedUser: Sendable {
+    let group: UserGroup
+    let user: any Sendable
+    /// That of `user`.
+    let hash: Int
+
+    init(_ user: some Hashable & Sendable, of group: UserGroup) {
+        self.group = group
+        self.user = user
+        self.hash = user.hashValue
+    }
+
+    /// The user, if it is one of these.
+    func user<User>(of group: UserGroup) -> User? { group === self.group ? self.user as? User : nil }
+}
+
 extension SessionParticipant {
     package var domain: String? { nil }
     package var identity: ObjectIdentifier { ObjectIdentifier(self) }
@@ -70,6 +98,8 @@ extension SessionParticipant {
     package var endedSessionsAtCreation: UInt64? { nil }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}
+    package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? { nil }
+    package func user(of group: UserGroup, withText text: String) -> EndedUser? { nil }
     package func removeTraces() async throws {}
     package func cleared(_ cleared: ClearedEntries) {}
     package func makeGood() async -> MadeGood { MadeGood() }

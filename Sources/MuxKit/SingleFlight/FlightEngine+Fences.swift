@@ -64,14 +64,19 @@ extension FlightEngine {
 
     /// Does what ``dismissAll(cancelling:_:)`` does, but does not answer the callers yet.
     ///
+    /// - Parameters:
+    ///   - cancelling: Whether the flights are cancelled; otherwise they run on without effect.
+    ///   - isConcerned: Whether the flights of a key are meant.
+    ///   - change: Called under the lock; returns the answer, `nil` to leave the flights alone, and the result of the call.
     /// - Returns: The result of `change`, and a closure that answers the callers and cancels the flights; to be called once.
     package func dismissed<R>(
         cancelling: Bool,
+        where isConcerned: (Key) -> Bool = { _ in true },
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending (R, answerWaiters: @Sendable () -> Void) {
         let (actions, (answer, result)) = self.engineState.withLock { engineState in
             let answer = change(&engineState.state)
-            return (answer.0 == nil ? [] : engineState.fenced(dismissing: true), answer)
+            return (answer.0 == nil ? [] : engineState.fenced(dismissing: true, where: isConcerned), answer)
         }
         return (
             result,
@@ -84,9 +89,14 @@ extension FlightEngine {
 }
 
 extension FlightEngine.EngineState {
-    /// Fences all flights.
-    fileprivate mutating func fenced(dismissing: Bool) -> [FlightStateMachine.FenceAction] {
-        self.keysInFlight.map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
+    /// Fences all flights of the keys that are meant.
+    fileprivate mutating func fenced(
+        dismissing: Bool,
+        where isConcerned: (Key) -> Bool = { _ in true }
+    ) -> [FlightStateMachine.FenceAction] {
+        self.keysInFlight(where: isConcerned).map { key in
+            self.withMachine(of: key) { $0.fenced(dismissing: dismissing) }
+        }
     }
 }
 

@@ -130,9 +130,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return launch
         }
 
-        /// The keys that have flights, by their oldest flight: the order of a dictionary is random.
-        var keysInFlight: [Key] {
-            self.machines.sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
+        /// The keys that are meant and have flights, by their oldest flight: the order of a dictionary is random.
+        func keysInFlight(where isMeant: (Key) -> Bool) -> [Key] {
+            self.machines.filter { isMeant($0.key) }
+                .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
         }
 
         /// Lets `body` use the machine of `key`, and removes the machine once it is idle.

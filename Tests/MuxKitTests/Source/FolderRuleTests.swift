@@ -11,7 +11,7 @@ struct FolderRuleTests {
     private static let order: [String: [String]] = [
         "MuxKit": [
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "SharedStore", "Repository",
-            "Dependency", "Multiplexer", "OAuth",
+            "Dependency", "Multiplexer", "Sessions", "OAuth",
         ],
         "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback", "Conformance"],

@@ -1,0 +1,70 @@
+import Synchronization
+
+/// The calls that are under way for each user of a ``MuxSessions``, so that the end of a user's session ends them.
+///
+/// **Concurrent calls.** Any member may be called from any thread.
+final class UserCalls<UserID: MuxKey>: Sendable {
+    /// One session of one user, for as long as it has calls.
+    final class Session: Sendable {
+        private let hasEnded = Atomic(false)
+
+        fileprivate func end() { self.hasEnded.store(true, ordering: .releasing) }
+
+        /// - Throws: ``MuxError/sessionEnded`` if it has ended.
+        func check() throws {
+            if self.hasEnded.load(ordering: .acquiring) { throw MuxError.sessionEnded }
+        }
+    }
+
+    private struct Calls: Sendable {
+        let session: Session
+        var count: Int
+    }
+
+    private let calls = Locked<[ExactKey<UserID>: Calls]>([:])
+
+    var userCount: Int { self.calls.withLock { $0.count } }
+
+    var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
+
+    /// A call begins; ``ended(of:_:)`` has to follow.
+    ///
+    /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
+    func begins(of user: ExactKey<UserID>) throws -> Session {
+        guard user == user else { throw MuxError.unusableKey }
+        return self.calls.withLock { calls in
+            if let place = calls.index(forKey: user) {
+                calls.values[place].count += 1
+                return calls.values[place].session
+            }
+            let session = Session()
+            calls[user] = Calls(session: session, count: 1)
+            return session
+        }
+    }
+
+    /// A call of a session has ended.
+    func ended(of user: ExactKey<UserID>, _ session: Session) {
+        let removed = self.calls.withLock { calls -> (ExactKey<UserID>, Calls)? in
+            guard let place = calls.index(forKey: user), calls.values[place].session === session else { return nil }
+            calls.values[place].count -= 1
+            return calls.values[place].count == 0 ? calls.remove(at: place) : nil
+        }
+        _ = removed  // released outside the lock: the deinit of a key may make calls
+    }
+
+    /// The session of a user ends; calls that begin from now on are of the next one.
+    func end(of user: ExactKey<UserID>) {
+        let removed = self.calls.withLock { calls in calls.index(forKey: user).map { calls.remove(at: $0) } }
+        removed?.value.session.end()
+    }
+
+    /// The sessions of all users end.
+    func endAll() {
+        let former = self.calls.withLock { calls in
+            defer { calls = [:] }
+            return calls
+        }
+        for calls in former.values { calls.session.end() }
+    }
+}

@@ -1,0 +1,33 @@
+/// A key within what belongs to one user of a ``MuxSessions``, such as a page of their orders.
+///
+/// ```swift
+/// let order = try await orders.request(key: .init(alice, id))
+/// ```
+public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
+    @usableFromInline let exactUser: ExactKey<UserID>
+    @usableFromInline let exactKey: ExactKey<Key>
+
+    /// Makes a key of a user and a key.
+    @inlinable
+    public init(_ user: UserID, _ key: Key) {
+        self.exactUser = ExactKey(user)
+        self.exactKey = ExactKey(key)
+    }
+
+    /// The user.
+    public var user: UserID { self.exactUser.key }
+
+    /// The key within what belongs to the user.
+    public var key: Key { self.exactKey.key }
+
+    /// Both texts, with the length of the first, so that different keys have different texts.
+    public var keyText: String {
+        let user = self.user.keyText
+        return "\(user.utf8.count):\(user)\(self.key.keyText)"
+    }
+}
+
+extension UserKey: CustomStringConvertible {
+    /// The user and the key.
+    public var description: String { "\(self.user), \(self.key)" }
+}
