@@ -7,7 +7,13 @@ package import Testing
 /// Swift Testing (6.3.1) begins all tests at once. On two processors each step of one then waits for a step of a thousand
 /// others, for twenty seconds and more, and every limit in real time is exceeded: a silent server, a lease, a fetch.
 package struct TakesTurns: TestTrait, SuiteTrait, TestScoping {
+    /// What a test does most of its time, of which so many may do it at once.
+    fileprivate enum Work { case computing, waiting }
+
     private static let turns = Turns(max(4, 2 * ProcessInfo.processInfo.activeProcessorCount))
+    private static let turnsOfWaiting = Turns(4)
+
+    fileprivate let work: Work
 
     /// Applies to each test of a suite.
     package var isRecursive: Bool { true }
@@ -17,13 +23,17 @@ package struct TakesTurns: TestTrait, SuiteTrait, TestScoping {
         testCase: Test.Case?,
         performing function: @Sendable @concurrent () async throws -> Void
     ) async throws {
-        try await Self.turns.take { try await function() }
+        let turns = self.work == .computing ? Self.turns : Self.turnsOfWaiting
+        try await turns.take { try await function() }
     }
 }
 
 extension Trait where Self == TakesTurns {
     /// Limits how many tests run at a time to what the processors can do.
-    package static var takesTurns: TakesTurns { TakesTurns() }
+    package static var takesTurns: TakesTurns { TakesTurns(work: .computing) }
+
+    /// The same for tests that mostly wait for real time, as for the limit of a call that hangs: they leave their turns to tests that compute.
+    package static var takesTurnsWaiting: TakesTurns { TakesTurns(work: .waiting) }
 }
 
 /// A counting semaphore, first come, first served, and re-entrant within a task.
