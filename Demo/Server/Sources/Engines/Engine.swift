@@ -1,0 +1,168 @@
+import Foundation
+package import MuxValkey
+import NIOCore
+import NIOPosix
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+/// An engine on loopback, in a folder of its own; it ends with the object.
+package final class Engine: Sendable {
+    /// A program of an engine.
+    package struct Program: Sendable {
+        package let path: String
+
+        /// The last parts of the path.
+        package var name: String { self.path.split(separator: "/").suffix(3).joined(separator: "/") }
+
+        /// Whether it was built with TLS: then it knows OpenSSL.
+        package var canEncrypt: Bool {
+            guard let bytes = try? Data(contentsOf: URL(filePath: self.path), options: .mappedIfSafe) else {
+                return false
+            }
+            return bytes.range(of: Data("SSL_CTX_new".utf8)) != nil
+        }
+    }
+
+    /// The programs of `.engines`, which the script `engines` fills, and those of the search path.
+    package static let programs: [Program] = {
+        let own = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../.engines/lib")
+            .standardized
+        let files = FileManager.default.enumerator(atPath: own.path)?.compactMap { $0 as? String } ?? []
+        let paths =
+            files.map { own.appending(path: $0).path }
+            + (ProcessInfo.processInfo.environment["PATH"] ?? "").split(separator: ":").flatMap { folder in
+                ["valkey-server", "redis-server"].map { "\(folder)/\($0)" }
+            }
+        var known: Set<String> = []
+        return paths.sorted()
+            .filter { $0.hasSuffix("valkey-server") || $0.hasSuffix("redis-server") }
+            .filter { FileManager.default.isExecutableFile(atPath: $0) }
+            // A folder of the search path may be there twice, by another name.
+            .filter { known.insert(URL(filePath: $0).resolvingSymlinksInPath().path).inserted }
+            .map { Program(path: $0) }
+    }()
+
+    /// What to do where there are no programs.
+    package static let missing = "There is no engine: Demo/Server/engines installs some."
+
+    package let port: Int
+    private let program: Program
+    private let folder: URL
+    private let arguments: [String]
+    private let process: Mutex<Process?>
+
+    /// Starts an engine.
+    ///
+    /// - Parameters:
+    ///   - program: Which.
+    ///   - arguments: Its options, beside those for port and folder.
+    ///   - certificates: For an engine that takes encrypted connections alone.
+    /// - Throws: Why it cannot be started.
+    package init(_ program: Program, _ arguments: [String] = [], certificates: Certificates? = nil) throws {
+        self.program = program
+        self.port = try Self.freePort()
+        let ports = certificates == nil ? ["--port", "\(self.port)"] : ["--port", "0", "--tls-port", "\(self.port)"]
+        self.arguments = ports + (certificates?.arguments ?? []) + arguments
+        self.folder = FileManager.default.temporaryDirectory.appending(path: "mux-engine-\(UUID().uuidString)")
+        self.process = Mutex(nil)
+        try FileManager.default.createDirectory(at: self.folder, withIntermediateDirectories: true)
+        try self.start()
+    }
+
+    deinit {
+        self.kill()
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    /// Starts it again, after ``kill()``.
+    ///
+    /// - Throws: Why it cannot be started.
+    package func start() throws {
+        let process = Process()
+        process.executableURL = URL(filePath: self.program.path)
+        process.arguments = ["--bind", "127.0.0.1", "--dir", self.folder.path, "--save", ""] + self.arguments
+        process.standardOutput = FileHandle.nullDevice
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+        self.process.withLock { $0 = process }
+    }
+
+    /// Ends it at once, as a power failure does.
+    package func kill() {
+        let process = self.process.withLock { process in
+            defer { process = nil }
+            return process
+        }
+        guard let process, process.isRunning else { return }
+        Self.send(SIGKILL, process.processIdentifier)
+        process.waitUntilExit()
+    }
+
+    /// Stops it, or lets it go on.
+    package func pause(_ isPaused: Bool) {
+        let id = self.process.withLock { $0?.processIdentifier }
+        if let id { Self.send(isPaused ? SIGSTOP : SIGCONT, id) }
+    }
+
+    private static func send(_ signal: Int32, _ id: Int32) {
+        #if canImport(Glibc)
+        _ = Glibc.kill(id, signal)
+        #else
+        _ = Darwin.kill(id, signal)
+        #endif
+    }
+
+    /// A port on which nothing listens, and 10,000 above it either: there the engines of a cluster talk to each other.
+    private static func freePort() throws -> Int {
+        while true {
+            let channel = try ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                .bind(host: "127.0.0.1", port: 0).wait()
+            defer { try? channel.close().wait() }
+            let port = channel.localAddress?.port ?? 0
+            guard port < 55_000 else { continue }
+            guard
+                let other = try? ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                    .bind(host: "127.0.0.1", port: port + 10_000).wait()
+            else { continue }
+            try? other.close().wait()
+            return port
+        }
+    }
+
+    /// Where it listens.
+    package var address: MuxValkey.Address { .init(host: "127.0.0.1", port: self.port) }
+
+    /// Asks the engine something, past the store.
+    ///
+    /// - Returns: The reply, also if it is a failure.
+    /// - Throws: ``ValkeyError`` if there is none.
+    @discardableResult
+    package func ask(_ words: String...) async throws -> Reply { try await self.ask(words) }
+
+    /// Asks the engine something, past the store.
+    ///
+    /// - Returns: The reply, also if it is a failure.
+    /// - Throws: ``ValkeyError`` if there is none.
+    @discardableResult
+    package func ask(_ words: [String]) async throws -> Reply {
+        let connection = try await Connection.open(self.address, .init(addresses: [self.address], prefix: "")) { _ in }
+        defer { connection.close() }
+        _ = try await connection.reply(to: "HELLO", "3")
+        return try await connection.send(words.map { ByteBuffer(string: $0) }).get()
+    }
+
+    /// Asks until an answer is the one that is waited for: an engine does not say when it has started, or knows another one.
+    ///
+    /// - Throws: `CancellationError`.
+    package func wait(for words: String..., until isReached: (Reply) -> Bool) async throws {
+        while true {
+            if let reply = try? await self.ask(words), isReached(reply) { return }
+            try await Task.sleep(for: .milliseconds(20))
+        }
+    }
+}

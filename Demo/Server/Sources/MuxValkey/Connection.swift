@@ -1,0 +1,227 @@
+package import NIOCore
+import NIOPosix
+import NIOSSL
+import Synchronization
+
+/// A command on its way to the engine.
+struct Command: Sendable {
+    let words: [ByteBuffer]
+    let reply: EventLoopPromise<Reply>
+}
+
+/// One connection to an engine: commands are sent as they come, and replies belong to them in their order.
+///
+/// **Concurrent calls.** Any member may be called from any thread.
+package struct Connection: Sendable {
+    package let address: MuxValkey.Address
+    private let channel: any Channel
+    private let cause: EndCause
+
+    /// Connects, without a word to the engine yet.
+    ///
+    /// - Parameters:
+    ///   - address: Where.
+    ///   - configuration: How.
+    ///   - onMessage: Receives what no command has asked for, on the connection's event loop, in the order of its arrival.
+    /// - Returns: The connection.
+    /// - Throws: The failure, after ``MuxValkey/Configuration/connectTimeout`` at the latest.
+    package static func open(
+        _ address: MuxValkey.Address,
+        _ configuration: MuxValkey.Configuration,
+        onMessage: @escaping @Sendable ([Reply]) -> Void
+    ) async throws -> Connection {
+        let timeout = TimeAmount(configuration.connectTimeout)
+        let tls = try configuration.tls.map { try NIOSSLContext(configuration: $0) }
+        let cause = EndCause()
+        let channel = try await ClientBootstrap(group: configuration.eventLoopGroup)
+            .connectTimeout(timeout)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let pipeline = channel.pipeline.syncOperations
+                    if let tls {
+                        let isNumeric = (try? SocketAddress(ipAddress: address.host, port: 0)) != nil
+                        let name = isNumeric ? nil : address.host
+                        try pipeline.addHandler(NIOSSLClientHandler(context: tls, serverHostname: name))
+                    }
+                    let decoder = ReplyDecoder(maximumBytes: configuration.maximumReplyBytes)
+                    try pipeline.addHandler(ByteToMessageHandler(decoder, maximumBufferSize: nil))
+                    try pipeline.addHandler(
+                        CommandHandler(heartbeat: TimeAmount(configuration.heartbeat), cause, onMessage: onMessage)
+                    )
+                }
+            }
+            .connect(host: address.host, port: address.port).get()
+        return Connection(address: address, channel: channel, cause: cause)
+    }
+
+    /// Sends a command; it is in the connection's buffer when this returns.
+    package func send(_ words: [ByteBuffer]) -> EventLoopFuture<Reply> {
+        let reply = self.channel.eventLoop.makePromise(of: Reply.self)
+        // A connection that has ended drops what is written to it.
+        self.channel.writeAndFlush(Command(words: words, reply: reply)).whenFailure {
+            reply.fail(self.cause.error ?? .disconnected("\($0)"))
+        }
+        return reply.futureResult
+    }
+
+    /// Sends a command, and waits for its reply.
+    ///
+    /// - Throws: ``ValkeyError``.
+    package func reply(to words: [ByteBuffer]) async throws -> Reply {
+        let reply = try await self.send(words).get()
+        if case .failure(let failure) = reply { throw ValkeyError.refused(failure) }
+        return reply
+    }
+
+    package func reply(to words: String...) async throws -> Reply {
+        try await self.reply(to: words.map { ByteBuffer(string: $0) })
+    }
+
+    /// Succeeds when the connection has ended.
+    var ended: EventLoopFuture<Void> { self.channel.closeFuture }
+
+    package func close() { self.channel.close(promise: nil) }
+
+    /// Whether two are one and the same.
+    static func === (a: Connection, b: Connection) -> Bool { a.channel === b.channel }
+}
+
+/// Why a connection has ended, for commands that come later.
+private final class EndCause: Sendable {
+    private let first = Mutex<ValkeyError?>(nil)
+
+    var error: ValkeyError? { self.first.withLock { $0 } }
+
+    /// - Returns: Whether it is the first cause.
+    func set(_ error: ValkeyError) -> Bool {
+        self.first.withLock { first in
+            guard first == nil else { return false }
+            first = error
+            return true
+        }
+    }
+}
+
+/// Writes commands, and gives replies to those that wait for them.
+private final class CommandHandler: ChannelDuplexHandler {
+    typealias InboundIn = Reply
+    typealias OutboundIn = Command
+    typealias OutboundOut = ByteBuffer
+
+    private var waiting = CircularBuffer<EventLoopPromise<Reply>>()
+    private let onMessage: @Sendable ([Reply]) -> Void
+    private let heartbeat: TimeAmount
+    private var timer: RepeatedTask?
+    /// Whether anything has come since the last heartbeat.
+    private var hasHeard = true
+    private let cause: EndCause
+
+    /// A store has a command for each request that misses.
+    private static var maximumWaiting: Int { 100_000 }
+
+    init(heartbeat: TimeAmount, _ cause: EndCause, onMessage: @escaping @Sendable ([Reply]) -> Void) {
+        self.heartbeat = heartbeat
+        self.cause = cause
+        self.onMessage = onMessage
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+        self.timer = context.eventLoop.scheduleRepeatedTask(initialDelay: self.heartbeat, delay: self.heartbeat) { _ in
+            let (handler, context) = bound.value
+            handler.beat(context)
+        }
+        context.fireChannelActive()
+    }
+
+    /// Ends a connection on which nothing comes though something should, and otherwise asks for a sign of life: the role of the engine.
+    private func beat(_ context: ChannelHandlerContext) {
+        guard self.hasHeard || self.waiting.isEmpty else {
+            return self.end(context, .disconnected("the engine has been silent for too long"))
+        }
+        self.hasHeard = false
+        let reply = context.eventLoop.makePromise(of: Reply.self)
+        let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+        reply.futureResult.whenSuccess { reply in
+            guard case .list(let facts) = reply, facts.first?.text == "slave" else { return }
+            let (handler, context) = bound.value
+            handler.end(context, .disconnected("the engine has become a replica"))
+        }
+        self.write(Command(words: [ByteBuffer(string: "ROLE")], reply: reply), context, nil)
+        context.flush()
+    }
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        self.write(self.unwrapOutboundIn(data), context, promise)
+    }
+
+    private func write(_ command: Command, _ context: ChannelHandlerContext, _ promise: EventLoopPromise<Void>?) {
+        let ended = self.cause.error
+        guard ended == nil, self.waiting.count < Self.maximumWaiting else {
+            let failure = ended ?? .tooManyCommands(limit: Self.maximumWaiting)
+            promise?.fail(failure)
+            return command.reply.fail(failure)
+        }
+        self.waiting.append(command.reply)
+        let length = command.words.reduce(16) { $0 + $1.readableBytes + 16 }
+        var buffer = context.channel.allocator.buffer(capacity: length)
+        buffer.writeString("*\(command.words.count)\r\n")
+        for word in command.words {
+            buffer.writeString("$\(word.readableBytes)\r\n")
+            buffer.writeImmutableBuffer(word)
+            buffer.writeString("\r\n")
+        }
+        context.write(self.wrapOutboundOut(buffer), promise: promise)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let reply = self.unwrapInboundIn(data)
+        guard case .message(let message) = reply else { return self.answer(reply, context) }
+        switch message.first?.text {
+        // The only reply that is a message.
+        case "subscribe": self.answer(.list(message), context)
+        default: self.onMessage(message)
+        }
+    }
+
+    /// Some bytes have come, perhaps of a long reply.
+    func channelReadComplete(context: ChannelHandlerContext) {
+        self.hasHeard = true
+        context.fireChannelReadComplete()
+    }
+
+    private func answer(_ reply: Reply, _ context: ChannelHandlerContext) {
+        guard let first = self.waiting.popFirst() else {
+            return self.end(context, .notAReply("a reply to no command"))
+        }
+        first.succeed(reply)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        self.end(context, error as? ValkeyError ?? .disconnected("\(error)"))
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        self.end(context, .disconnected("the other side has closed it"))
+        context.fireChannelInactive()
+    }
+
+    private func end(_ context: ChannelHandlerContext, _ failure: ValkeyError) {
+        guard self.cause.set(failure) else { return }
+        self.timer?.cancel()
+        let waiting = self.waiting
+        self.waiting = []
+        for reply in waiting { reply.fail(failure) }
+        context.close(promise: nil)
+    }
+}
+
+extension TimeAmount {
+    /// At least a millisecond, at most a day.
+    init(_ duration: Duration) {
+        let limited = min(max(duration, .milliseconds(1)), .seconds(86_400))
+        let (seconds, attoseconds) = limited.components
+        self = .nanoseconds(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+    }
+}

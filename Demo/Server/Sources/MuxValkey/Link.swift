@@ -1,0 +1,261 @@
+import NIOCore
+import Synchronization
+
+/// Keeps a connection to an engine: connects, asks what a store has to know, and connects again when a connection has ended.
+///
+/// **Concurrent calls.** Any member may be called from any thread.
+package final class Link: Sendable {
+    /// A connection that is ready for use.
+    package struct Session: Sendable {
+        let connection: Connection
+        /// What the engine calls the scripts.
+        let digests: [Script: ByteBuffer]
+
+        /// The command that runs a script.
+        func words(_ script: Script, _ keys: [ByteBuffer], _ arguments: [ByteBuffer] = []) -> [ByteBuffer] {
+            [ByteBuffer(string: "EVALSHA"), self.digests[script] ?? ByteBuffer(), ByteBuffer(string: "\(keys.count)")]
+                + keys + arguments
+        }
+    }
+
+    private enum State {
+        /// Calls wait for the attempt that is under way.
+        case connecting(EventLoopPromise<Session>)
+        case connected(Session)
+        /// Calls fail until the next attempt.
+        case away(ValkeyError)
+        case closed
+    }
+
+    /// The engine that has the keys is another one.
+    private struct Redirection: Error { let address: MuxValkey.Address }
+
+    private struct Guarded {
+        var state: State
+        /// Whether the present connection is left for another engine, and for which if that is known.
+        var leaves: (isMeant: Bool, address: MuxValkey.Address?) = (false, nil)
+        var task: Task<Void, Never>?
+    }
+
+    private let configuration: MuxValkey.Configuration
+    private let names: Names
+    /// Receives the messages on the channel; and `nil` when a connection is ready, after what is lost.
+    private let onMessage: @Sendable (ByteBuffer?) -> Void
+    private let guarded: Mutex<Guarded>
+
+    init(
+        _ configuration: MuxValkey.Configuration,
+        _ names: Names,
+        onMessage: @escaping @Sendable (ByteBuffer?) -> Void
+    ) {
+        self.configuration = configuration
+        self.names = names
+        self.onMessage = onMessage
+        let first = configuration.eventLoopGroup.next().makePromise(of: Session.self)
+        self.guarded = Mutex(Guarded(state: .connecting(first)))
+        let task = Task { await self.connectAgainAndAgain() }
+        self.guarded.withLock { $0.task = task }
+    }
+
+    /// The present connection; waits for an attempt that is under way.
+    ///
+    /// - Throws: ``ValkeyError`` if there is none.
+    package func session() async throws -> Session {
+        let attempt = try self.guarded.withLock { guarded -> EventLoopFuture<Session>? in
+            switch guarded.state {
+            case .connecting(let attempt): return attempt.futureResult
+            case .connected: return nil
+            case .away(let error): throw error
+            case .closed: throw ValkeyError.closed
+            }
+        }
+        if let attempt { return try await attempt.get() }
+        return try self.guarded.withLock { guarded in
+            guard case .connected(let session) = guarded.state else {
+                throw ValkeyError.notConnected("it has just ended")
+            }
+            return session
+        }
+    }
+
+    /// A connection is of no use any more: another engine has the keys, or this one may not write.
+    func leave(_ session: Session, for failure: ServerFailure) {
+        let address = Self.redirection(failure, session.connection.address)
+        self.guarded.withLock { guarded in
+            guard case .connected(let present) = guarded.state, present.connection === session.connection else {
+                return
+            }
+            guarded.leaves = (true, address)
+        }
+        session.connection.close()
+    }
+
+    func close() {
+        let (former, task) = self.guarded.withLock { guarded in
+            defer { guarded.state = .closed }
+            return (guarded.state, guarded.task)
+        }
+        task?.cancel()
+        switch former {
+        case .connecting(let attempt): attempt.fail(ValkeyError.closed)
+        case .connected(let session): session.connection.close()
+        case .away, .closed: break
+        }
+    }
+
+    // MARK: - Connecting
+
+    private func connectAgainAndAgain() async {
+        let shortest = Duration.milliseconds(50)
+        var (pause, attempt, redirections) = (shortest, 0, 0)
+        var target: MuxValkey.Address?
+        while !Task.isCancelled {
+            do {
+                let addresses = self.configuration.addresses
+                guard let usual = addresses.isEmpty ? nil : addresses[attempt % addresses.count] else {
+                    throw ValkeyError.notConnected("no address is configured")
+                }
+                let session = try await self.connect(target ?? usual)
+                guard self.isReady(session) else { return session.connection.close() }
+                (pause, redirections, target) = (shortest, 0, nil)
+                try? await session.connection.ended.get()
+                let leaves = self.guarded.withLock { guarded in
+                    defer { guarded.leaves = (false, nil) }
+                    return guarded.leaves
+                }
+                target = leaves.address
+                if leaves.isMeant, target == nil { attempt += 1 }
+                self.failed(.notConnected("the last connection has ended, and the next is not there yet"))
+            } catch let redirection as Redirection where redirections < 5 {
+                target = redirection.address
+                redirections += 1
+                continue
+            } catch {
+                (target, redirections) = (nil, 0)
+                attempt += 1
+                self.failed(error as? ValkeyError ?? .notConnected("\(error)"))
+            }
+            // Machines that lose an engine at the same time ask for it at different times.
+            try? await Task.sleep(for: pause * Double.random(in: 0.5...1))
+            pause = min(pause * 2, self.configuration.maximumPause)
+            self.begins()
+        }
+    }
+
+    /// - Returns: Whether the link is still wanted.
+    private func isReady(_ session: Session) -> Bool {
+        let attempt = self.guarded.withLock { guarded -> EventLoopPromise<Session>? in
+            guard case .connecting(let attempt) = guarded.state else { return nil }
+            guarded.state = .connected(session)
+            return attempt
+        }
+        attempt?.succeed(session)
+        return attempt != nil
+    }
+
+    private func failed(_ error: ValkeyError) {
+        let attempt = self.guarded.withLock { guarded -> EventLoopPromise<Session>? in
+            switch guarded.state {
+            case .closed: return nil
+            case .connecting(let attempt):
+                guarded.state = .away(error)
+                return attempt
+            case .connected, .away:
+                guarded.state = .away(error)
+                return nil
+            }
+        }
+        attempt?.fail(error)
+    }
+
+    private func begins() {
+        self.guarded.withLock { guarded in
+            guard case .away = guarded.state else { return }
+            guarded.state = .connecting(self.configuration.eventLoopGroup.next().makePromise(of: Session.self))
+        }
+    }
+
+    private func connect(_ address: MuxValkey.Address) async throws -> Session {
+        let (channel, onMessage) = (self.names.channel, self.onMessage)
+        let hears = Hearing()
+        let connection = try await Connection.open(address, self.configuration) { message in
+            guard hears.isOn, message.count == 3, message[0].text == "message", case .bytes(channel) = message[1],
+                case .bytes(let content) = message[2]
+            else { return }
+            onMessage(content)
+        }
+        do {
+            return try await self.greet(connection, hears)
+        } catch {
+            connection.close()
+            if case .refused(let failure) = error as? ValkeyError,
+                let other = Self.redirection(failure, connection.address)
+            {
+                throw Redirection(address: other)
+            }
+            throw error
+        }
+    }
+
+    /// Whether messages of a connection are passed on: not before it is told that earlier ones may be lost.
+    private final class Hearing: Sendable {
+        private let flag = Atomic(false)
+        var isOn: Bool { self.flag.load(ordering: .acquiring) }
+        func begin() { self.flag.store(true, ordering: .releasing) }
+    }
+
+    private func greet(_ connection: Connection, _ hears: Hearing) async throws -> Session {
+        var hello = ["HELLO", "3"]
+        if let password = self.configuration.password {
+            hello += ["AUTH", self.configuration.username ?? "default", password]
+        }
+        _ = try await connection.reply(to: hello.map { ByteBuffer(string: $0) })
+        // A cluster says here which engine has the keys.
+        _ = try await connection.reply(to: "EXISTS", self.names.probe)
+        let identity = try await Self.identity(of: connection)
+        var digests: [Script: ByteBuffer] = [:]
+        for script in Script.allCases {
+            guard case .bytes(let digest) = try await connection.reply(to: "SCRIPT", "LOAD", script.text) else {
+                throw ValkeyError.notAReply("the engine does not say what it calls a script")
+            }
+            digests[script] = digest
+        }
+        _ = try await connection.reply(to: [ByteBuffer(string: "SUBSCRIBE"), self.names.channel])
+        let session = Session(connection: connection, digests: digests)
+        let arguments = [ByteBuffer(string: identity), ByteBuffer(string: MuxValkey.randomText())]
+        _ = try await connection.reply(to: session.words(.begin, [self.names.tenure], arguments))
+        hears.begin()
+        self.onMessage(nil)
+        return session
+    }
+
+    /// What changes when an engine starts, and when it becomes the primary of its replicas.
+    ///
+    /// - Throws: ``ValkeyError``, also if it is a replica.
+    private static func identity(of connection: Connection) async throws -> String {
+        var values: [Substring: Substring] = [:]
+        for section in ["server", "replication"] {
+            let facts = try await connection.reply(to: "INFO", section).text ?? ""
+            for line in facts.split(whereSeparator: \.isNewline) {
+                guard let colon = line.firstIndex(of: ":") else { continue }
+                values[line[..<colon]] = line[line.index(after: colon)...]
+            }
+        }
+        guard let run = values["run_id"], !run.isEmpty else {
+            throw ValkeyError.notAReply("the engine does not say its run_id")
+        }
+        guard values["role"] != "slave" else { throw ValkeyError.notConnected("the engine is a replica") }
+        return "\(run):\(values["master_replid"] ?? "")"
+    }
+
+    /// The engine that has the keys; `nil` if the failure says nothing of another one.
+    private static func redirection(_ failure: ServerFailure, _ present: MuxValkey.Address) -> MuxValkey.Address? {
+        let words = failure.text.split(separator: " ")
+        guard failure.code == "MOVED", words.count == 3, let colon = words[2].lastIndex(of: ":"),
+            let port = Int(words[2][words[2].index(after: colon)...]), (1...65_535).contains(port)
+        else { return nil }
+        // Without a name it is that of this one.
+        let host = String(words[2][..<colon])
+        return MuxValkey.Address(host: host.isEmpty ? present.host : host, port: port)
+    }
+}

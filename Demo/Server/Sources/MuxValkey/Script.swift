@@ -1,0 +1,145 @@
+import NIOCore
+
+/// What the engine does in one step, in its own language.
+///
+/// **Keys.** The first is the entry (a hash), the second the claim (a string: a nonce, a space and the epochs), the others are the epochs
+/// of what the name belongs to (a string each). An epoch that is missing is made by the next claim, and is never the same again: so an
+/// invalidation deletes it, an engine that forgets one forgets what belongs to it, too, and an entry or a claim is good as long as its
+/// epochs are the present ones.
+///
+/// **Tenure.** The first epoch is that of the engine itself: it is replaced when a machine connects to another run of an engine, or to
+/// another engine in its place, which may have lost what was confirmed. So nothing from before is read, also if the slot or the role
+/// comes back to the first engine later.
+///
+/// **Time** is the engine's, in microseconds.
+enum Script: String, CaseIterable, Sendable {
+    case begin, load, claim, put, giveUp, invalidate
+
+    var text: String { Self.common + self.own }
+
+    /// The command that sends the whole script.
+    func words(_ keys: [ByteBuffer], _ arguments: [ByteBuffer]) -> [ByteBuffer] {
+        [ByteBuffer(string: "EVAL"), ByteBuffer(string: self.text), ByteBuffer(string: "\(keys.count)")] + keys
+            + arguments
+    }
+
+    private static let common = """
+        local function now()
+            local t = redis.call('TIME')
+            return t[1] * 1000000 + t[2]
+        end
+        -- Changes nothing, and a replica, which may not have everything yet, refuses it.
+        local function primary(tenure) redis.call('PERSIST', tenure) end
+        local function text(number) return string.format('%.0f', number) end
+        local function get(key)
+            local value = redis.pcall('GET', key)
+            if type(value) == 'string' then return value end
+            return nil
+        end
+        local function epochs(new, milliseconds)
+            local all = {}
+            for i = 3, #KEYS do
+                local epoch = get(KEYS[i])
+                if not epoch then
+                    if not new then return nil end
+                    epoch = new
+                    redis.call('SET', KEYS[i], epoch, 'PX', milliseconds)
+                end
+                all[#all + 1] = epoch
+            end
+            return table.concat(all, ' ')
+        end
+        local function entry(present)
+            local f = redis.pcall('HMGET', KEYS[1], 'epochs', 'fetched', 'ttl', 'digest', 'schema', 'validator', 'swr', 'sie', 'payload')
+            if f.err or f[1] ~= present or not tonumber(f[2]) or not tonumber(f[3]) or not tonumber(f[5]) then return nil end
+            if not (f[4] and f[6] and f[7] and f[8] and f[9]) then return nil end
+            return f
+        end
+        local function age(f) return math.max(now() - f[2], 0) end
+        local function told(f, digest)
+            local payload = f[9]
+            if f[4] == digest then payload = false end
+            return {text(age(f)), f[3], f[4], f[5], f[6], f[7], f[8], payload}
+        end
+        local function standing()
+            local claim = get(KEYS[2])
+            if not claim then return nil end
+            return string.match(claim, '^(%S+) (.*)$')
+        end
+
+        """
+
+    private var own: String {
+        switch self {
+        // The key is the tenure; 1 what identifies the engine, 2 a nonce
+        case .begin:
+            """
+            primary(KEYS[1])
+            local tenure = get(KEYS[1])
+            if tenure and string.sub(tenure, 1, #ARGV[1] + 1) == ARGV[1] .. ':' then return 0 end
+            redis.call('SET', KEYS[1], ARGV[1] .. ':' .. ARGV[2])
+            return 1
+            """
+        case .load:
+            """
+            primary(KEYS[3])
+            local present = epochs()
+            local found = present and entry(present)
+            return found and told(found) or false
+            """
+        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 an epoch's milliseconds
+        case .claim:
+            """
+            local present = epochs(ARGV[1], ARGV[5])
+            local found = entry(present)
+            if found and age(found) < math.min(tonumber(ARGV[3]), tonumber(found[3])) then
+                return {'entry', told(found, ARGV[4])}
+            end
+            local older = found and told(found, ARGV[4]) or false
+            local nonce, of = standing()
+            if nonce and of == present then
+                return {'taken', redis.call('PTTL', KEYS[2]), older}
+            end
+            redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. present, 'PX', ARGV[2])
+            return {'granted', older}
+            """
+        // 1 the nonce, 2 the age, 3 to 8 the facts, 9 the entry's milliseconds, 10 the channel, 11 'stored', 12 'released', 13 the payload
+        case .put:
+            """
+            local nonce, of = standing()
+            if nonce ~= ARGV[1] or of ~= epochs() then return 0 end
+            redis.call('DEL', KEYS[2])
+            if ARGV[13] then
+                redis.call('DEL', KEYS[1])
+                redis.call('HSET', KEYS[1], 'payload', ARGV[13])
+            else
+                local found = entry(of)
+                if not found or found[4] ~= ARGV[4] then
+                    redis.call('PUBLISH', ARGV[10], ARGV[12])
+                    return 0
+                end
+            end
+            redis.call('HSET', KEYS[1], 'epochs', of, 'fetched', text(now() - ARGV[2]), 'ttl', ARGV[3], 'digest', ARGV[4],
+                'schema', ARGV[5], 'validator', ARGV[6], 'swr', ARGV[7], 'sie', ARGV[8])
+            redis.call('PEXPIRE', KEYS[1], ARGV[9])
+            redis.call('PUBLISH', ARGV[10], ARGV[11])
+            return 1
+            """
+        // 1 the nonce, 2 the channel, 3 'released'
+        case .giveUp:
+            """
+            if standing() ~= ARGV[1] then return 0 end
+            redis.call('DEL', KEYS[2])
+            redis.call('PUBLISH', ARGV[2], ARGV[3])
+            return 1
+            """
+        // 1 the channel, the others what to tell
+        case .invalidate:
+            """
+            for i = 1, #KEYS do redis.call('DEL', KEYS[i]) end
+            for i = 2, #ARGV do redis.call('PUBLISH', ARGV[1], ARGV[i]) end
+            return 1
+            """
+        }
+    }
+}

@@ -1,0 +1,57 @@
+public import Foundation
+public import MuxKit
+
+/// Why an engine did not do what it was asked for.
+@nonexhaustive public enum ValkeyError: Error, Sendable, Equatable {
+    /// There is no connection, for this reason.
+    case notConnected(String)
+    /// The connection ended before the reply; whether the command had an effect is not known.
+    case disconnected(String)
+    /// The engine has refused the command.
+    case refused(ServerFailure)
+    /// What the engine sent is not RESP, version 3.
+    case notAReply(String)
+    /// A reply has more bytes than ``MuxValkey/Configuration/maximumReplyBytes``.
+    case tooLarge(limit: Int)
+    /// Too many commands wait for their replies.
+    case tooManyCommands(limit: Int)
+    /// The store was closed.
+    case closed
+}
+
+/// What an engine says in place of a result.
+public struct ServerFailure: Error, Sendable, Hashable {
+    /// The first word, such as `OOM` or `NOPERM`.
+    public let code: String
+    /// All of it.
+    public let text: String
+
+    /// Some engines repeat what they were sent, which may be a password: that is left out.
+    init(_ text: String) {
+        let end = text.range(of: "with args beginning with")?.lowerBound ?? text.endIndex
+        self.text = String(text[..<end])
+        self.code = String(text.prefix { $0 != " " })
+    }
+}
+
+extension ValkeyError: ConnectivityError {}
+
+extension ValkeyError: LocalizedError {
+    /// The description.
+    public var errorDescription: String? { self.description }
+}
+
+extension ValkeyError: CustomStringConvertible {
+    /// A sentence.
+    public var description: String {
+        switch self {
+        case .notConnected(let reason): "The engine is not connected: \(reason)."
+        case .disconnected(let reason): "The connection to the engine ended before its reply: \(reason)."
+        case .refused(let failure): "The engine refused a command: \(failure.text)"
+        case .notAReply(let reason): "The engine, or what listens in its place, sent no RESP 3: \(reason)."
+        case .tooLarge(let limit): "A reply of the engine has more than \(limit) bytes."
+        case .tooManyCommands(let limit): "\(limit) commands wait for the engine already."
+        case .closed: "The store was closed."
+        }
+    }
+}

@@ -1,0 +1,206 @@
+import Engines
+import Foundation
+import MuxKit
+import MuxTesting
+import NIOCore
+import Synchronization
+import Testing
+
+@testable import MuxValkey
+
+/// The store on real engines.
+@Suite(.timeLimit(.minutes(5)), .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
+struct EngineTests {
+    @Test(arguments: Engine.programs) func `FL-09 it is a shared store`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let number = Mutex(0)
+        try await MuxSharedStoreConformance.run(
+            unit: .seconds(1),
+            advancing: { try? await Task.sleep(for: $0) },
+            of: {
+                let prefix = number.withLock { number in
+                    number += 1
+                    return "rule \(number)"
+                }
+                return (await engine.store(prefix), await engine.store(prefix))
+            }
+        )
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-10 a miss is one trip, and nothing is searched for`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("trips")
+        let repository = MuxRepository(sharedStore: store)
+        let places = MultiplexerMap<String, String>(
+            cacheKey: .init("Places") { ["city \($0)"] },
+            repository: repository
+        ) { "place \($0)" }
+        _ = try await engine.ask("CONFIG", "RESETSTAT")
+
+        for key in 0..<10 { _ = try await places.request(key: "\(key)") }
+        #expect(try await self.calls(engine)["evalsha"] == 20, "a claim and a put for each")
+        for key in 0..<10 { _ = try await places.request(key: "\(key)") }
+        #expect(try await self.calls(engine)["evalsha"] == 20, "a hit asked the engine")
+        await repository.clear(tags: ["city 7"])
+        await repository.clearAll()
+        let calls = try await self.calls(engine)
+        #expect(calls["evalsha"] == 22)
+        #expect(calls["eval"] == nil)
+        for command in calls.keys {
+            let scanning = ["keys", "scan", "hscan", "sscan", "zscan", "flushall", "flushdb"]
+            #expect(!scanning.contains(command), "it used \(command)")
+        }
+    }
+
+    /// How often each command was used.
+    private func calls(_ engine: Engine) async throws -> [String: Int] {
+        let text = try await engine.ask("INFO", "commandstats").text ?? ""
+        var calls: [String: Int] = [:]
+        for line in text.split(whereSeparator: \.isNewline) where line.hasPrefix("cmdstat_") {
+            let parts = line.dropFirst("cmdstat_".count).split(separator: ":")
+            guard parts.count == 2, let count = parts[1].split(separator: ",").first?.dropFirst("calls=".count) else {
+                continue
+            }
+            calls[String(parts[0])] = Int(count)
+        }
+        return calls
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 machines fetch each value once, and hear of each other's clears`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let fetches = Mutex([String: Int]())
+        var machines: [(MuxValkey, MuxRepository, MultiplexerMap<String, String>)] = []
+        for _ in 0..<4 {
+            let store = await engine.store("fleet")
+            // On a busy machine a call may take longer than usual, and machines would fetch for themselves.
+            let repository = MuxRepository(sharedStore: store, policy: .init(budget: .seconds(30)))
+            let map = MultiplexerMap<String, String>(
+                cacheKey: .init("Places") { ["city \($0.prefix(1))"] },
+                policy: MuxPolicy(timeToLive: .seconds(600)),
+                repository: repository
+            ) { key in
+                fetches.withLock { $0[key, default: 0] += 1 }
+                try await Task.sleep(for: .milliseconds(20))
+                return "\(key) \(fetches.withLock { $0[key] ?? 0 })"
+            }
+            machines.append((store, repository, map))
+        }
+        let maps = machines.map(\.2)
+        let keys = (0..<50).map { "\($0)" }
+        func requestAll() async throws {
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for map in maps { for key in keys { group.addTask { _ = try await map.request(key: key) } } }
+                try await group.waitForAll()
+            }
+        }
+        try await requestAll()
+        #expect(fetches.withLock { $0.values.allSatisfy { $0 == 1 } && $0.count == 50 })
+
+        let watched = maps[3].values(key: "7")
+        await machines[0].1.clear(tags: ["city 7"])
+        for await entry in watched where entry == nil { break }
+        #expect(maps[3].cachedValue(key: "7") == nil && maps[3].cachedValue(key: "8") != nil)
+        try await requestAll()
+        #expect(fetches.withLock { $0["7"] } == 2 && fetches.withLock { $0["8"] } == 1)
+    }
+
+    @Test(arguments: Engine.programs, [false, true])
+    func `FL-11 what an engine may have lost is not read when it is back`(
+        program: Engine.Program,
+        hasDisk: Bool
+    ) async throws {
+        let engine = try Engine(program, hasDisk ? ["--appendonly", "yes", "--appendfsync", "always"] : [])
+        let (alice, bob) = (await engine.store("restart"), await engine.store("restart"))
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
+        guard
+            case .granted(let ticket, _) = try await alice.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+        else { return #expect(Bool(false), "not granted") }
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(600))
+        #expect(try await alice.put(entry, with: ticket))
+        #expect(try await bob.load([name])[0]?.payload == Data("one".utf8))
+
+        var changes = [alice.changes().makeAsyncIterator(), bob.changes().makeAsyncIterator()]
+        engine.kill()
+        try engine.start()
+        for index in changes.indices {
+            #expect(await changes[index].next() == .unknown)
+        }
+        #expect(try await bob.load([name]) == [nil])
+        #expect(try await !alice.put(entry, with: ticket), "a put with a claim of before is stored")
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 keys of others under its prefix are a miss, and scripts that the engine forgets are sent again`(
+        program: Engine.Program
+    ) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("foreign")
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"), tags: ["Rome"])
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(600))
+        func put() async throws -> Bool {
+            let claim = try await store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+            guard case .granted(let ticket, nil) = claim else { return false }
+            return try await store.put(entry, with: ticket)
+        }
+        #expect(try await put())
+        guard case .list(let keys) = try await engine.ask("KEYS", "*") else { return #expect(Bool(false)) }
+        #expect(keys.count == 5, "\(keys.map(\.text))")
+        for foreign in [["SADD"], ["SET"], ["HSET", "payload"]] {
+            for key in keys.compactMap(\.text) {
+                _ = try await engine.ask("DEL", key)
+                switch foreign[0] {
+                case "SADD": _ = try await engine.ask("SADD", key, "garbage")
+                case "SET": _ = try await engine.ask("SET", key, "garbage")
+                default: _ = try await engine.ask("HSET", key, "payload", "garbage")
+                }
+            }
+            #expect(try await store.load([name]) == [nil], "\(foreign)")
+            #expect(try await put(), "\(foreign)")
+            #expect(try await store.load([name])[0]?.payload == entry.payload)
+        }
+        _ = try await engine.ask("SCRIPT", "FLUSH")
+        #expect(try await store.load([name])[0]?.payload == entry.payload)
+        _ = try await engine.ask("SCRIPT", "FLUSH")
+        try await store.invalidate([.tag("Rome")])
+        #expect(try await put())
+        // All is lost at once.
+        _ = try await engine.ask("FLUSHALL")
+        #expect(try await store.load([name]) == [nil])
+        #expect(try await put())
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 a password is sent, and a wrong one is a clear error`(program: Engine.Program) async throws {
+        let engine = try Engine(program, ["--requirepass", "open sesame"])
+        let store = await engine.store("secret") { $0.password = "open sesame" }
+        #expect(try await store.load([MuxShared.Name(MuxStoreKey(domain: "Places"))]) == [nil])
+        for password in [nil, "sesame"] {
+            var configuration = engine.configuration("secret")
+            configuration.password = password
+            let store = MuxValkey(configuration)
+            do {
+                _ = try await store.load([MuxShared.Name(MuxStoreKey(domain: "Places"))])
+                #expect(Bool(false), "it got in with \(password ?? "nothing")")
+            } catch ValkeyError.refused(let failure) {
+                #expect(["NOAUTH", "WRONGPASS"].contains(failure.code), "\(failure.text)")
+            }
+            store.close()
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 an engine that is silent is given up, and calls end`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("silent") { $0.heartbeat = .seconds(1) }
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places"))
+        #expect(try await store.load([name]) == [nil])
+        var changes = store.changes().makeAsyncIterator()
+        engine.pause(true)
+        await #expect(throws: ValkeyError.self) { try await store.load([name]) }
+        engine.pause(false)
+        #expect(await changes.next() == .unknown)
+        #expect(try await store.load([name]) == [nil])
+    }
+}

@@ -1,0 +1,236 @@
+import Foundation
+import MuxKit
+import NIOCore
+import NIOPosix
+import Synchronization
+import Testing
+
+@testable import MuxValkey
+
+/// Engines that do not do what they should, and what listens in their place.
+@Suite(.timeLimit(.minutes(5)))
+struct FalseEngineTests {
+    /// A server that answers what a connection sends with what it is told.
+    private final class FalseEngine: Sendable {
+        private let channel: any Channel
+        let address: MuxValkey.Address
+        let connections = Mutex(0)
+
+        /// Begins to listen.
+        ///
+        /// `answer` gets the name of each command and the number of the connection; it returns bytes, or `nil` to close.
+        init(_ answer: @escaping @Sendable (String, Int) -> String?) throws {
+            let counter = Counter()
+            self.channel = try ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                .childChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(Answering(counter.next(), answer))
+                    }
+                }
+                .bind(host: "127.0.0.1", port: 0).wait()
+            self.address = .init(host: "127.0.0.1", port: self.channel.localAddress?.port ?? 0)
+        }
+
+        deinit { self.channel.close(promise: nil) }
+
+        private final class Counter: Sendable {
+            private let last = Atomic(0)
+            func next() -> Int { self.last.add(1, ordering: .relaxed).newValue }
+        }
+    }
+
+    private final class Answering: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+
+        private let number: Int
+        private let answer: @Sendable (String, Int) -> String?
+        private var rest = ByteBuffer()
+
+        init(_ number: Int, _ answer: @escaping @Sendable (String, Int) -> String?) {
+            self.number = number
+            self.answer = answer
+        }
+
+        /// The first word; that the engine's tenure is meant is said behind it.
+        private static func name(_ words: [String]) -> String {
+            switch words.first {
+            case "SCRIPT" where words.last == Script.begin.text: "SCRIPT begin"
+            case "EVALSHA" where words.count > 1 && words[1] == "b": "EVALSHA begin"
+            default: words.first ?? ""
+            }
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            self.rest.writeImmutableBuffer(self.unwrapInboundIn(data))
+            while case .list(let words)? = try? ReplyDecoder(maximumBytes: 1 << 20).decode(buffer: &self.rest) {
+                guard let answer = self.answer(Self.name(words.compactMap(\.text)), self.number) else {
+                    return context.close(promise: nil)
+                }
+                context.writeAndFlush(self.wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
+            }
+        }
+    }
+
+    /// What an engine answers at the beginning.
+    private static func greeting(_ word: String) -> String? {
+        switch word {
+        case "HELLO": "%1\r\n+proto\r\n:3\r\n"
+        case "EXISTS": ":0\r\n"
+        case "INFO": "$10\r\nrun_id:1\r\n\r\n"
+        case "SCRIPT": "$1\r\nd\r\n"
+        case "SCRIPT begin": "$1\r\nb\r\n"
+        case "EVALSHA begin": ":1\r\n"
+        case "SUBSCRIBE": ">3\r\n+subscribe\r\n+channel\r\n:1\r\n"
+        case "ROLE": "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+        default: nil
+        }
+    }
+
+    private func store(_ address: MuxValkey.Address) -> MuxValkey {
+        var configuration = MuxValkey.Configuration(addresses: [address], prefix: "false")
+        configuration.heartbeat = .seconds(1)
+        configuration.maximumReplyBytes = 1 << 20
+        return MuxValkey(configuration)
+    }
+
+    private let name = MuxShared.Name(MuxStoreKey(domain: "Places"))
+
+    @Test(arguments: [
+        "HTTP/1.1 400 Bad Request\r\n\r\n", "$2000000\r\n", "*3\r\n", ":1\r\n:2\r\n", "",
+        "%1\r\n+proto\r\n:3\r\n+OK\r\n",
+        "-ERR unknown command 'HELLO'\r\n", "_\r\n", "$-1\r\n",
+    ])
+    func `FL-09 what listens in place of an engine is a clear error`(answer: String) async throws {
+        let engine = try FalseEngine { _, _ in answer }
+        let store = self.store(engine.address)
+        await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
+        await #expect(throws: ValkeyError.self) { try await store.invalidate([.everything]) }
+    }
+
+    @Test(arguments: [
+        "_\r\n", ":1\r\n", "*0\r\n", "*1\r\n+entry\r\n", "*2\r\n+entry\r\n_\r\n", "*2\r\n+entry\r\n:1\r\n",
+        "*3\r\n+taken\r\n+x\r\n_\r\n", "*2\r\n+granted\r\n*8\r\n+a\r\n+a\r\n+a\r\n+a\r\n+a\r\n+a\r\n+a\r\n+a\r\n",
+        "-OOM command not allowed when used memory > 'maxmemory'.\r\n", "-LOADING Redis is loading\r\n", "$5\r\nabc",
+        "",
+    ])
+    func `FL-09 a result that a script cannot have is a clear error, and the next call is tried`(answer: String)
+        async throws
+    {
+        let engine = try FalseEngine { word, _ in Self.greeting(word) ?? answer }
+        let store = self.store(engine.address)
+        await store.waitUntilConnected()
+        await #expect(throws: ValkeyError.self) {
+            try await store.claim(self.name, maximumAge: nil, digest: nil, for: .seconds(1))
+        }
+        #expect(Bool(true))
+    }
+
+    @Test
+    func `FL-09 a store follows its slot to another engine of a cluster, and a connection that ends is made again`()
+        async throws
+    {
+        let owner = try FalseEngine { word, _ in Self.greeting(word) ?? (word == "EVALSHA" ? "_\r\n" : nil) }
+        let port = owner.address.port
+        let other = try FalseEngine { word, _ in
+            word == "EXISTS" ? "-MOVED 1 127.0.0.1:\(port)\r\n" : Self.greeting(word)
+        }
+        let store = self.store(other.address)
+        await store.waitUntilConnected()
+        #expect(try await store.load([self.name]) == [nil])
+
+        // Its slot moves while it is connected.
+        let former = try FalseEngine { word, _ in
+            Self.greeting(word) ?? (word == "EVALSHA" ? "-MOVED 1 :\(port)\r\n" : nil)
+        }
+        let mover = self.store(former.address)
+        await mover.waitUntilConnected()
+        var changes = mover.changes().makeAsyncIterator()
+        await #expect(throws: ValkeyError.self) { try await mover.load([self.name]) }
+        #expect(await changes.next() == .unknown)
+        #expect(try await mover.load([self.name]) == [nil])
+    }
+
+    @Test func `FL-09 engines that point at each other are given up`() async throws {
+        let ports = Mutex<[Int]>([0, 0])
+        let engines = try (0..<2).map { index in
+            try FalseEngine { word, _ in
+                word == "EXISTS" ? "-MOVED 1 127.0.0.1:\(ports.withLock { $0[1 - index] })\r\n" : Self.greeting(word)
+            }
+        }
+        ports.withLock { $0 = engines.map(\.address.port) }
+        let store = self.store(engines[0].address)
+        await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
+    }
+
+    @Test func `FL-09 with nothing listening, and without an address, calls fail at once`() async throws {
+        for addresses in [[MuxValkey.Address(host: "127.0.0.1", port: 1)], []] {
+            let store = MuxValkey(.init(addresses: addresses, prefix: "nothing"))
+            await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
+            store.close()
+            await #expect(throws: ValkeyError.closed) { try await store.load([self.name]) }
+            for await change in store.changes() { Issue.record("told \(change)") }
+        }
+    }
+
+    @Test func `FL-09 an engine that does not write any more is left for the next address`() async throws {
+        let replica = try FalseEngine { word, _ in
+            Self.greeting(word) ?? "-READONLY You can't write against a read only replica.\r\n"
+        }
+        let primary = try FalseEngine { word, _ in Self.greeting(word) ?? "_\r\n" }
+        var configuration = MuxValkey.Configuration(addresses: [replica.address, primary.address], prefix: "false")
+        configuration.heartbeat = .seconds(1)
+        let store = MuxValkey(configuration)
+        await store.waitUntilConnected()
+        var changes = store.changes().makeAsyncIterator()
+        await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
+        #expect(await changes.next() == .unknown)
+        #expect(try await store.load([self.name]) == [nil])
+    }
+
+    @Test func `FL-09 an engine that has become a replica is left for the next address`() async throws {
+        let isReplica = Mutex(false)
+        let first = try FalseEngine { word, _ in
+            guard isReplica.withLock({ $0 }) else { return Self.greeting(word) ?? "_\r\n" }
+            return switch word {
+            case "ROLE": "*5\r\n$5\r\nslave\r\n$4\r\nhost\r\n:1\r\n$9\r\nconnected\r\n:0\r\n"
+            case "INFO": "$22\r\nrun_id:1\r\nrole:slave\r\n\r\n"
+            default: Self.greeting(word)
+            }
+        }
+        let second = try FalseEngine { word, _ in Self.greeting(word) ?? ":1\r\n" }
+        var configuration = MuxValkey.Configuration(addresses: [first.address, second.address], prefix: "false")
+        configuration.heartbeat = .seconds(1)
+        let store = MuxValkey(configuration)
+        await store.waitUntilConnected()
+        #expect(try await store.load([self.name]) == [nil])
+
+        // Nothing is asked; it is found out by itself.
+        var changes = store.changes().makeAsyncIterator()
+        isReplica.withLock { $0 = true }
+        #expect(await changes.next() == .unknown)
+        await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
+    }
+
+    @Test func `FL-09 what an engine repeats of a password is in no error`() async throws {
+        let engine = try FalseEngine { _, _ in
+            "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `open sesame`, \r\n"
+        }
+        var configuration = MuxValkey.Configuration(addresses: [engine.address], prefix: "false")
+        configuration.password = "open sesame"
+        let error = await #expect(throws: ValkeyError.self) { try await MuxValkey(configuration).load([self.name]) }
+        let text = try #require(error.map { "\($0) \($0.localizedDescription) \(String(reflecting: $0))" })
+        #expect(text.contains("unknown command `HELLO`") && !text.contains("sesame"), "\(text)")
+    }
+
+    @Test func `FL-09 no description has the password`() {
+        var configuration = MuxValkey.Configuration(host: "cache.internal", prefix: "app")
+        configuration.password = "open sesame"
+        configuration.username = "ali"
+        var dumped = ""
+        dump(configuration, to: &dumped)
+        for text in ["\(configuration)", String(reflecting: configuration), dumped] {
+            #expect(!text.contains("sesame") && text.contains("cache.internal:6379"), "\(text)")
+        }
+    }
+}

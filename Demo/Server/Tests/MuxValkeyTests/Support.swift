@@ -1,0 +1,31 @@
+import Engines
+import MuxKit
+import MuxValkey
+import Testing
+
+extension Engine.Program: CustomTestStringConvertible {
+    /// The last parts of the path.
+    public var testDescription: String { self.name }
+}
+
+extension Engine {
+    func configuration(_ prefix: String) -> MuxValkey.Configuration { .init(addresses: [self.address], prefix: prefix) }
+
+    /// A store that is connected.
+    func store(_ prefix: String, _ change: (inout MuxValkey.Configuration) -> Void = { _ in }) async -> MuxValkey {
+        var configuration = self.configuration(prefix)
+        change(&configuration)
+        let store = MuxValkey(configuration)
+        await store.waitUntilConnected()
+        return store
+    }
+}
+
+extension MuxValkey {
+    /// Waits until there is a connection.
+    func waitUntilConnected() async {
+        let changes = self.changes()
+        if (try? await self.link.session()) != nil { return }
+        for await change in changes where change == .unknown { return }
+    }
+}
