@@ -24,7 +24,6 @@ struct RepeatKillsTests {
         for (number, log) in runs.enumerated() {
             try log.write(to: folder.appending(component: "run-\(number + 1)"), atomically: true, encoding: .utf8)
         }
-        let swift = folder.appending(component: "swift")
         try """
         #!/bin/bash
         echo "$@" >>"\(folder.path)/calls"
@@ -32,14 +31,16 @@ struct RepeatKillsTests {
         run="\(folder.path)/run-$(grep -c '^test' "\(folder.path)/calls")"
         cat "$run"
         [ ! -s "$run" ]
-        """.write(to: swift, atomically: true, encoding: .utf8)
-        try FileManager.default.setAttributes([.posixPermissions: 0o755], ofItemAtPath: swift.path)
+        """.write(to: folder.appending(component: "swift.text"), atomically: true, encoding: .utf8)
 
         let log = folder.appending(component: "log")
         try Data().write(to: log)
         let process = Process()
         process.executableURL = URL(filePath: "/bin/bash")
-        process.arguments = [folder.appending(path: ".ci/repeat").path, "\(runs.count)"] + arguments
+        process.currentDirectoryURL = folder
+        // A program that this process writes might still be open in a child that another test starts at this moment: "Text file busy".
+        let line = #"install -m 755 swift.text swift && exec bash .ci/repeat "$@""#
+        process.arguments = ["-c", line, "repeat", "\(runs.count)"] + arguments
         let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
         process.environment = ["PATH": "\(folder.path):\(path)"]
         process.standardOutput = try FileHandle(forWritingTo: log)

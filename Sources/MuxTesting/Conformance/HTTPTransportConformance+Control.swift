@@ -114,22 +114,23 @@ extension HTTPTransportConformance {
     static func slowSinks(_ transport: any HTTPTransport) async throws {
         let size = 32 << 20
         let held = Gate<Int>()
+        let sink = CountingSink()
         let script: RawServer.Script = { connection in
             try connection.readRequest()
             try connection.write("HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n")
             let piece = [UInt8](repeating: 7, count: 64 << 10)
-            var written = 0
+            var (written, stalls) = (0, 0)
             while written < size {
                 let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
-                // There is no room: the client does not read.
-                if count == 0 { held.open(1, returning: written) }
+                stalls = count == 0 ? stalls + 1 : 0
+                // There is no room, not for a moment only, and the sink waits: the client does not read.
+                if stalls >= 2, sink.gate.callCount > 0 { held.open(1, returning: written) }
                 written += count
             }
             held.open(1, returning: written)
             connection.waitForEnd()
         }
         try await self.serving(script) { _, url in
-            let sink = CountingSink()
             async let reply = transport.stream(HTTPCall(url: url), into: sink)
             let written = try await held.pass()
             try self.expect(written < 8 << 20, "the server could send \(written) bytes while the sink waited")

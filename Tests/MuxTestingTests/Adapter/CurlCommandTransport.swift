@@ -24,12 +24,19 @@ extension ExchangeTransport {
     }
 
     private static func send(_ body: HTTPCall.Body?, to command: CurlCommand) async throws {
-        defer { command.endBody() }
         if let data = body?.data { _ = await command.write(data) }
-        guard case .stream(let pieces)? = body else { return }
-        for try await piece in pieces {
-            guard await command.write(piece) else { return }
+        if case .stream(let pieces)? = body {
+            do {
+                for try await piece in pieces {
+                    guard await command.write(piece) else { break }
+                }
+            } catch {
+                // To the command, the end of its input would be the end of the body.
+                command.cancel()
+                throw error
+            }
         }
+        command.endBody()
     }
 
     private static func headers(_ fields: [(name: String, value: String)]) -> HTTPHeaders {
