@@ -16,18 +16,55 @@ let settings: [SwiftSetting] =
 let package = Package(
     name: "MuxServer",
     platforms: [.macOS(.v15)],
-    products: [.library(name: "MuxValkey", targets: ["MuxValkey"])],
+    products: [
+        .library(name: "MuxValkey", targets: ["MuxValkey"]),
+        .library(name: "MuxServices", targets: ["MuxServices"]),
+        .library(name: "MuxAsyncHTTPClient", targets: ["MuxAsyncHTTPClient"]),
+    ],
     dependencies: [
         .package(name: "MuxKit", path: "../.."),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+        .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-distributed-tracing", from: "1.7.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
     ],
     targets: [
+        // The shared store over Valkey or Redis.
         .target(
             name: "MuxValkey",
             dependencies: [
                 .product(name: "MuxKit", package: "MuxKit"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOFoundationCompat", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: settings
+        ),
+        // Logs, metrics, traces and the life of a service.
+        .target(
+            name: "MuxServices",
+            dependencies: [
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "Metrics", package: "swift-metrics"),
+                .product(name: "Tracing", package: "swift-distributed-tracing"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: settings
+        ),
+        // A transport over async-http-client.
+        .target(
+            name: "MuxAsyncHTTPClient",
+            dependencies: [
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "MuxNetwork", package: "MuxKit"),
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOFoundationCompat", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
@@ -49,7 +86,18 @@ let package = Package(
             dependencies: [
                 "MuxValkey", "Engines",
                 .product(name: "MuxTesting", package: "MuxKit"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
+            ],
+            swiftSettings: settings
+        ),
+        .testTarget(
+            name: "MuxServicesTests",
+            dependencies: [
+                "MuxServices", "MuxAsyncHTTPClient",
+                .product(name: "MuxTesting", package: "MuxKit"),
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "MetricsTestKit", package: "swift-metrics"),
+                .product(name: "InMemoryTracing", package: "swift-distributed-tracing"),
+                .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle"),
             ],
             swiftSettings: settings
         ),

@@ -150,7 +150,10 @@ package final class Engine: Sendable {
     /// - Throws: ``ValkeyError`` if there is none.
     @discardableResult
     package func ask(_ words: [String]) async throws -> Reply {
-        let connection = try await Connection.open(self.address, .init(addresses: [self.address], prefix: "")) { _ in }
+        var configuration = MuxValkey.Configuration(addresses: [self.address], prefix: "")
+        configuration.connectTimeout = .seconds(30)
+        configuration.heartbeat = .seconds(30)
+        let connection = try await Connection.open(self.address, configuration) { _ in }
         defer { connection.close() }
         _ = try await connection.reply(to: "HELLO", "3")
         return try await connection.send(words.map { ByteBuffer(string: $0) }).get()

@@ -22,16 +22,23 @@ package struct Connection: Sendable {
     /// - Parameters:
     ///   - address: Where.
     ///   - configuration: How.
+    ///   - probe: A key of the slot that the connection is for; `nil` for none.
     ///   - onMessage: Receives what no command has asked for, on the connection's event loop, in the order of its arrival.
     /// - Returns: The connection.
     /// - Throws: The failure, after ``MuxValkey/Configuration/connectTimeout`` at the latest.
     package static func open(
         _ address: MuxValkey.Address,
         _ configuration: MuxValkey.Configuration,
+        probe: String? = nil,
         onMessage: @escaping @Sendable ([Reply]) -> Void
     ) async throws -> Connection {
-        let timeout = TimeAmount(configuration.connectTimeout)
-        let tls = try configuration.tls.map { try NIOSSLContext(configuration: $0) }
+        let timeout = TimeAmount(clamping: configuration.connectTimeout)
+        let tls = try configuration.tls.map { tls in
+            var tls = tls
+            // An engine that is silent does not answer a farewell either.
+            tls.shutdownTimeout = min(tls.shutdownTimeout, TimeAmount(clamping: configuration.heartbeat))
+            return try NIOSSLContext(configuration: tls)
+        }
         let cause = EndCause()
         let channel = try await ClientBootstrap(group: configuration.eventLoopGroup)
             .connectTimeout(timeout)
@@ -44,10 +51,17 @@ package struct Connection: Sendable {
                         let name = isNumeric ? nil : address.host
                         try pipeline.addHandler(NIOSSLClientHandler(context: tls, serverHostname: name))
                     }
-                    let decoder = ReplyDecoder(maximumBytes: configuration.maximumReplyBytes)
+                    let decoder = ReplyDecoder(
+                        maximumBytes: max(configuration.maximumPayloadBytes, 0) + ReplyDecoder.maximumLines
+                    )
                     try pipeline.addHandler(ByteToMessageHandler(decoder, maximumBufferSize: nil))
                     try pipeline.addHandler(
-                        CommandHandler(heartbeat: TimeAmount(configuration.heartbeat), cause, onMessage: onMessage)
+                        CommandHandler(
+                            heartbeat: TimeAmount(clamping: configuration.heartbeat),
+                            probe: probe,
+                            cause,
+                            onMessage: onMessage
+                        )
                     )
                 }
             }
@@ -81,7 +95,19 @@ package struct Connection: Sendable {
     /// Succeeds when the connection has ended.
     var ended: EventLoopFuture<Void> { self.channel.closeFuture }
 
-    package func close() { self.channel.close(promise: nil) }
+    /// Ends it; calls that wait for a reply get the error.
+    func close(because error: ValkeyError) {
+        _ = self.cause.set(error)
+        self.channel.close(promise: nil)
+    }
+
+    /// Ends it.
+    package func close() { self.close(because: .closed) }
+
+    /// Does something between two messages.
+    func betweenMessages(_ action: @escaping @Sendable () -> Void) async {
+        try? await self.channel.eventLoop.submit(action).get()
+    }
 
     /// Whether two are one and the same.
     static func === (a: Connection, b: Connection) -> Bool { a.channel === b.channel }
@@ -112,15 +138,18 @@ private final class CommandHandler: ChannelDuplexHandler {
     private var waiting = CircularBuffer<EventLoopPromise<Reply>>()
     private let onMessage: @Sendable ([Reply]) -> Void
     private let heartbeat: TimeAmount
+    private let probe: String?
     private var timer: RepeatedTask?
     /// Whether anything has come since the last heartbeat.
     private var hasHeard = true
     private let cause: EndCause
+    private var hasEnded = false
 
     /// A store has a command for each request that misses.
     private static var maximumWaiting: Int { 100_000 }
 
-    init(heartbeat: TimeAmount, _ cause: EndCause, onMessage: @escaping @Sendable ([Reply]) -> Void) {
+    init(heartbeat: TimeAmount, probe: String?, _ cause: EndCause, onMessage: @escaping @Sendable ([Reply]) -> Void) {
+        self.probe = probe
         self.heartbeat = heartbeat
         self.cause = cause
         self.onMessage = onMessage
@@ -135,21 +164,33 @@ private final class CommandHandler: ChannelDuplexHandler {
         context.fireChannelActive()
     }
 
-    /// Ends a connection on which nothing comes though something should, and otherwise asks for a sign of life: the role of the engine.
+    /// Ends a connection on which nothing comes though something should, or whose engine has become a replica or has lost the slot: then no
+    /// messages may come any more, though no call fails.
     private func beat(_ context: ChannelHandlerContext) {
         guard self.hasHeard || self.waiting.isEmpty else {
             return self.end(context, .disconnected("the engine has been silent for too long"))
         }
         self.hasHeard = false
-        let reply = context.eventLoop.makePromise(of: Reply.self)
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
-        reply.futureResult.whenSuccess { reply in
-            guard case .list(let facts) = reply, facts.first?.text == "slave" else { return }
-            let (handler, context) = bound.value
-            handler.end(context, .disconnected("the engine has become a replica"))
+        for words in [["ROLE"]] + (self.probe.map { [["EXISTS", $0]] } ?? []) {
+            let reply = context.eventLoop.makePromise(of: Reply.self)
+            reply.futureResult.whenSuccess { reply in
+                guard let failure = Self.sign(reply) else { return }
+                let (handler, context) = bound.value
+                handler.end(context, failure)
+            }
+            self.write(Command(words: words.map { ByteBuffer(string: $0) }, reply: reply), context, nil)
         }
-        self.write(Command(words: [ByteBuffer(string: "ROLE")], reply: reply), context, nil)
         context.flush()
+    }
+
+    /// What is wrong with an engine that replies so to a heartbeat.
+    private static func sign(_ reply: Reply) -> ValkeyError? {
+        switch reply {
+        case .list(let facts) where facts.first?.text == "slave": .disconnected("the engine has become a replica")
+        case .failure(let failure) where failure.isOfAnotherEngine: .refused(failure)
+        default: nil
+        }
     }
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
@@ -208,18 +249,21 @@ private final class CommandHandler: ChannelDuplexHandler {
     }
 
     private func end(_ context: ChannelHandlerContext, _ failure: ValkeyError) {
-        guard self.cause.set(failure) else { return }
+        guard !self.hasEnded else { return }
+        self.hasEnded = true
+        _ = self.cause.set(failure)
+        let cause = self.cause.error ?? failure
         self.timer?.cancel()
         let waiting = self.waiting
         self.waiting = []
-        for reply in waiting { reply.fail(failure) }
+        for reply in waiting { reply.fail(cause) }
         context.close(promise: nil)
     }
 }
 
 extension TimeAmount {
     /// At least a millisecond, at most a day.
-    init(_ duration: Duration) {
+    init(clamping duration: Duration) {
         let limited = min(max(duration, .milliseconds(1)), .seconds(86_400))
         let (seconds, attoseconds) = limited.components
         self = .nanoseconds(seconds * 1_000_000_000 + attoseconds / 1_000_000_000)

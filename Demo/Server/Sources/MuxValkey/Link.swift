@@ -87,7 +87,7 @@ package final class Link: Sendable {
             }
             guarded.leaves = (true, address)
         }
-        session.connection.close()
+        session.connection.close(because: .refused(failure))
     }
 
     func close() {
@@ -98,7 +98,7 @@ package final class Link: Sendable {
         task?.cancel()
         switch former {
         case .connecting(let attempt): attempt.fail(ValkeyError.closed)
-        case .connected(let session): session.connection.close()
+        case .connected(let session): session.connection.close(because: .closed)
         case .away, .closed: break
         }
     }
@@ -117,12 +117,12 @@ package final class Link: Sendable {
                 }
                 let session = try await self.connect(target ?? usual)
                 guard self.isReady(session) else { return session.connection.close() }
-                (pause, redirections, target) = (shortest, 0, nil)
+                (redirections, target) = (0, nil)
+                let start = ContinuousClock.now
                 try? await session.connection.ended.get()
-                let leaves = self.guarded.withLock { guarded in
-                    defer { guarded.leaves = (false, nil) }
-                    return guarded.leaves
-                }
+                // One that ends soon, again and again, is made less often.
+                if ContinuousClock.now - start >= self.configuration.maximumPause { pause = shortest }
+                let leaves = self.guarded.withLock { $0.leaves }
                 target = leaves.address
                 if leaves.isMeant, target == nil { attempt += 1 }
                 self.failed(.notConnected("the last connection has ended, and the next is not there yet"))
@@ -147,6 +147,7 @@ package final class Link: Sendable {
         let attempt = self.guarded.withLock { guarded -> EventLoopPromise<Session>? in
             guard case .connecting(let attempt) = guarded.state else { return nil }
             guarded.state = .connected(session)
+            guarded.leaves = (false, nil)
             return attempt
         }
         attempt?.succeed(session)
@@ -178,7 +179,7 @@ package final class Link: Sendable {
     private func connect(_ address: MuxValkey.Address) async throws -> Session {
         let (channel, onMessage) = (self.names.channel, self.onMessage)
         let hears = Hearing()
-        let connection = try await Connection.open(address, self.configuration) { message in
+        let connection = try await Connection.open(address, self.configuration, probe: self.names.probe) { message in
             guard hears.isOn, message.count == 3, message[0].text == "message", case .bytes(channel) = message[1],
                 case .bytes(let content) = message[2]
             else { return }
@@ -211,7 +212,9 @@ package final class Link: Sendable {
         }
         _ = try await connection.reply(to: hello.map { ByteBuffer(string: $0) })
         // A cluster says here which engine has the keys.
-        _ = try await connection.reply(to: "EXISTS", self.names.probe)
+        let probe = try await connection.send(["EXISTS", self.names.probe].map { ByteBuffer(string: $0) }).get()
+        // The slot of one that says ASK is being moved, and still its own.
+        if case .failure(let failure) = probe, failure.code != "ASK" { throw ValkeyError.refused(failure) }
         let identity = try await Self.identity(of: connection)
         var digests: [Script: ByteBuffer] = [:]
         for script in Script.allCases {
@@ -224,12 +227,15 @@ package final class Link: Sendable {
         let session = Session(connection: connection, digests: digests)
         let arguments = [ByteBuffer(string: identity), ByteBuffer(string: MuxValkey.randomText())]
         _ = try await connection.reply(to: session.words(.begin, [self.names.tenure], arguments))
-        hears.begin()
-        self.onMessage(nil)
+        let onMessage = self.onMessage
+        await connection.betweenMessages {
+            hears.begin()
+            onMessage(nil)
+        }
         return session
     }
 
-    /// What changes when an engine starts, and when it becomes the primary of its replicas.
+    /// What changes when an engine starts, and when it becomes a primary; also, without need, when a first replica comes.
     ///
     /// - Throws: ``ValkeyError``, also if it is a replica.
     private static func identity(of connection: Connection) async throws -> String {

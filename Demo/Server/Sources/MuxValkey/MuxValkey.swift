@@ -22,7 +22,12 @@ import Synchronization
 /// then, also if the first one comes back later, and machines are told ``MuxKit/MuxShared/Change/unknown``: each value is fetched once more. An engine that evicts keys may lose
 /// some; what belongs to them is a miss.
 ///
-/// **Clusters.** All keys of a ``Configuration/prefix`` are in one slot, and the store follows it from engine to engine. Give parts of an
+/// **Replicas.** A store finds the primary among its addresses, and asks no Sentinel. A primary that is cut off from its replicas, and not from
+/// the machines, goes on by itself for as long as it is let: set `min-replicas-to-write` and `min-replicas-max-lag` at the engine. What one of two
+/// primaries invalidates, the other shows.
+///
+/// **Clusters.** All keys of a ``Configuration/prefix`` are in one slot, and the store follows it from engine to engine. While the keys of the
+/// slot are moved, calls fail, and machines do without the store. Give parts of an
 /// application that need not be cleared together a store with a prefix each, to spread them.
 ///
 /// **What it costs the engine**: a trip for each request that misses, one for what is fetched, and a message to each machine for each
@@ -48,7 +53,7 @@ public final class MuxValkey: MuxSharedStore {
     public struct Configuration: Sendable {
         /// Where engines listen, which are tried in turn until one answers.
         public var addresses: [Address]
-        /// The user; `default` if `nil`.
+        /// The user, if there is a ``password``; `default` if `nil`.
         public var username: String?
         /// The user's password; `nil` if the engine asks for none.
         public var password: String?
@@ -56,7 +61,7 @@ public final class MuxValkey: MuxSharedStore {
         public var tls: TLSConfiguration?
         /// Distinguishes applications that use one engine; any text.
         public var prefix: String
-        /// How long an attempt to connect may take; 1 second.
+        /// How long an attempt to connect may take, without TLS and the first commands, which have twice the ``heartbeat``; 1 second.
         public var connectTimeout = Duration.seconds(1)
         /// After how long without a sign of life a connection is asked for one, and after how long without an answer it is given up; 2 seconds.
         public var heartbeat = Duration.seconds(2)
@@ -64,8 +69,10 @@ public final class MuxValkey: MuxSharedStore {
         public var maximumPause = Duration.seconds(2)
         /// How long an entry is kept beyond its time to live, where its limits for stale values do not say longer; an hour.
         public var retention = Duration.seconds(3_600)
-        /// The most bytes that a reply of the engine may have; 64 MiB.
-        public var maximumReplyBytes = 64 << 20
+        /// The most bytes that a value may have, the same on all machines; 8 MiB.
+        ///
+        /// Larger ones are not shared. An engine ends a connection that hears messages when 32 MiB wait for it (`client-output-buffer-limit pubsub`).
+        public var maximumPayloadBytes = 8 << 20
         /// What the connection runs on.
         public var eventLoopGroup: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
 
@@ -84,6 +91,7 @@ public final class MuxValkey: MuxSharedStore {
     package let link: Link
     private let names: Names
     private let retention: Duration
+    private let maximumPayloadBytes: Int
     /// Distinguishes this machine's messages.
     private let machine: String
     private let listeners: Listeners
@@ -95,6 +103,7 @@ public final class MuxValkey: MuxSharedStore {
         let listeners = Listeners()
         self.names = names
         self.retention = configuration.retention
+        self.maximumPayloadBytes = configuration.maximumPayloadBytes
         self.machine = machine
         self.listeners = listeners
         self.link = Link(configuration, names) { message in
@@ -168,6 +177,8 @@ public final class MuxValkey: MuxSharedStore {
 
     /// See `MuxSharedStore`; throws ``ValkeyError``.
     public func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
+        let limit = self.maximumPayloadBytes
+        guard entry.payload?.count ?? 0 <= limit else { throw ValkeyError.tooLarge(limit: limit) }
         let key = ticket.name.key
         let stale = max(entry.staleWhileRevalidate ?? .zero, entry.staleIfError ?? .zero, self.retention)
         let lifetime = min(min(entry.timeToLive, Self.longestLife) + min(stale, Self.longestLife), Self.longestLife)
@@ -200,13 +211,19 @@ public final class MuxValkey: MuxSharedStore {
 
     /// See `MuxSharedStore`; throws ``ValkeyError``.
     public func invalidate(_ scopes: [MuxShared.Scope]) async throws {
-        var rest = scopes[...]
-        while !rest.isEmpty {
-            let some = rest.prefix(500)
-            rest = rest.dropFirst(500)
-            let messages = some.map { self.message(.invalidated($0)) }
+        guard !scopes.isEmpty else { return }
+        let session = try await self.link.session()
+        // All are sent before the first is waited for.
+        let trips = stride(from: 0, to: scopes.count, by: 500).map { start in
+            let some = scopes[start..<min(start + 500, scopes.count)]
             let keys = some.flatMap { self.names.keys(ending: $0) }
-            _ = try await self.run(.invalidate, keys, [self.names.channel] + messages)
+            let arguments = [self.names.channel] + some.map { self.message(.invalidated($0)) }
+            return (keys, arguments, session.connection.send(session.words(.invalidate, keys, arguments)))
+        }
+        for (keys, arguments, reply) in trips {
+            if case .failure(let failure) = try await reply.get() {
+                _ = try await self.again(.invalidate, session, keys, arguments, failure)
+            }
         }
     }
 
@@ -238,12 +255,10 @@ public final class MuxValkey: MuxSharedStore {
         _ arguments: [ByteBuffer],
         _ failure: ServerFailure
     ) async throws -> Reply {
-        switch failure.code {
-        case "NOSCRIPT":
+        if failure.code == "NOSCRIPT" {
             return try await session.connection.reply(to: script.words(keys, arguments))
-        case "MOVED", "READONLY", "MASTERDOWN": self.link.leave(session, for: failure)
-        default: break
         }
+        if failure.isOfAnotherEngine { self.link.leave(session, for: failure) }
         throw ValkeyError.refused(failure)
     }
 
@@ -256,7 +271,7 @@ public final class MuxValkey: MuxSharedStore {
     /// The longest life of an entry.
     private static var longestLife: Duration { .seconds(7 * 86_400) }
 
-    /// How long an epoch lives: longer than what belongs to it.
+    /// How long an epoch lives after the last claim: longer than what belongs to it.
     private static var epochs: Duration { .seconds(8 * 86_400) }
 
     private static func microseconds(_ duration: Duration) -> ByteBuffer {
@@ -308,20 +323,32 @@ extension MuxValkey.Configuration: CustomStringConvertible, CustomReflectable {
 
 /// The streams of changes.
 private final class Listeners: Sendable {
+    private struct Listener {
+        let stream: AsyncStream<MuxShared.Change>.Continuation
+        /// Whether it lost a change since its buffer was full.
+        var isBehind = false
+    }
+
     private struct State {
-        var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
+        var listeners: [UInt64: Listener] = [:]
         var last: UInt64 = 0
         var isFinished = false
     }
 
+    /// The most changes that wait for a reader that is slow.
+    private static let maximumWaiting = 10_000
+
     private let state = Mutex(State())
 
     func stream() -> AsyncStream<MuxShared.Change> {
-        let (stream, continuation) = AsyncStream.makeStream(of: MuxShared.Change.self)
+        let (stream, continuation) = AsyncStream.makeStream(
+            of: MuxShared.Change.self,
+            bufferingPolicy: .bufferingOldest(Self.maximumWaiting)
+        )
         let number = self.state.withLock { state -> UInt64? in
             guard !state.isFinished else { return nil }
             state.last += 1
-            state.streams[state.last] = continuation
+            state.listeners[state.last] = Listener(stream: continuation)
             return state.last
         }
         guard let number else {
@@ -329,22 +356,33 @@ private final class Listeners: Sendable {
             return stream
         }
         continuation.onTermination = { [weak self] _ in
-            _ = self?.state.withLock { $0.streams.removeValue(forKey: number) }
+            _ = self?.state.withLock { $0.listeners.removeValue(forKey: number) }
         }
         return stream
     }
 
     func tell(_ change: MuxShared.Change) {
         // Under the lock, so that all are told in one order; a stream's buffer runs no code of others.
-        self.state.withLock { for stream in $0.streams.values { stream.yield(change) } }
+        self.state.withLock { state in
+            for number in state.listeners.keys {
+                guard var listener = state.listeners[number] else { continue }
+                let told = listener.isBehind ? MuxShared.Change.unknown : change
+                if case .dropped = listener.stream.yield(told) {
+                    listener.isBehind = true
+                } else {
+                    listener.isBehind = false
+                }
+                state.listeners[number] = listener
+            }
+        }
     }
 
     func finish() {
-        let streams = self.state.withLock { state in
-            defer { state.streams = [:] }
+        let listeners = self.state.withLock { state in
+            defer { state.listeners = [:] }
             state.isFinished = true
-            return state.streams
+            return state.listeners
         }
-        for stream in streams.values { stream.finish() }
+        for listener in listeners.values { listener.stream.finish() }
     }
 }

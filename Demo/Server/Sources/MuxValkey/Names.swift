@@ -6,7 +6,7 @@ import NIOCore
 /// All keys of a store share one hash tag, so that a script may use several of them in a cluster.
 package struct Names: Sendable {
     /// With the hash tag.
-    let prefix: String
+    package let prefix: String
 
     /// - Parameter prefix: Any text.
     package init(prefix: String) {

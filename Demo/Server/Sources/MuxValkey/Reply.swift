@@ -36,14 +36,20 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
     /// The replies to the commands of this library have less than thirty.
     private static var maximumElements: Int { 10_000 }
     private static var maximumLevels: Int { 8 }
-    /// The longest line: an error, a number or a simple string.
-    private static var maximumLine: Int { 64 * 1_024 }
+    /// The most bytes of all lines of a reply: errors, numbers and simple strings, which are read again with each piece that comes.
+    static var maximumLines: Int { 256 * 1_024 }
+
+    /// What has been read of one reply.
+    private struct Size {
+        var elements = 0
+        var lines = 0
+    }
 
     /// Reads one reply if it is there as a whole; otherwise nothing is taken from the buffer.
     func decode(buffer: inout ByteBuffer) throws -> Reply? {
         var rest = buffer
-        var elements = 0
-        guard let reply = try self.reply(&rest, level: 0, &elements) else {
+        var size = Size()
+        guard let reply = try self.reply(&rest, level: 0, &size) else {
             guard buffer.readableBytes <= self.maximumBytes else {
                 throw ValkeyError.tooLarge(limit: self.maximumBytes)
             }
@@ -56,13 +62,15 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
     func decodeLast(buffer: inout ByteBuffer, seenEOF: Bool) throws -> Reply? { try self.decode(buffer: &buffer) }
 
     /// `nil` if there is not all of it.
-    private func reply(_ buffer: inout ByteBuffer, level: Int, _ elements: inout Int) throws -> Reply? {
-        elements += 1
-        guard elements <= Self.maximumElements, level <= Self.maximumLevels else {
+    private func reply(_ buffer: inout ByteBuffer, level: Int, _ size: inout Size) throws -> Reply? {
+        size.elements += 1
+        guard size.elements <= Self.maximumElements, level <= Self.maximumLevels else {
             throw ValkeyError.notAReply("it has too many elements")
         }
         guard let kind: UInt8 = buffer.readInteger() else { return nil }
         guard let line = try Self.line(&buffer) else { return nil }
+        size.lines += line.readableBytes
+        guard size.lines <= Self.maximumLines else { throw ValkeyError.notAReply("it has too long lines") }
         switch kind {
         case UInt8(ascii: "+"), UInt8(ascii: ","), UInt8(ascii: "("): return .bytes(line)
         case UInt8(ascii: "-"): return .failure(ServerFailure(String(buffer: line)))
@@ -80,16 +88,16 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
         case UInt8(ascii: "*"), UInt8(ascii: "~"):
             let count = try Self.number(line)
             guard count >= 0 else { return .nothing }
-            return try self.replies(&buffer, count, level, &elements).map { .list($0) }
+            return try self.replies(&buffer, count, level, &size).map { .list($0) }
         case UInt8(ascii: "%"):
-            return try self.replies(&buffer, try Self.pairs(line), level, &elements).map { .list($0) }
+            return try self.replies(&buffer, try Self.pairs(line), level, &size).map { .list($0) }
         case UInt8(ascii: ">"):
             guard level == 0 else { throw ValkeyError.notAReply("a message stands within a reply") }
-            return try self.replies(&buffer, try Self.number(line), level, &elements).map { .message($0) }
+            return try self.replies(&buffer, try Self.number(line), level, &size).map { .message($0) }
         // Facts about the reply that follows.
         case UInt8(ascii: "|"):
-            guard try self.replies(&buffer, try Self.pairs(line), level, &elements) != nil else { return nil }
-            return try self.reply(&buffer, level: level + 1, &elements)
+            guard try self.replies(&buffer, try Self.pairs(line), level, &size) != nil else { return nil }
+            return try self.reply(&buffer, level: level + 1, &size)
         default: throw ValkeyError.notAReply("no kind of reply begins with the byte \(kind)")
         }
     }
@@ -98,12 +106,12 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
         _ buffer: inout ByteBuffer,
         _ count: Int64,
         _ level: Int,
-        _ elements: inout Int
+        _ size: inout Size
     ) throws -> [Reply]? {
         guard count >= 0, count <= Self.maximumElements else { throw ValkeyError.notAReply("it has \(count) elements") }
         var replies: [Reply] = []
         for _ in 0..<count {
-            guard let reply = try self.reply(&buffer, level: level + 1, &elements) else { return nil }
+            guard let reply = try self.reply(&buffer, level: level + 1, &size) else { return nil }
             replies.append(reply)
         }
         return replies
@@ -122,7 +130,7 @@ struct ReplyDecoder: NIOSingleStepByteToMessageDecoder {
     private static func line(_ buffer: inout ByteBuffer) throws -> ByteBuffer? {
         let view = buffer.readableBytesView
         guard let end = view.firstIndex(of: 13), end + 1 < view.endIndex else {
-            guard view.count <= self.maximumLine else { throw ValkeyError.notAReply("a line has no end") }
+            guard view.count <= self.maximumLines else { throw ValkeyError.notAReply("a line has no end") }
             return nil
         }
         guard view[end + 1] == 10 else { throw ValkeyError.notAReply("a line has no end") }

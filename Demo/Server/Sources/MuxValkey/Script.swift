@@ -28,7 +28,7 @@ enum Script: String, CaseIterable, Sendable {
             local t = redis.call('TIME')
             return t[1] * 1000000 + t[2]
         end
-        -- Changes nothing, and a replica, which may not have everything yet, refuses it.
+        -- A write that changes nothing: a replica, which may not have everything yet, refuses it.
         local function primary(tenure) redis.call('PERSIST', tenure) end
         local function text(number) return string.format('%.0f', number) end
         local function get(key)
@@ -43,11 +43,17 @@ enum Script: String, CaseIterable, Sendable {
                 if not epoch then
                     if not new then return nil end
                     epoch = new
-                    redis.call('SET', KEYS[i], epoch, 'PX', milliseconds)
+                    if i == 3 then redis.call('SET', KEYS[i], epoch) else redis.call('SET', KEYS[i], epoch, 'PX', milliseconds) end
                 end
                 all[#all + 1] = epoch
             end
             return table.concat(all, ' ')
+        end
+        -- Epochs outlive what is put with them; an hour more or less does not matter.
+        local function renew(milliseconds)
+            for i = 4, #KEYS do
+                if redis.call('PTTL', KEYS[i]) < milliseconds - 3600000 then redis.call('PEXPIRE', KEYS[i], milliseconds) end
+            end
         end
         local function entry(present)
             local f = redis.pcall('HMGET', KEYS[1], 'epochs', 'fetched', 'ttl', 'digest', 'schema', 'validator', 'swr', 'sie', 'payload')
@@ -90,6 +96,7 @@ enum Script: String, CaseIterable, Sendable {
         // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 an epoch's milliseconds
         case .claim:
             """
+            primary(KEYS[3])
             local present = epochs(ARGV[1], ARGV[5])
             local found = entry(present)
             if found and age(found) < math.min(tonumber(ARGV[3]), tonumber(found[3])) then
@@ -100,6 +107,7 @@ enum Script: String, CaseIterable, Sendable {
             if nonce and of == present then
                 return {'taken', redis.call('PTTL', KEYS[2]), older}
             end
+            renew(tonumber(ARGV[5]))
             redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. present, 'PX', ARGV[2])
             return {'granted', older}
             """
@@ -107,8 +115,12 @@ enum Script: String, CaseIterable, Sendable {
         case .put:
             """
             local nonce, of = standing()
-            if nonce ~= ARGV[1] or of ~= epochs() then return 0 end
+            if nonce ~= ARGV[1] then return 0 end
             redis.call('DEL', KEYS[2])
+            if of ~= epochs() then
+                redis.call('PUBLISH', ARGV[10], ARGV[12])
+                return 0
+            end
             if ARGV[13] then
                 redis.call('DEL', KEYS[1])
                 redis.call('HSET', KEYS[1], 'payload', ARGV[13])

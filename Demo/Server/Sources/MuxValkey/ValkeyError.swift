@@ -11,7 +11,7 @@ public import MuxKit
     case refused(ServerFailure)
     /// What the engine sent is not RESP, version 3.
     case notAReply(String)
-    /// A reply has more bytes than ``MuxValkey/Configuration/maximumReplyBytes``.
+    /// A value has more bytes than ``MuxValkey/Configuration/maximumPayloadBytes``, or a reply more than one with such a value.
     case tooLarge(limit: Int)
     /// Too many commands wait for their replies.
     case tooManyCommands(limit: Int)
@@ -25,6 +25,13 @@ public struct ServerFailure: Error, Sendable, Hashable {
     public let code: String
     /// All of it.
     public let text: String
+
+    /// Whether another engine has the keys, or this one may not write them.
+    var isOfAnotherEngine: Bool {
+        // Redis 6.2 says the second within the failure of a script.
+        ["MOVED", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS"].contains(self.code)
+            || self.text.contains("-READONLY ")
+    }
 
     /// Some engines repeat what they were sent, which may be a password: that is left out.
     init(_ text: String) {
@@ -49,7 +56,7 @@ extension ValkeyError: CustomStringConvertible {
         case .disconnected(let reason): "The connection to the engine ended before its reply: \(reason)."
         case .refused(let failure): "The engine refused a command: \(failure.text)"
         case .notAReply(let reason): "The engine, or what listens in its place, sent no RESP 3: \(reason)."
-        case .tooLarge(let limit): "A reply of the engine has more than \(limit) bytes."
+        case .tooLarge(let limit): "A value, or a reply of the engine, has more than \(limit) bytes."
         case .tooManyCommands(let limit): "\(limit) commands wait for the engine already."
         case .closed: "The store was closed."
         }

@@ -43,7 +43,7 @@ struct ClusterTests {
                 }
                 // The second one is told of all three.
                 let alice = await cluster.engines[0].store(prefix)
-                let bob = MuxValkey(.init(addresses: cluster.engines.map(\.address), prefix: prefix))
+                let bob = MuxValkey(.patient(cluster.engines.map(\.address), prefix: prefix))
                 await bob.waitUntilConnected()
                 return (alice, bob)
             }
@@ -85,8 +85,8 @@ struct ClusterTests {
         }
         let addresses = [first.address, second.address]
         func store() async -> MuxValkey {
-            var configuration = MuxValkey.Configuration(addresses: addresses, prefix: "failover")
-            configuration.heartbeat = .seconds(1)
+            var configuration = MuxValkey.Configuration.patient(addresses, prefix: "failover")
+            configuration.heartbeat = .seconds(3)
             let store = MuxValkey(configuration)
             await store.waitUntilConnected()
             return store
@@ -99,6 +99,13 @@ struct ClusterTests {
         // A planned change of roles: the first engine goes on as a replica of the second, and comes back.
         try await second.ask("REPLICAOF", "NO", "ONE")
         try await first.ask("REPLICAOF", "127.0.0.1", "\(second.port)")
+        let bobAtSecond = await second.store("failover")
+        try await bobAtSecond.invalidate([.tag("Rome")])
+        // The first one is asked at once, perhaps before it knows of that.
+        let claim = try await self.eventually {
+            try await alice.claim(self.name, maximumAge: nil, digest: nil, for: .milliseconds(1))
+        }
+        if case .entry(let entry) = claim { Issue.record("an entry of before the invalidation: \(entry)") }
         try await self.eventually { try await bob.invalidate([.tag("Rome")]) }
         #expect(try await self.eventually { try await alice.load([self.name]) } == [nil])
         try await first.wait(for: "INFO", "replication") { $0.text?.contains("master_link_status:up") ?? false }
@@ -142,7 +149,7 @@ struct ClusterTests {
         for tls in [TLSConfiguration.makeClientConfiguration(), nil] {
             var configuration = engine.configuration("others")
             configuration.tls = tls
-            configuration.heartbeat = .seconds(1)
+            configuration.heartbeat = .seconds(3)
             let store = MuxValkey(configuration)
             let error = await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
             let text = error?.localizedDescription ?? ""

@@ -31,7 +31,7 @@ struct EngineTests {
     func `FL-10 a miss is one trip, and nothing is searched for`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let store = await engine.store("trips")
-        let repository = MuxRepository(sharedStore: store)
+        let repository = MuxRepository(sharedStore: store, policy: .init(budget: .seconds(30)))
         let places = MultiplexerMap<String, String>(
             cacheKey: .init("Places") { ["city \($0)"] },
             repository: repository
@@ -172,6 +172,83 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
+    func `FL-11 epochs live longer than what is put with them`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("epochs")
+        let names = (0..<2).map { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\($0)"), tags: ["Rome"]) }
+        func epochs() async throws -> [String] {
+            guard case .list(let keys) = try await engine.ask("KEYS", "*:e:*") else { return [] }
+            return keys.compactMap(\.text)
+        }
+        _ = try await store.claim(names[0], maximumAge: nil, digest: nil, for: .seconds(60))
+        #expect(try await epochs().count == 3)
+        // A week and a bit later.
+        for epoch in try await epochs() { try await engine.ask("PEXPIRE", epoch, "1000000") }
+        guard
+            case .granted(let ticket, _) = try await store.claim(
+                names[1],
+                maximumAge: nil,
+                digest: nil,
+                for: .seconds(60)
+            )
+        else { return #expect(Bool(false), "not granted") }
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(7 * 86_400))
+        #expect(try await store.put(entry, with: ticket))
+        for epoch in try await epochs() {
+            let rest = try await engine.ask("PTTL", epoch).integer ?? 0
+            #expect(rest > 7 * 86_400_000 + 3_600_000, "\(epoch) ends in \(rest) ms")
+        }
+        #expect(try await engine.ask("PTTL", Names(prefix: "epochs").prefix + "tenure").integer == -1)
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 many are invalidated at once, and a value that is too large is not put`(program: Engine.Program)
+        async throws
+    {
+        let engine = try Engine(program)
+        let (store, other) = (await engine.store("many") { $0.maximumPayloadBytes = 1_000 }, await engine.store("many"))
+        let names = (0..<1_200).map { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\($0)")) }
+        let changes = other.changes()
+        try await store.invalidate(names.map { .entry($0.key) })
+        var told: [MuxShared.Change] = []
+        for await change in changes where change != .unknown {
+            told.append(change)
+            if told.count == names.count { break }
+        }
+        #expect(told == names.map { .invalidated(.entry($0.key)) })
+
+        guard
+            case .granted(let ticket, _) = try await store.claim(
+                names[0],
+                maximumAge: nil,
+                digest: nil,
+                for: .seconds(60)
+            )
+        else { return #expect(Bool(false), "not granted") }
+        let entry = MuxShared.Entry(payload: Data(count: 1_001), digest: "1", timeToLive: .seconds(60))
+        await #expect(throws: ValkeyError.tooLarge(limit: 1_000)) { try await store.put(entry, with: ticket) }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 a put whose epochs are gone wakes who waits`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let (store, other) = (await engine.store("gone"), await engine.store("gone"))
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
+        guard
+            case .granted(let ticket, _) = try await store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+        else { return #expect(Bool(false), "not granted") }
+        guard case .list(let epochs) = try await engine.ask("KEYS", "*:e:*") else { return #expect(Bool(false)) }
+        for epoch in epochs.compactMap(\.text) { try await engine.ask("DEL", epoch) }
+        let changes = other.changes()
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(60))
+        #expect(try await !store.put(entry, with: ticket))
+        for await change in changes where change != .unknown {
+            #expect(change == .released(name.key))
+            break
+        }
+    }
+
+    @Test(arguments: Engine.programs)
     func `FL-09 a password is sent, and a wrong one is a clear error`(program: Engine.Program) async throws {
         let engine = try Engine(program, ["--requirepass", "open sesame"])
         let store = await engine.store("secret") { $0.password = "open sesame" }
@@ -193,7 +270,7 @@ struct EngineTests {
     @Test(arguments: Engine.programs)
     func `FL-09 an engine that is silent is given up, and calls end`(program: Engine.Program) async throws {
         let engine = try Engine(program)
-        let store = await engine.store("silent") { $0.heartbeat = .seconds(1) }
+        let store = await engine.store("silent") { $0.heartbeat = .seconds(3) }
         let name = MuxShared.Name(MuxStoreKey(domain: "Places"))
         #expect(try await store.load([name]) == [nil])
         var changes = store.changes().makeAsyncIterator()

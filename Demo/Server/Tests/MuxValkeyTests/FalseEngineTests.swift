@@ -88,9 +88,9 @@ struct FalseEngineTests {
     }
 
     private func store(_ address: MuxValkey.Address) -> MuxValkey {
-        var configuration = MuxValkey.Configuration(addresses: [address], prefix: "false")
-        configuration.heartbeat = .seconds(1)
-        configuration.maximumReplyBytes = 1 << 20
+        var configuration = MuxValkey.Configuration.patient([address], prefix: "false")
+        configuration.heartbeat = .seconds(3)
+        configuration.maximumPayloadBytes = 1 << 20
         return MuxValkey(configuration)
     }
 
@@ -178,8 +178,8 @@ struct FalseEngineTests {
             Self.greeting(word) ?? "-READONLY You can't write against a read only replica.\r\n"
         }
         let primary = try FalseEngine { word, _ in Self.greeting(word) ?? "_\r\n" }
-        var configuration = MuxValkey.Configuration(addresses: [replica.address, primary.address], prefix: "false")
-        configuration.heartbeat = .seconds(1)
+        var configuration = MuxValkey.Configuration.patient([replica.address, primary.address], prefix: "false")
+        configuration.heartbeat = .seconds(3)
         let store = MuxValkey(configuration)
         await store.waitUntilConnected()
         var changes = store.changes().makeAsyncIterator()
@@ -199,8 +199,8 @@ struct FalseEngineTests {
             }
         }
         let second = try FalseEngine { word, _ in Self.greeting(word) ?? ":1\r\n" }
-        var configuration = MuxValkey.Configuration(addresses: [first.address, second.address], prefix: "false")
-        configuration.heartbeat = .seconds(1)
+        var configuration = MuxValkey.Configuration.patient([first.address, second.address], prefix: "false")
+        configuration.heartbeat = .seconds(3)
         let store = MuxValkey(configuration)
         await store.waitUntilConnected()
         #expect(try await store.load([self.name]) == [nil])
@@ -212,11 +212,64 @@ struct FalseEngineTests {
         await #expect(throws: ValkeyError.self) { try await store.load([self.name]) }
     }
 
+    @Test(arguments: [
+        "-CLUSTERDOWN Hash slot not served", "-MOVED 1 127.0.0.1:1",
+        "-ERR Error running script: -READONLY You can't write",
+    ])
+    func `FL-09 an engine that has lost its slot, or may not write, is left though nothing is asked`(failure: String)
+        async throws
+    {
+        let isLost = Mutex(false)
+        let first = try FalseEngine { word, _ in
+            word == "EXISTS" && isLost.withLock { $0 } ? failure + "\r\n" : Self.greeting(word) ?? "_\r\n"
+        }
+        let second = try FalseEngine { word, _ in Self.greeting(word) ?? ":1\r\n" }
+        var configuration = MuxValkey.Configuration.patient([first.address, second.address], prefix: "false")
+        configuration.heartbeat = .seconds(3)
+        let store = MuxValkey(configuration)
+        await store.waitUntilConnected()
+        #expect(try await store.load([self.name]) == [nil])
+
+        var changes = store.changes().makeAsyncIterator()
+        isLost.withLock { $0 = true }
+        #expect(await changes.next() == .unknown)
+        // That is the second one, whose answer no script can have.
+        await #expect(throws: ValkeyError.notAReply("a script has another result than it can have")) {
+            try await store.load([self.name])
+        }
+    }
+
+    @Test func `FL-09 a reader of changes that is too slow is told that it missed some`() async throws {
+        let engine = try FalseEngine { word, _ in
+            let change =
+                ">3\r\n+message\r\n$\(Names(prefix: "false").channel.readableBytes)\r\n"
+                + "\(String(buffer: Names(prefix: "false").channel))\r\n$10\r\nthere s1:a\r\n"
+            guard word == "EVALSHA" else { return Self.greeting(word) }
+            return "_\r\n" + String(repeating: change, count: 12_000)
+        }
+        let store = self.store(engine.address)
+        await store.waitUntilConnected()
+        let changes = store.changes()
+        // All that comes with the first answer is there when the second one is.
+        for _ in 0..<2 { _ = try await store.load([self.name]) }
+        var (count, sawUnknown) = (0, false)
+        for await change in changes {
+            if change == .unknown {
+                sawUnknown = true
+                break
+            }
+            count += 1
+            // Room again: what comes next says what happened.
+            if count == 10_000 { _ = try await store.load([self.name]) }
+        }
+        #expect(sawUnknown && count == 10_000)
+    }
+
     @Test func `FL-09 what an engine repeats of a password is in no error`() async throws {
         let engine = try FalseEngine { _, _ in
             "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `open sesame`, \r\n"
         }
-        var configuration = MuxValkey.Configuration(addresses: [engine.address], prefix: "false")
+        var configuration = MuxValkey.Configuration.patient([engine.address], prefix: "false")
         configuration.password = "open sesame"
         let error = await #expect(throws: ValkeyError.self) { try await MuxValkey(configuration).load([self.name]) }
         let text = try #require(error.map { "\($0) \($0.localizedDescription) \(String(reflecting: $0))" })

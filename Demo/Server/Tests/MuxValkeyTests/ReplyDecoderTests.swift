@@ -58,7 +58,9 @@ struct ReplyDecoderTests {
         #expect(throws: ValkeyError.tooLarge(limit: 100)) {
             try self.decode("*100\r\n" + String(repeating: "$3\r\nabc\r\n", count: 99), limit: 100)
         }
-        #expect(throws: ValkeyError.self) { try self.decode("+" + String(repeating: "a", count: 100_000)) }
+        #expect(throws: ValkeyError.self) { try self.decode("+" + String(repeating: "a", count: 300_000)) }
+        let lines = String(repeating: "+" + String(repeating: "a", count: 60_000) + "\r\n", count: 5)
+        #expect(throws: ValkeyError.self) { try self.decode("*6\r\n" + lines) }
         #expect(throws: ValkeyError.self) {
             try self.decode("*10000\r\n" + String(repeating: "*-1\r\n", count: 10_000))
         }

@@ -9,7 +9,7 @@ extension Engine.Program: CustomTestStringConvertible {
 }
 
 extension Engine {
-    func configuration(_ prefix: String) -> MuxValkey.Configuration { .init(addresses: [self.address], prefix: prefix) }
+    func configuration(_ prefix: String) -> MuxValkey.Configuration { .patient([self.address], prefix: prefix) }
 
     /// A store that is connected.
     func store(_ prefix: String, _ change: (inout MuxValkey.Configuration) -> Void = { _ in }) async -> MuxValkey {
@@ -18,6 +18,16 @@ extension Engine {
         let store = MuxValkey(configuration)
         await store.waitUntilConnected()
         return store
+    }
+}
+
+extension MuxValkey.Configuration {
+    /// With time enough for a busy machine.
+    static func patient(_ addresses: [MuxValkey.Address], prefix: String) -> MuxValkey.Configuration {
+        var configuration = MuxValkey.Configuration(addresses: addresses, prefix: prefix)
+        configuration.connectTimeout = .seconds(30)
+        configuration.heartbeat = .seconds(30)
+        return configuration
     }
 }
 

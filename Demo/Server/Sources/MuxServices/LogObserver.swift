@@ -1,0 +1,133 @@
+public import Logging
+public import MuxKit
+import Synchronization
+
+/// Writes what happens in a repository to swift-log.
+///
+/// ```swift
+/// let repository = MuxRepository(observer: LogObserver(Logger(label: "cache")))
+/// ```
+///
+/// Failures are warnings, of which a limited number is written each second; the next one says how many were left out. Attempts that failed
+/// and are made again are `info`, the rest is `debug`. Hits are not written. No line has a value, a token or the text of an error, and an
+/// entry's key only if you ask for it: keys may be names of people.
+///
+/// **Concurrent calls.** A line is written on the thread that made the decision.
+public struct LogObserver: MuxObserver {
+    /// `false`: hits are not written.
+    public var observesHits: Bool { false }
+
+    private let logger: Logger
+    private let showsKeys: Bool
+    private let limit: RateLimit
+
+    /// Makes an observer.
+    ///
+    /// - Parameters:
+    ///   - logger: Where lines are written.
+    ///   - showsKeys: Whether lines show the keys of entries.
+    ///   - failuresPerSecond: The most warnings in a second.
+    public init(_ logger: Logger, showsKeys: Bool = false, failuresPerSecond: Int = 10) {
+        let start = ContinuousClock.now
+        self.init(logger, showsKeys: showsKeys, failuresPerSecond: failuresPerSecond) { ContinuousClock.now - start }
+    }
+
+    package init(
+        _ logger: Logger,
+        showsKeys: Bool = false,
+        failuresPerSecond: Int,
+        time: @escaping @Sendable () -> Duration
+    ) {
+        self.logger = logger
+        self.showsKeys = showsKeys
+        self.limit = RateLimit(perSecond: failuresPerSecond, time)
+    }
+
+    /// Writes a line about the event, unless its level is not written.
+    public func observe(_ event: MuxEvent) {
+        let level = event.level
+        guard self.logger.logLevel <= level else { return }
+        var metadata: Logger.Metadata = [:]
+        if level == .warning {
+            guard let leftOut = self.limit.admit() else { return }
+            if leftOut > 0 { metadata["left-out"] = "\(leftOut)" }
+        }
+        if let name = event.name ?? event.cacheKey { metadata["cache"] = "\(name)" }
+        if self.showsKeys, let key = event.key { metadata["key"] = "\(key)" }
+        if let reason = event.reason { metadata["reason"] = "\(reason)" }
+        if let problem = event.problem { metadata["problem"] = "\(problem)" }
+        if let duration = event.duration { metadata["milliseconds"] = "\(duration.milliseconds)" }
+        self.logger.log(level: level, "\(event.kind)", metadata: metadata)
+    }
+}
+
+/// Several observers in place of one.
+///
+/// Hits are told to those that want them.
+public struct ObserverGroup: MuxObserver {
+    /// Whether one of them wants hits.
+    public let observesHits: Bool
+
+    private let observers: [any MuxObserver]
+
+    /// Makes a group.
+    ///
+    /// - Parameter observers: Are told of each event, in this order.
+    public init(_ observers: any MuxObserver...) {
+        self.observers = observers
+        self.observesHits = observers.contains(where: \.observesHits)
+    }
+
+    /// Tells all of them.
+    public func observe(_ event: MuxEvent) {
+        for observer in self.observers where event.kind != .hit || observer.observesHits { observer.observe(event) }
+    }
+}
+
+extension MuxEvent {
+    fileprivate var level: Logger.Level {
+        switch self.kind {
+        case .fetchRetried: .info
+        case .fetchFailed where self.reason == .cancellation, .updateFailed where self.reason == .cancellation: .info
+        case .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateInterrupted: .warning
+        default: self.reason != nil || self.problem != nil ? .warning : .debug
+        }
+    }
+}
+
+extension Duration {
+    fileprivate var milliseconds: Double { self / .milliseconds(1) }
+}
+
+/// So many in each second.
+private final class RateLimit: Sendable {
+    private struct State {
+        var second = Int64.min
+        var count = 0
+        var leftOut = 0
+    }
+
+    private let perSecond: Int
+    private let time: @Sendable () -> Duration
+    private let state = Mutex(State())
+
+    init(perSecond: Int, _ time: @escaping @Sendable () -> Duration) {
+        self.perSecond = perSecond
+        self.time = time
+    }
+
+    /// - Returns: How many were left out before this one; `nil` if this one is left out, too.
+    func admit() -> Int? {
+        let second = self.time().components.seconds
+        return self.state.withLock { state in
+            if state.second != second { (state.second, state.count) = (second, 0) }
+            guard state.count < self.perSecond else {
+                state.leftOut += 1
+                return nil
+            }
+            state.count += 1
+            defer { state.leftOut = 0 }
+            return state.leftOut
+        }
+    }
+}

@@ -1,0 +1,16 @@
+import AsyncHTTPClient
+import Foundation
+import MuxAsyncHTTPClient
+import MuxNetwork
+import MuxTesting
+import Testing
+
+/// The transport over async-http-client.
+@Suite(.timeLimit(.minutes(5)))
+struct AsyncHTTPClientTransportTests {
+    @Test func `TR-10 it keeps the rules of a transport`() async throws {
+        try await HTTPTransportConformance.run(within: .seconds(60), excluding: [.trailers, .fieldBytes]) { options in
+            AsyncHTTPClientTransport(options: options)
+        }
+    }
+}
