@@ -28,8 +28,10 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
         .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/apple/swift-distributed-tracing", from: "1.7.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
         .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+        .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0"),
     ],
     targets: [
         // The shared store over Valkey or Redis.
@@ -71,6 +73,23 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // A web service of places.
+        .executableTarget(
+            name: "places",
+            dependencies: [
+                "MuxValkey", "MuxServices",
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
+            ],
+            path: "Sources/Places",
+            resources: [.copy("Resources")],
+            swiftSettings: settings
+        ),
         // Real engines on loopback, for tests and disasters.
         .target(
             name: "Engines",
@@ -92,7 +111,8 @@ let package = Package(
         .testTarget(
             name: "MuxServicesTests",
             dependencies: [
-                "MuxServices", "MuxAsyncHTTPClient",
+                "MuxServices", "MuxAsyncHTTPClient", "MuxValkey", "Engines", "places",
+                .product(name: "MuxNetwork", package: "MuxKit"),
                 .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),

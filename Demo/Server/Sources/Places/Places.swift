@@ -1,0 +1,117 @@
+import Foundation
+import Hummingbird
+import MuxKit
+import Synchronization
+
+/// A place of GeoNames.
+struct Place: Codable, Sendable, ResponseEncodable {
+    let id: Int
+    let name: String
+    let country: String
+    let latitude: Double
+    let longitude: Double
+    let population: Int
+    let timezone: String
+}
+
+/// There is no such place.
+struct NoSuchPlace: Error {}
+
+/// What stands behind the service, far away and slow: it searches all places for each call, and counts the calls.
+final class Origin: Sendable {
+    private let places: [Place]
+    private let byID: [Int: Place]
+    private let delay: Duration
+    private let count = Atomic(0)
+
+    var callCount: Int { self.count.load(ordering: .relaxed) }
+
+    /// - Throws: Why the places cannot be read.
+    init(delay: Duration) throws {
+        let file = Bundle.module.url(forResource: "Resources/places", withExtension: "json")
+        guard let file else { throw CocoaError(.fileReadNoSuchFile) }
+        self.places = try JSONDecoder().decode([Place].self, from: Data(contentsOf: file))
+        self.byID = Dictionary(self.places.map { ($0.id, $0) }) { first, _ in first }
+        self.delay = delay
+    }
+
+    private func answer<Value>(_ find: () throws -> Value) async throws -> Value {
+        self.count.add(1, ordering: .relaxed)
+        try await Task.sleep(for: self.delay)
+        return try find()
+    }
+
+    func place(_ id: Int) async throws -> Place {
+        try await self.answer {
+            guard let place = self.byID[id] else { throw NoSuchPlace() }
+            return place
+        }
+    }
+
+    /// The most populous places whose names begin so.
+    func search(_ text: String) async throws -> [Place] {
+        try await self.answer {
+            let found = self.places.filter { $0.name.lowercased().hasPrefix(text) }
+            return Array(found.sorted { $0.population > $1.population }.prefix(10))
+        }
+    }
+
+    func nearest(_ spot: Spot) async throws -> Place {
+        try await self.answer {
+            guard let place = self.places.min(by: { spot.distance(to: $0) < spot.distance(to: $1) }) else {
+                throw NoSuchPlace()
+            }
+            return place
+        }
+    }
+}
+
+/// A spot, to a tenth of a degree: neighbours share an entry.
+struct Spot: MuxKey {
+    /// In tenths of a degree.
+    let latitude: Int
+    let longitude: Int
+
+    /// - Returns: `nil` for what is not on the globe.
+    init?(latitude: Double, longitude: Double) {
+        guard abs(latitude) <= 90, abs(longitude) <= 180 else { return nil }
+        self.latitude = Int((latitude * 10).rounded())
+        self.longitude = Int((longitude * 10).rounded())
+    }
+
+    var keyText: String { "\(self.latitude),\(self.longitude)" }
+
+    /// By the haversine, which grows with the distance.
+    func distance(to place: Place) -> Double {
+        let radian = Double.pi / 180
+        let (a, b) = (Double(self.latitude) / 10 * radian, place.latitude * radian)
+        let (x, y) = ((b - a) / 2, (place.longitude - Double(self.longitude) / 10) * radian / 2)
+        return sin(x) * sin(x) + cos(a) * cos(b) * sin(y) * sin(y)
+    }
+}
+
+/// The cached values of the service.
+struct Caches: Sendable {
+    let repository: MuxRepository
+    let places: MultiplexerMap<Int, Place>
+    let searches: MultiplexerMap<String, [Place]>
+    let nearest: MultiplexerMap<Spot, Place>
+
+    init(_ repository: MuxRepository, _ origin: Origin, timeToLive: Duration) {
+        let policy = MuxPolicy(timeToLive: timeToLive, staleWhileRevalidate: timeToLive)
+        self.repository = repository
+        self.places = MultiplexerMap(
+            cacheKey: .init("Places") { ["place \($0)"] },
+            policy: policy,
+            repository: repository
+        ) {
+            try await origin.place($0)
+        }
+        self.searches = MultiplexerMap(cacheKey: "Searches", policy: policy, repository: repository) {
+            try await origin.search($0)
+        }
+        self.nearest = MultiplexerMap(cacheKey: "Nearest", policy: policy, repository: repository) {
+            try await origin.nearest($0)
+        }
+    }
+}
