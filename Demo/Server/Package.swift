@@ -90,6 +90,18 @@ let package = Package(
             resources: [.copy("Resources")],
             swiftSettings: settings
         ),
+        // Many processes, a real engine, and what can happen to them.
+        .executableTarget(
+            name: "disasters",
+            dependencies: [
+                "MuxValkey", "Engines",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ],
+            path: "Sources/Disasters",
+            swiftSettings: settings
+        ),
         // Real engines on loopback, for tests and disasters.
         .target(
             name: "Engines",

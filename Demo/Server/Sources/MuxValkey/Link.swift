@@ -8,6 +8,8 @@ package final class Link: Sendable {
     /// A connection that is ready for use.
     package struct Session: Sendable {
         let connection: Connection
+        /// What identifies the engine.
+        let identity: ByteBuffer
         /// What the engine calls the scripts.
         let digests: [Script: ByteBuffer]
 
@@ -224,8 +226,8 @@ package final class Link: Sendable {
             digests[script] = digest
         }
         _ = try await connection.reply(to: [ByteBuffer(string: "SUBSCRIBE"), self.names.channel])
-        let session = Session(connection: connection, digests: digests)
-        let arguments = [ByteBuffer(string: identity), ByteBuffer(string: MuxValkey.randomText())]
+        let session = Session(connection: connection, identity: ByteBuffer(string: identity), digests: digests)
+        let arguments = [session.identity, ByteBuffer(string: MuxValkey.randomText())]
         _ = try await connection.reply(to: session.words(.begin, [self.names.tenure], arguments))
         let onMessage = self.onMessage
         await connection.betweenMessages {

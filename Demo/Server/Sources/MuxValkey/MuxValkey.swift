@@ -153,6 +153,7 @@ public final class MuxValkey: MuxSharedStore {
         for duration: Duration
     ) async throws -> MuxShared.Claim {
         let nonce = Self.randomText()
+        let session = try await self.link.session()
         let arguments = [
             ByteBuffer(string: nonce),
             Self.milliseconds(duration),
@@ -160,8 +161,9 @@ public final class MuxValkey: MuxSharedStore {
             // No entry has an empty digest that is known.
             ByteBuffer(string: digest.map { "=" + $0 } ?? ""),
             Self.milliseconds(Self.epochs),
+            session.identity,
         ]
-        let reply = try await self.run(.claim, self.names.keys(name), arguments)
+        let reply = try await self.run(.claim, self.names.keys(name), arguments, in: session)
         guard case .list(let parts) = reply else { throw Self.unexpected }
         switch (parts.first?.text, parts.count) {
         case ("entry", 2):
@@ -197,7 +199,12 @@ public final class MuxValkey: MuxSharedStore {
             self.message(.released(key)),
         ]
         let payload = entry.payload.map { [ByteBuffer(data: $0)] } ?? []
-        let reply = try await self.run(.put, self.names.keys(ticket.name), facts + payload)
+        let reply = try await self.run(
+            .put,
+            self.names.keys(ticket.name),
+            facts + payload,
+            in: try await self.link.session()
+        )
         return reply == .number(1)
     }
 
@@ -206,7 +213,7 @@ public final class MuxValkey: MuxSharedStore {
         let arguments = [
             ByteBuffer(string: ticket.nonce), self.names.channel, self.message(.released(ticket.name.key)),
         ]
-        _ = try await self.run(.giveUp, self.names.keys(ticket.name), arguments)
+        _ = try await self.run(.giveUp, self.names.keys(ticket.name), arguments, in: try await self.link.session())
     }
 
     /// See `MuxSharedStore`; throws ``ValkeyError``.
@@ -239,9 +246,9 @@ public final class MuxValkey: MuxSharedStore {
     private func run(
         _ script: Script,
         _ keys: [ByteBuffer],
-        _ arguments: [ByteBuffer]
+        _ arguments: [ByteBuffer],
+        in session: Link.Session
     ) async throws -> Reply {
-        let session = try await self.link.session()
         let reply = try await session.connection.send(session.words(script, keys, arguments)).get()
         guard case .failure(let failure) = reply else { return reply }
         return try await self.again(script, session, keys, arguments, failure)

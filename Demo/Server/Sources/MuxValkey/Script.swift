@@ -36,14 +36,19 @@ enum Script: String, CaseIterable, Sendable {
             if type(value) == 'string' then return value end
             return nil
         end
-        local function epochs(new, milliseconds)
+        local function epochs(new, milliseconds, engine)
             local all = {}
             for i = 3, #KEYS do
                 local epoch = get(KEYS[i])
                 if not epoch then
                     if not new then return nil end
                     epoch = new
-                    if i == 3 then redis.call('SET', KEYS[i], epoch) else redis.call('SET', KEYS[i], epoch, 'PX', milliseconds) end
+                    if i == 3 then
+                        epoch = engine .. ':' .. new
+                        redis.call('SET', KEYS[i], epoch)
+                    else
+                        redis.call('SET', KEYS[i], epoch, 'PX', milliseconds)
+                    end
                 end
                 all[#all + 1] = epoch
             end
@@ -93,11 +98,12 @@ enum Script: String, CaseIterable, Sendable {
             local found = present and entry(present)
             return found and told(found) or false
             """
-        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 an epoch's milliseconds
+        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 an epoch's milliseconds,
+        // 6 what identifies the engine
         case .claim:
             """
             primary(KEYS[3])
-            local present = epochs(ARGV[1], ARGV[5])
+            local present = epochs(ARGV[1], ARGV[5], ARGV[6])
             local found = entry(present)
             if found and age(found) < math.min(tonumber(ARGV[3]), tonumber(found[3])) then
                 return {'entry', told(found, ARGV[4])}

@@ -169,6 +169,9 @@ struct EngineTests {
         _ = try await engine.ask("FLUSHALL")
         #expect(try await store.load([name]) == [nil])
         #expect(try await put())
+        // A machine that connects after that finds what was put since.
+        let other = await engine.store("foreign")
+        #expect(try await other.load([name])[0]?.payload == entry.payload)
     }
 
     @Test(arguments: Engine.programs)

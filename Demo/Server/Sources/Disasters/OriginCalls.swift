@@ -1,0 +1,154 @@
+import Foundation
+import MuxKit
+import Synchronization
+
+/// A machine's calls of the origin, and the check that there are not more than without a shared store.
+///
+/// **Causes.** A machine calls for a key once at first, and again only if something has happened since its last call
+/// began that makes it forget what it got: a clear of its own or one that it is told of, changes that it may have
+/// missed, a put that was refused, or a call or a request that failed. A machine without a shared store does the same
+/// for each clear that it hears of in some other way. "May have missed" is what the documentation permits besides: what
+/// the store does not have when it is back is fetched once more.
+///
+/// A request that began before the last cause may call, too: without a shared store, its call had begun by then, and
+/// what it brings is not kept. With one, it may have waited for the store, and calls after a later request has.
+///
+/// A cause is noted before and after it takes effect, as calls may begin in between.
+final class OriginCalls: Sendable {
+    private struct KeyState {
+        var hasCalled = false
+        var isForgotten = true
+        var causes = 0
+        /// Whether the next request costs a call of a machine without a shared store.
+        var isForgottenAlone = true
+        /// Those that wait: when they began, and the number of causes by then.
+        var requests: [Int: (began: ContinuousClock.Instant, causes: Int)] = [:]
+    }
+
+    private struct State {
+        var keys: [Int: KeyState] = [:]
+        var counts = Counts()
+        var waiting: [Int: CheckedContinuation<Place, any Error>] = [:]
+        var lastNumber = 0
+    }
+
+    /// What was counted.
+    struct Counts: Sendable {
+        var calls = 0
+        /// How many calls the same requests and clears had cost without a shared store.
+        var alone = 0
+        /// Calls of the store that failed, or took so long that the repository may have given them up; see
+        /// ``WatchedStore/disturbances``.
+        var disturbances = 0
+    }
+
+    private let connection: LineConnection
+    private let state = Mutex(State())
+
+    init(_ connection: LineConnection) { self.connection = connection }
+
+    var counts: Counts { self.state.withLock { $0.counts } }
+
+    // MARK: - Calls
+
+    func fetch(_ key: Int) async throws -> Place {
+        let (number, isTooMuch) = self.state.withLock { state in
+            let now = ContinuousClock.now
+            state.lastNumber += 1
+            state.counts.calls += 1
+            var known = state.keys[key] ?? KeyState()
+            // The request that has timed out is not told yet.
+            let mayCall = known.requests.values.contains {
+                now - $0.began >= Times.fetchTimeout || $0.causes < known.causes
+            }
+            let isTooMuch = known.hasCalled && !known.isForgotten && !mayCall && !Keys.brief.contains(key)
+            (known.hasCalled, known.isForgotten) = (true, false)
+            state.keys[key] = known
+            return (state.lastNumber, isTooMuch)
+        }
+        if isTooMuch { self.connection.send("violation key \(key) is called for again though nothing has happened") }
+        do {
+            let place = try await withTaskCancellationHandler {
+                try await withCheckedThrowingContinuation { continuation in
+                    self.state.withLock { $0.waiting[number] = continuation }
+                    self.connection.send("fetch \(number) \(key)")
+                    if Task.isCancelled { self.answered(number, .failure(CancellationError())) }
+                }
+            } onCancel: {
+                self.answered(number, .failure(CancellationError()))
+            }
+            // A value that comes too late is dropped.
+            if Task.isCancelled { self.forgets([key]) }
+            return place
+        } catch {
+            self.forgets([key])
+            throw error
+        }
+    }
+
+    func answered(_ number: Int, _ result: Result<Place, any Error>) {
+        self.state.withLock { $0.waiting.removeValue(forKey: number) }?.resume(with: result)
+    }
+
+    // MARK: - Causes
+
+    /// A request begins; returns what ``requestEnded(_:_:hasFailed:)`` is to be given.
+    func requestBegins(_ key: Int) -> Int {
+        self.state.withLock { state in
+            state.lastNumber += 1
+            var known = state.keys[key] ?? KeyState()
+            if known.isForgottenAlone { state.counts.alone += 1 }
+            known.isForgottenAlone = false
+            known.requests[state.lastNumber] = (.now, known.causes)
+            state.keys[key] = known
+            return state.lastNumber
+        }
+    }
+
+    func requestEnded(_ number: Int, _ key: Int, hasFailed: Bool) {
+        self.state.withLock { state in
+            state.keys[key]?.requests[number] = nil
+            if hasFailed { state.keys[key]?.isForgotten = true }
+        }
+    }
+
+    /// Something makes the machine forget keys.
+    ///
+    /// - Parameters:
+    ///   - keys: Which.
+    ///   - alsoAlone: Whether a machine without a shared store would forget them, too.
+    func forgets(_ keys: some Sequence<Int>, alsoAlone: Bool = false) {
+        self.state.withLock { state in
+            for key in keys {
+                state.keys[key, default: KeyState()].isForgotten = true
+                state.keys[key, default: KeyState()].causes += 1
+                if alsoAlone { state.keys[key, default: KeyState()].isForgottenAlone = true }
+            }
+        }
+    }
+
+    // MARK: - Events
+
+    func happened(_ event: WatchedStore.Event) {
+        switch event {
+        case .told(let change, let isDone):
+            switch change {
+            case .invalidated(let scope):
+                self.forgets(Keys.of(scope), alsoAlone: !isDone)
+                if !isDone { self.connection.send("note told \(scope)") }
+            case .unknown, .emptied:
+                self.forgets(Keys.all)
+                if !isDone { self.connection.send("note told \(change)") }
+            case .stored, .released: break
+            }
+        case .put(let name, let payload, let start, let isStored):
+            let place = try? JSONDecoder().decode(Place.self, from: payload)
+            let key = name.key.key.flatMap { Int($0) } ?? -1
+            if isStored == false { self.forgets([key]) }
+            let result = isStored.map { $0 ? "stored" : "refused" } ?? "unknown"
+            self.connection.send("put \(key) \(place?.version ?? -1) \(place?.call ?? -1) \(start) \(result)")
+        case .disturbed(let text):
+            self.connection.send("note disturbed: \(text.filter { !$0.isNewline })")
+        }
+    }
+}
