@@ -42,8 +42,8 @@ struct Disasters: AsyncParsableCommand {
         @Option(help: "Repeats one episode of a seed.")
         var episode: Int?
 
-        @Option(help: "Where the journals of violations are written.")
-        var journals = "/tmp/disasters"
+        @Option(help: "The folder in which the journals of violations are written; one among the temporary files if missing.")
+        var journals: String?
 
         func run() async throws {
             let programs = Engine.programs.filter { self.engine.isEmpty || $0.path.contains(self.engine) }
@@ -58,7 +58,8 @@ struct Disasters: AsyncParsableCommand {
                 machines: self.machines,
                 programs: programs,
                 kinds: kinds,
-                journals: URL(filePath: self.journals),
+                journals: self.journals.map { URL(filePath: $0, directoryHint: .isDirectory) }
+                    ?? FileManager.default.temporaryDirectory.appending(component: "disasters", directoryHint: .isDirectory),
                 repeating: "disasters --seed \(seed) --machines \(self.machines)"
                     + (self.engine.isEmpty ? "" : " --engine \(self.engine)")
                     + (self.only.isEmpty ? "" : " --only \"\(self.only)\"")
