@@ -296,7 +296,7 @@ final class Fleet: Sendable {
 
     /// Waits until all that machines owe is confirmed, each uses the store again, and has heard of everything.
     func recover() async throws {
-        for proxy in self.proxies.joined() { proxy.set(.pass) }
+        for proxy in self.proxies.joined() { await proxy.set(.pass) }
         for proxy in self.proxies.joined() { try await proxy.drained() }
         try await self.onEachMachine { machine in
             let owed = self.history.owed(by: machine)

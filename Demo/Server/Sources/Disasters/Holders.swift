@@ -103,14 +103,14 @@ extension Kind {
     func lateWrite(_ fleet: Fleet, _ random: inout SeededRandom) async throws {
         let watched = try await self.begin(fleet, &random)
         let proxy = fleet.proxies[0][watched.holder]
-        proxy.set(.hold)
+        await proxy.set(.hold)
         watched.call.release()
         try await Task.sleep(for: random.milliseconds(0...400))
         if try await fleet.change(.entry(watched.key), by: watched.other) {
             fleet.history.forbid(watched.call.place.call, besides: watched.holder)
         }
         if random.chance(0.5) { try await fleet.get(watched.other, watched.key) }
-        proxy.set(.pass)
+        await proxy.set(.pass)
         try await proxy.drained()
         _ = try await watched.answer.value
         for reader in fleet.machines where reader.number != watched.holder {
@@ -139,7 +139,7 @@ extension Kind {
         let (deaf, other) = (machines[0], machines[1])
         try await fleet.get(deaf, key)
         let proxy = fleet.proxies[0][deaf]
-        proxy.set(.hold)
+        await proxy.set(.hold)
         proxy.cut()
         try await fleet.change(.entry(key), by: other)
         let version = fleet.origin.version(key)
@@ -153,6 +153,6 @@ extension Kind {
             }
             try await Task.sleep(for: .milliseconds(20))
         }
-        proxy.set(.pass)
+        await proxy.set(.pass)
     }
 }

@@ -117,11 +117,11 @@ enum Kind: String, CaseIterable, Sendable {
             let proxies = self.proxies(fleet, &random)
             let refuses = random.chance(0.5)
             for proxy in proxies {
-                if refuses { proxy.set(.refuse) }
+                if refuses { await proxy.set(.refuse) }
                 proxy.cut()
             }
             try await Task.sleep(for: random.milliseconds(0...250))
-            for proxy in proxies { proxy.set(.pass) }
+            for proxy in proxies { await proxy.set(.pass) }
         }
     }
 
@@ -132,12 +132,12 @@ enum Kind: String, CaseIterable, Sendable {
         _ random: inout SeededRandom
     ) async throws {
         let proxies = self.proxies(fleet, &random)
-        for proxy in proxies { proxy.set(mode) }
+        for proxy in proxies { await proxy.set(mode) }
         try await Task.sleep(for: duration)
         let ends = random.chance(0.3)
         for proxy in proxies {
             if ends { proxy.cut() }
-            proxy.set(.pass)
+            await proxy.set(.pass)
         }
         fleet.history.note("the disturbance ends, and connections \(ends ? "with it" : "go on")")
     }
@@ -160,11 +160,11 @@ enum Kind: String, CaseIterable, Sendable {
         fleet.history.note("engine \(next) is promoted")
         try await Task.sleep(for: random.milliseconds(0...200))
         // It starts as an empty primary, which no machine may find.
-        for proxy in fleet.proxies[former] { proxy.set(.refuse) }
+        for proxy in fleet.proxies[former] { await proxy.set(.refuse) }
         try await fleet.startEngine(former)
         try await fleet.engines[former].ask("REPLICAOF", "127.0.0.1", "\(fleet.engines[next].port)")
         try await fleet.awaitReplica()
-        for proxy in fleet.proxies[former] { proxy.set(.pass) }
+        for proxy in fleet.proxies[former] { await proxy.set(.pass) }
     }
 
     private func failover(_ fleet: Fleet, _ random: inout SeededRandom) async throws {

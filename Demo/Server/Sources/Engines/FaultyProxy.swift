@@ -57,12 +57,12 @@ package final class FaultyProxy: Sendable {
 
     /// Changes what happens to bytes.
     ///
-    /// Those that were kept are forwarded, unless they are still to be kept.
-    package func set(_ mode: Mode) {
-        self.state.eventLoop.execute { [state] in
+    /// Those that were kept are forwarded, unless they are still to be kept. It holds for all that come after this has returned.
+    package func set(_ mode: Mode) async {
+        try? await self.state.eventLoop.submit { [state] in
             state.value.mode = mode
             for relay in state.value.relays.values { relay.modeChanged() }
-        }
+        }.get()
     }
 
     /// Ends present connections at once, with what was kept.
