@@ -42,7 +42,7 @@ struct Disasters: AsyncParsableCommand {
         @Option(help: "Repeats one episode of a seed.")
         var episode: Int?
 
-        @Option(help: "The folder in which the journals of violations are written; one among the temporary files if missing.")
+        @Option(help: "The folder for journals of violations; one among the temporary files if missing.")
         var journals: String?
 
         func run() async throws {
@@ -58,8 +58,8 @@ struct Disasters: AsyncParsableCommand {
                 machines: self.machines,
                 programs: programs,
                 kinds: kinds,
-                journals: self.journals.map { URL(filePath: $0, directoryHint: .isDirectory) }
-                    ?? FileManager.default.temporaryDirectory.appending(component: "disasters", directoryHint: .isDirectory),
+                journals: self.journals.map { URL(filePath: $0) }
+                    ?? FileManager.default.temporaryDirectory.appending(component: "disasters"),
                 repeating: "disasters --seed \(seed) --machines \(self.machines)"
                     + (self.engine.isEmpty ? "" : " --engine \(self.engine)")
                     + (self.only.isEmpty ? "" : " --only \"\(self.only)\"")

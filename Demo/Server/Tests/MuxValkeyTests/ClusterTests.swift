@@ -1,9 +1,7 @@
 import Engines
 import Foundation
 import MuxKit
-import MuxTesting
 import NIOSSL
-import Synchronization
 import Testing
 
 @testable import MuxValkey
@@ -32,22 +30,13 @@ struct ClusterTests {
         async throws
     {
         let cluster = try await Cluster(program)
-        let number = Mutex(0)
-        try await MuxSharedStoreConformance.run(
-            unit: .seconds(1),
-            advancing: { try? await Task.sleep(for: $0) },
-            of: {
-                let prefix = number.withLock { number in
-                    number += 1
-                    return "rule \(number)"
-                }
-                // The second one is told of all three.
-                let alice = await cluster.engines[0].store(prefix)
-                let bob = MuxValkey(.patient(cluster.engines.map(\.address), prefix: prefix))
-                await bob.waitUntilConnected()
-                return (alice, bob)
-            }
-        )
+        try await checkConformance { prefix in
+            // The second one is told of all three.
+            let alice = await cluster.engines[0].store(prefix)
+            let bob = MuxValkey(.patient(cluster.engines.map(\.address), prefix: prefix))
+            await bob.waitUntilConnected()
+            return (alice, bob)
+        }
     }
 
     @Test(arguments: Engine.programs)
@@ -131,21 +120,12 @@ struct ClusterTests {
             configuration.trustRoots = .file(certificates.authority)
             return configuration
         }()
-        let number = Mutex(0)
-        try await MuxSharedStoreConformance.run(
-            unit: .seconds(1),
-            advancing: { try? await Task.sleep(for: $0) },
-            of: {
-                let prefix = number.withLock { number in
-                    number += 1
-                    return "rule \(number)"
-                }
-                let stores = (
-                    await engine.store(prefix) { $0.tls = trusting }, await engine.store(prefix) { $0.tls = trusting }
-                )
-                return stores
-            }
-        )
+        try await checkConformance { prefix in
+            let stores = (
+                await engine.store(prefix) { $0.tls = trusting }, await engine.store(prefix) { $0.tls = trusting }
+            )
+            return stores
+        }
         for tls in [TLSConfiguration.makeClientConfiguration(), nil] {
             var configuration = engine.configuration("others")
             configuration.tls = tls

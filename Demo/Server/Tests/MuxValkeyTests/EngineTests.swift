@@ -1,7 +1,6 @@
 import Engines
 import Foundation
 import MuxKit
-import MuxTesting
 import NIOCore
 import Synchronization
 import Testing
@@ -13,18 +12,9 @@ import Testing
 struct EngineTests {
     @Test(arguments: Engine.programs) func `FL-09 it is a shared store`(program: Engine.Program) async throws {
         let engine = try Engine(program)
-        let number = Mutex(0)
-        try await MuxSharedStoreConformance.run(
-            unit: .seconds(1),
-            advancing: { try? await Task.sleep(for: $0) },
-            of: {
-                let prefix = number.withLock { number in
-                    number += 1
-                    return "rule \(number)"
-                }
-                return (await engine.store(prefix), await engine.store(prefix))
-            }
-        )
+        try await checkConformance { prefix in
+            (await engine.store(prefix), await engine.store(prefix))
+        }
     }
 
     @Test(arguments: Engine.programs)

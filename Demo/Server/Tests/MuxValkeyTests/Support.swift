@@ -1,6 +1,8 @@
 import Engines
 import MuxKit
+import MuxTesting
 import MuxValkey
+import Synchronization
 import Testing
 
 extension Engine.Program: CustomTestStringConvertible {
@@ -38,4 +40,22 @@ extension MuxValkey {
         if (try? await self.link.session()) != nil { return }
         for await change in changes where change == .unknown { return }
     }
+}
+
+/// Checks the rules of a shared store; `makeStores` gets a prefix of its own for each.
+func checkConformance(
+    _ makeStores: @escaping @Sendable @concurrent (_ prefix: String) async -> (MuxValkey, MuxValkey)
+) async throws {
+    let number = Mutex(0)
+    try await MuxSharedStoreConformance.run(
+        unit: .seconds(1),
+        advancing: { try? await Task.sleep(for: $0) },
+        of: {
+            let prefix = number.withLock { number in
+                number += 1
+                return "rule \(number)"
+            }
+            return await makeStores(prefix)
+        }
+    )
 }
