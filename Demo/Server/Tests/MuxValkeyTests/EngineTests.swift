@@ -165,6 +165,26 @@ struct EngineTests {
     }
 
     @Test(arguments: Engine.programs)
+    func `FL-11 an engine that has become a replica answers nothing`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("demoted")
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"))
+        guard
+            case .granted(let ticket, _) = try await store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+        else { return #expect(Bool(false), "not granted") }
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "1", timeToLive: .seconds(600))
+        #expect(try await store.put(entry, with: ticket))
+
+        // Of a primary that it does not reach, so that it keeps what it has.
+        try await engine.ask("REPLICAOF", "127.0.0.1", "1")
+        await #expect(throws: ValkeyError.self) {
+            try await store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+        }
+        let other = MuxValkey(engine.configuration("demoted"))
+        await #expect(throws: ValkeyError.self) { try await other.load([name]) }
+    }
+
+    @Test(arguments: Engine.programs)
     func `FL-11 epochs live longer than what is put with them`(program: Engine.Program) async throws {
         let engine = try Engine(program)
         let store = await engine.store("epochs")
