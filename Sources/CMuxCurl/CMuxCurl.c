@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 struct message {
     int kind;
@@ -182,6 +183,8 @@ void *mux_multi_ended(const mux_curl *curl, void *multi, int *result) {
         return message->easy;
     }
 }
+
+void mux_name_thread(const char *name) { prctl(PR_SET_NAME, name); }
 
 void mux_block_sigpipe(void) {
     sigset_t set;

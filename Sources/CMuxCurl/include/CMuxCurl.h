@@ -68,6 +68,9 @@ int mux_multi_wakeup(const mux_curl *curl, void *multi);
 // The next transfer that has ended, with its result; NULL if there is none.
 void *mux_multi_ended(const mux_curl *curl, void *multi, int *result);
 
+// Names the calling thread, by at most 15 bytes.
+void mux_name_thread(const char *name);
+
 // Keeps a broken connection from ending the process, for writes of the calling thread.
 void mux_block_sigpipe(void);
 

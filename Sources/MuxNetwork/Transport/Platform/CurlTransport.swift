@@ -41,8 +41,8 @@ package final class CurlTransport: ValidatedTransport {
         let order = CurlOrder(id: id, call: call, options: self.options, exchange: exchange, upload: upload)
         if isFirst {
             Thread.detachNewThread { [library, mailbox, options] in
-                // On Linux a name is not kept from before the start.
-                Thread.current.name = "mux.http"
+                // `Thread.name` is not always kept on Linux, also if a thread names itself.
+                mux_name_thread("mux.http")
                 CurlLoop(library, mailbox, connectionsPerHost: options.connectionsPerHost).run()
             }
         }
