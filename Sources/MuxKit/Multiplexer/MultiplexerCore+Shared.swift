@@ -34,6 +34,8 @@ extension MultiplexerCore {
         let ticket: MuxShared.Ticket
         /// Whether the store has an older entry.
         let replaces: Bool
+        /// How long the flight may still wait for the store.
+        let budget: Duration
     }
 
     /// How a flight goes on after its look at the shared store.
@@ -57,6 +59,8 @@ extension MultiplexerCore {
         let duration = Duration.sum(min(self.policy.fetchTimeout, Self.longestClaim), client.policy.budget)
         let patience = min(client.policy.patience, self.policy.fetchTimeout / 2)
         var loaded: FormerSlot?
+        // How long this flight may still wait for the store, beside its patience with another machine.
+        var budget = client.policy.budget
         // Whether what the store has is not good enough for all callers.
         var wantsNewer = false
         // Since when another machine fetches, and the last caller by then.
@@ -73,7 +77,15 @@ extension MultiplexerCore {
             // What was fetched while this flight waited is as good as what it would fetch.
             if let waits, let age = maximumAge { maximumAge = max(age, asked.duration(since: waits.since)) }
             wait.begins()
-            let claim = await client.claim(name, maximumAge: maximumAge, digest: known.digest, for: duration)
+            let limit = waits == nil ? budget : client.policy.budget
+            let claim = await client.claim(
+                name,
+                maximumAge: maximumAge,
+                digest: known.digest,
+                for: duration,
+                within: limit
+            )
+            if waits == nil { budget -= self.repository.time.now.duration(since: asked) }
             switch claim {
             case nil:
                 guard known.isUnverified else { return .fetch(loaded) }
@@ -98,14 +110,18 @@ extension MultiplexerCore {
                 }
                 if entry == nil, known.mayBeOffered, !wantsNewer, let offered = self.offered(key, known) {
                     (wantsNewer, waits) = (true, nil)
-                    guard case .stored(let digest) = await self.put(offered, ticket, sharing) else { continue }
+                    let began = self.repository.time.now
+                    let outcome = await self.put(offered, ticket, within: budget, sharing)
+                    budget -= self.repository.time.now.duration(since: began)
+                    guard case .stored(let digest) = outcome else { continue }
                     let found = self.answer(key, flight, keeping: offered, digest)
                     if found.isOver { return .nothing }
                     loaded = found.loaded ?? loaded
                     continue
                 }
+                let right = FetchRight(ticket: ticket, replaces: entry != nil, budget: budget)
                 let fallback = await self.fallback(entry, at: asked, key, flight, known, sharing)
-                return .fetchAndPut(FetchRight(ticket: ticket, replaces: entry != nil), fallback ?? loaded)
+                return .fetchAndPut(right, fallback ?? loaded)
             case .taken(let rest, let entry):
                 loaded = await self.fallback(entry, at: asked, key, flight, known, sharing) ?? loaded
                 let left = patience - self.repository.time.now.duration(since: start)
@@ -283,7 +299,7 @@ extension MultiplexerCore {
             let entry = self.entry(of: fetched)
             var outcome = SharedOutcome.notShared
             if fetched.isKept, entry.timeToLive > .zero {
-                outcome = await self.put(entry, right.ticket, sharing)
+                outcome = await self.put(entry, right.ticket, within: right.budget, sharing)
             } else {
                 client.giveUp(right.ticket)
                 // What it replaces must not answer anybody.
@@ -303,6 +319,7 @@ extension MultiplexerCore {
     private func put(
         _ entry: Slot<Value>.Entry,
         _ ticket: MuxShared.Ticket,
+        within limit: Duration,
         _ sharing: Sharing<Key, Value>
     ) async -> SharedOutcome {
         guard let shared = self.shared(entry, sharing) else {
@@ -310,7 +327,7 @@ extension MultiplexerCore {
             return .notShared
         }
         // If that is not known, it is kept here: a change that concerns it is told, or that changes were missed.
-        let isStored = await sharing.client.put(shared, with: ticket)
+        let isStored = await sharing.client.put(shared, with: ticket, within: limit)
         return isStored ?? true ? .stored(digest: shared.digest) : .refused
     }
 
@@ -350,14 +367,15 @@ extension MultiplexerCore {
         ReentrantAsyncMutex.outside {
             _ = self.repository.spawn(name: "mux.share") { [weak self] in
                 let duration = Duration.sum(client.policy.budget, client.policy.budget)
-                let claim = await client.claim(name, maximumAge: .zero, digest: nil, for: duration)
+                let budget = client.policy.budget
+                let claim = await client.claim(name, maximumAge: .zero, digest: nil, for: duration, within: budget)
                 guard case .granted(let ticket, _) = claim else { return }
                 // What is there by now: an invalidation from here on voids the claim.
                 let entry = self?.engine.withState { state in
                     state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : $0.entry }
                 }
                 guard let self, let entry, entry.timeToLive > .zero else { return client.giveUp(ticket) }
-                guard case .stored(let digest) = await self.put(entry, ticket, sharing) else { return }
+                guard case .stored(let digest) = await self.put(entry, ticket, within: budget, sharing) else { return }
                 self.engine.withState { $0.shared.keeps(key, digest: digest, revision: entry.revision) }
             }
         }

@@ -151,18 +151,21 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Calls
 
-    /// The entry if it is good enough, or who fetches it; `nil` if the store is not available.
+    /// The entry if it is good enough, or who fetches it; `nil` if the store is not available within `limit`.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
         digest: String?,
-        for duration: Duration
+        for duration: Duration,
+        within limit: Duration
     ) async -> MuxShared.Claim? {
+        let start = self.time.now
         // What this machine has invalidated must not answer it.
-        guard (try? await self.settle(name)) != nil else { return nil }
+        guard (try? await self.settle(name, within: limit)) != nil else { return nil }
+        let left = limit - self.time.now.duration(since: start)
         // A claim that is cancelled on its way might be granted, and no task would give it up.
         return try? await shieldedFromCancellation {
-            try await self.call {
+            try await self.call(within: left) {
                 try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
             } late: { client, claim in
                 if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
@@ -170,13 +173,13 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Whether an entry was put; `nil` if that is not known.
+    /// Whether an entry was put; `nil` if that is not known within `limit`.
     ///
     /// Then the claim ends in any case.
-    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async -> Bool? {
+    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> Bool? {
         // What was fetched for a caller that has left is as good for the others.
         let isStored = try? await shieldedFromCancellation {
-            try await self.call { try await $0.put(entry, with: ticket) }
+            try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
         }
         if let isStored { return isStored }
         self.giveUp(ticket)
@@ -212,11 +215,13 @@ package final class SharedStoreClient: Sendable {
     /// Calls the store, unless the breaker is open.
     ///
     /// - Parameters:
+    ///   - limit: How long the call may take; the budget if `nil`.
     ///   - call: The call.
-    ///   - late: Receives a result that came after the budget.
+    ///   - late: Receives a result that came after that.
     /// - Returns: The result of the call.
     /// - Throws: ``MuxError/sharedStoreUnavailable`` if it was not asked or took too long, or its error.
     private func call<R: Sendable>(
+        within limit: Duration? = nil,
         _ call: @escaping @Sendable @concurrent (any MuxSharedStore) async throws -> R,
         late: @escaping @Sendable (SharedStoreClient, R) -> Void = { _, _ in }
     ) async throws -> R {
@@ -226,7 +231,7 @@ package final class SharedStoreClient: Sendable {
         }
         let store = self.store
         do {
-            let result = try await waiting(for: self.policy.budget, by: self.time, self.spawn) {
+            let result = try await waiting(for: limit ?? self.policy.budget, by: self.time, self.spawn) {
                 try await call(store)
             } late: { result in
                 if case .success(let result) = result { late(self, result) }
@@ -278,11 +283,19 @@ package final class SharedStoreClient: Sendable {
 
     /// Has the store invalidate what is owed, if something is that concerns `name`.
     ///
+    /// - Parameters:
+    ///   - name: The name, or `nil` for whatever is owed.
+    ///   - limit: How long to wait for that; the budget if `nil`.
     /// - Throws: The failure; it is still owed then, and is tried again by itself.
-    func settle(_ name: MuxShared.Name? = nil) async throws {
+    func settle(_ name: MuxShared.Name? = nil, within limit: Duration? = nil) async throws {
         guard self.owes(name) else { return }
         do {
-            try await self.invalidateOwed(ifConcerning: name)
+            // Those before in the line may take their time, too.
+            let isDone: Void? = try await waiting(for: limit ?? self.policy.budget, by: self.time, self.spawn) {
+                try await self.invalidateOwed(ifConcerning: name)
+            } late: { _ in
+            }
+            guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
         } catch {
             self.settleLater()
             throw error

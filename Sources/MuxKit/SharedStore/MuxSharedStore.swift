@@ -220,9 +220,9 @@ public enum MuxShared: Sendable {
 
     /// How much a repository expects of its shared store.
     public struct Policy: Sendable, Hashable {
-        /// How long a call may take; 250 milliseconds.
+        /// How long a request waits for the store, all its calls together; 250 milliseconds.
         ///
-        /// When one takes longer, or fails, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
+        /// When they take longer, or one fails, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
         public var budget: Duration
 
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of

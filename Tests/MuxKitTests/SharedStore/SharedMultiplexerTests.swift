@@ -253,6 +253,38 @@ struct SharedMultiplexerTests {
         }
     }
 
+    @Test func `FL-05 a slow store costs a request one budget, however often it is asked`() async throws {
+        let slowest = Locked(Duration.zero)
+        try await SeededExecutor.explore(200) { schedule in
+            let sharing = MuxShared.Policy(budget: .milliseconds(200))
+            let fleet = MachineFleet(schedule, machines: 2, sharing: sharing)
+            let machine = fleet.machines[0]
+            _ = try await machine.values.request(key: "a")
+            switch schedule.draw(0..<3) {
+            case 0: break
+            case 1:  // the store has to forget something first
+                machine.connection.isCut = true
+                _ = await machine.values.clear(key: "b")
+                machine.connection.isCut = false
+            default:  // what is in memory is verified, and put again
+                fleet.store.loseEverything()
+                try await fleet.settle()
+            }
+            fleet.store.delay = .milliseconds(Int64(schedule.draw(10..<300)))
+            let start = schedule.clock.now
+            try await withThrowingTaskGroup { group in
+                for key in ["a", "b", "c"] { group.addTask { _ = try await machine.values.request(key: key) } }
+                if schedule.draw(0..<2) == 0 { group.addTask { _ = await machine.values.clear(key: "d") } }
+                try await group.waitForAll()
+            }
+            let time = start.duration(to: schedule.clock.now)
+            try expect(time <= .milliseconds(301), "\(time)")
+            slowest.withLock { $0 = max($0, time) }
+        }
+        let time = slowest.withLock { $0 }
+        #expect(time > .milliseconds(295), "no request waited for its whole budget: \(time)")
+    }
+
     @Test func `FL-05 when the store is back what is in memory is verified before anything is fetched`() async throws {
         try await SeededExecutor.explore(100) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
