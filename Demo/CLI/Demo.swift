@@ -16,12 +16,18 @@ struct Demo {
         case .help: print(Command.manual)
         case .child(let arguments): try await self.child(arguments)
         case .serve(let port):
-            do {
-                try await Page.serve(port: port)
-            } catch {
-                self.complain(error.localizedDescription)
-                exit(1)
-            }
+            await self.serve { try await Page.serve(LiveStage(), html: LiveStage.html(), port: port) }
+        case .fleet(let port):
+            await self.serve { try await Page.serve(FleetStage(.inMemory()), html: FleetStage.html, port: port) }
+        }
+    }
+
+    private static func serve(_ page: () async throws -> Void) async {
+        do {
+            try await page()
+        } catch {
+            self.complain(error.localizedDescription)
+            exit(1)
         }
     }
 

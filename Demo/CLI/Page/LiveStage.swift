@@ -4,7 +4,7 @@ import MuxNetwork
 import MuxTesting
 
 /// A slow backend on loopback, an app, a film and a worker process.
-final class LiveStage: Sendable {
+final class LiveStage: PageStage {
     /// An access token that the app obtained.
     struct Token: Codable, Sendable {
         var epoch: UInt64
@@ -81,6 +81,19 @@ final class LiveStage: Sendable {
         self.places = Array(places.prefix(24))
         self.journal = ActJournal(changes: changes)
         self.folder = folder
+    }
+
+    var changeCount: Int { self.changes.value }
+    var shown: Snapshot { Snapshot(of: self) }
+    func changed(_ count: Int) async { await self.changes.reached(count) }
+    func perform(_ act: PageAct) async -> ActJournal.Outcome? { await act.perform(on: self) }
+
+    /// The page, as it is in the resources.
+    static func html() throws -> String {
+        guard let file = Bundle.module.url(forResource: "page", withExtension: "html", subdirectory: "Resources") else {
+            throw CocoaError(.fileNoSuchFile)
+        }
+        return try String(contentsOf: file, encoding: .utf8)
     }
 
     /// Starts the worker and observes the tokens.

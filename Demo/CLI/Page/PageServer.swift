@@ -1,20 +1,34 @@
 import Dispatch
 import Foundation
-import MuxKit
 import MuxTesting
+import Synchronization
 
-/// Serves the page, its events and its buttons to browsers on this machine.
-struct PageServer: Sendable {
-    private let stage: LiveStage
-    private let html: String
+/// What a page shows, and what its buttons do.
+protocol PageStage: Sendable {
+    associatedtype Shown: Encodable
+    associatedtype Act: RawRepresentable<String> & Sendable
+    associatedtype Outcome: Encodable & Sendable
 
-    init(stage: LiveStage) throws {
-        guard let file = Bundle.module.url(forResource: "page", withExtension: "html", subdirectory: "Resources") else {
-            throw CocoaError(.fileNoSuchFile)
-        }
-        self.stage = stage
-        self.html = try String(contentsOf: file, encoding: .utf8)
-    }
+    /// How often what is shown has changed.
+    var changeCount: Int { get }
+
+    /// What is shown.
+    var shown: Shown { get }
+
+    /// Waits until there were so many changes, or the task is cancelled.
+    func changed(_ count: Int) async
+
+    /// Performs an act; `nil` if that cannot begin now.
+    func perform(_ act: Act) async -> Outcome?
+
+    func open() async throws
+    func close() async
+}
+
+/// Serves a page, its events and its buttons to browsers on this machine.
+private struct PageServer<Stage: PageStage>: Sendable {
+    let stage: Stage
+    let html: String
 
     /// The response to a request.
     func answer(_ request: LoopbackServer.Request, port: Int) async -> LoopbackServer.Response {
@@ -31,9 +45,11 @@ struct PageServer: Sendable {
             return .streamed(contentType: "text/event-stream", headers: Self.headers) { await feed.next() }
         case ("POST", "act", 2):
             guard request.header("Origin") == "http://\(host)" else { return .text("Not this origin.\n", status: 403) }
-            guard let act = PageAct(rawValue: request.segments[1]) else { return .text("No such act.\n", status: 404) }
+            guard let act = Stage.Act(rawValue: request.segments[1]) else {
+                return .text("No such act.\n", status: 404)
+            }
             // Continues when the client disconnects.
-            guard let outcome = await finishing({ await act.perform(on: self.stage) }) else {
+            guard let outcome = await Task(operation: { await self.stage.perform(act) }).value else {
                 return .text("Under way.\n", status: 409)
             }
             return .json(outcome, headers: Self.headers)
@@ -42,7 +58,9 @@ struct PageServer: Sendable {
         }
     }
 
-    private static let headers: KeyValuePairs = ["Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"]
+    private static var headers: KeyValuePairs<String, String> {
+        ["Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"]
+    }
 
     private var page: LoopbackServer.Response {
         let nonce = UUID().uuidString
@@ -60,40 +78,39 @@ struct PageServer: Sendable {
     }
 }
 
-/// The events of one open page: a snapshot after each change, at most ten times a second.
-private final class Feed: Sendable {
-    private static let pause = Duration.milliseconds(100)
+/// The events of one open page: what is shown after each change, at most ten times a second.
+private final class Feed<Stage: PageStage>: Sendable {
+    private static var pause: Duration { .milliseconds(100) }
 
-    private let stage: LiveStage
-    /// The count of changes at the last snapshot; `nil` before the first.
-    private let known = Locked<Int?>(nil)
+    private let stage: Stage
+    /// The count of changes at the last event; `nil` before the first.
+    private let known = Mutex<Int?>(nil)
 
-    init(_ stage: LiveStage) { self.stage = stage }
+    init(_ stage: Stage) { self.stage = stage }
 
     /// The next event; `nil` if the page was closed.
     func next() async -> Data? {
         if let known = self.known.withLock({ $0 }) {
-            await self.stage.changes.reached(known + 1)
+            await self.stage.changed(known + 1)
             // Coalesces changes.
             try? await Task.sleep(for: Self.pause)
         }
         guard !Task.isCancelled else { return nil }
-        let present = self.stage.changes.value
+        let present = self.stage.changeCount
         self.known.withLock { $0 = present }
-        guard let json = try? JSONEncoder().encode(Snapshot(of: self.stage)) else { return nil }
+        guard let json = try? JSONEncoder().encode(self.stage.shown) else { return nil }
         return Data("data: ".utf8) + json + Data("\n\n".utf8)
     }
 }
 
-/// `demo serve`: runs a backend and an app, and shows both in a browser.
+/// Shows a stage in a browser.
 enum Page {
     /// Serves until SIGINT or SIGTERM.
-    static func serve(port: UInt16?) async throws {
-        // The worker may have ended when a command is written to it.
+    static func serve(_ stage: some PageStage, html: String, port: UInt16?) async throws {
+        // A process that is written to may have ended.
         signal(SIGPIPE, SIG_IGN)
-        let stage = try LiveStage()
-        let page = try PageServer(stage: stage)
-        let port = Locked<Int?>(port.map { Int($0) })
+        let page = PageServer(stage: stage, html: html)
+        let port = Mutex<Int?>(port.map { Int($0) })
         let server = LoopbackServer(port: port.withLock { $0.flatMap { UInt16(exactly: $0) } }) { request in
             await page.answer(request, port: port.withLock { $0 } ?? 0)
         }

@@ -3,6 +3,8 @@ enum Command: Equatable {
     /// Plays the acts up to the one with that argument; `nil` for all.
     case play(act: String?, asJSON: Bool)
     case serve(port: UInt16?)
+    /// Shows several machines that share a store.
+    case fleet(port: UInt16?)
     case help
     /// A child process of the demo; see ``Relaunch`` and ``WorkerProcess``.
     case child([String])
@@ -18,6 +20,7 @@ enum Command: Equatable {
         swift run demo --json             plays them, and prints the whole report as JSON
         swift run demo serve [--port N]   shows the running library in a browser, at 127.0.0.1 only; N is 1 to 65535,
                                           and a free port is chosen without it
+        swift run demo fleet [--port N]   shows four machines of a service there, which share one store in memory
         swift run demo help               prints this, as does --help behind any of these
 
         The acts:
@@ -53,9 +56,10 @@ enum Command: Equatable {
                 throw Misunderstanding(text: "there is no act '\(name)'")
             }
             self = .play(act: name, asJSON: asJSON)
-        case "serve":
-            if asJSON { throw Misunderstanding(text: "there is no '--json' behind 'serve'") }
-            self = .serve(port: try Self.port(&rest))
+        case let page? where ["serve", "fleet"].contains(page):
+            if asJSON { throw Misunderstanding(text: "there is no '--json' behind '\(page)'") }
+            let port = try Self.port(&rest)
+            self = page == "serve" ? .serve(port: port) : .fleet(port: port)
         case let other?: throw Misunderstanding(text: "there is no '\(other)'")
         }
         if let other = rest.first { throw Misunderstanding(text: "there is no '\(other)' here") }

@@ -1,7 +1,7 @@
 public import MuxKit
 import Synchronization
 
-/// A shared store in memory, whose time is virtual, and which can be slow, away, cut off and empty.
+/// A shared store in memory, which can be slow, away, cut off and empty; its time is virtual unless you give it another clock.
 ///
 /// Each machine of a fleet has a connection of its own:
 ///
@@ -47,7 +47,7 @@ public final class MemorySharedStore: Sendable {
     /// Makes an empty store.
     ///
     /// - Parameter clock: The store's clock.
-    public init(clock: VirtualClock = VirtualClock()) { self.time = TimeSource(clock) }
+    public init(clock: any Clock<Duration> = VirtualClock()) { self.time = TimeSource(clock) }
 
     /// How many calls reached the store: trips of a wire.
     public var callCount: Int { self.state.withLock { $0.calls } }

@@ -208,9 +208,65 @@ def play(page, url, pid):
     check("no press by a link", status(url + "act/storm") == 404)
 
 
-def main():
-    demo, driver, path = sys.argv[1:]
-    serving = subprocess.Popen([demo, "serve"], stdout=subprocess.PIPE, text=True)
+def play_fleet(page, url, pid):
+    browser = page.browser
+    folder = os.environ.get("MUX_SHOTS")
+
+    def shoot(name):
+        if folder:
+            browser.shoot(f"{folder}/{name}.png")
+
+    def names():
+        return browser.run("return last.machines.map(it => it.name)")
+
+    browser.size(1280, 1000)
+    browser.open(url)
+    browser.until("the page is live", "document.getElementById('feed').textContent == 'Live' && last")
+    check("four machines", len(names()) == 4)
+    browser.until("visitors ask", "last.requests > 20 && last.calls > 0")
+
+    said = page.press("burst")
+    check("one call for each offer", "12 calls of the origin for 12 offers" in said)
+    shoot("fleet-burst-light")
+    page.press("change")
+    before = names()
+    page.press("machine")
+    check("another machine takes the place", len(set(names()) - set(before)) == 1)
+
+    page.press("engine")
+    check("the store is gone", page.text("#engine") == "Store gone")
+    page.press("burst")
+    shoot("fleet-gone-light")
+    page.press("change")
+    page.press("machine")
+    requests = page.count("requests")
+    browser.until("visitors go on", "last.requests > arguments[0] + 20", requests)
+    page.press("engine")
+    check("the store is back", page.text("#engine") == "Store up")
+    said = page.press("burst")
+    check("and shared as before", "12 calls of the origin for 12 offers" in said)
+    page.press("change")
+    check("without it there would be more calls", page.count("callsAlone") > page.count("calls"))
+
+    for scheme in ["light", "dark"]:
+        for name, width, height in [("wide", 1280, 1000), ("narrow", 390, 844)]:
+            browser.size(width, height)
+            browser.media(prefers_color_scheme=scheme)
+            check(
+                f"{scheme} and {name}: nothing sticks out",
+                browser.run("return document.documentElement.scrollWidth <= innerWidth"),
+            )
+            shoot(f"fleet-{scheme}-{name}")
+
+    console = [entry for entry in browser.console() if entry["level"] in ("SEVERE", "WARNING")]
+    for entry in console:
+        print("console:", entry["message"])
+    check("the console is quiet", not console)
+
+
+def serve(command, play, driver, path):
+    """Plays with what a command serves."""
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     browser = None
     try:
         url = serving.stdout.readline().strip().rsplit(" ", 1)[1]
@@ -222,6 +278,15 @@ def main():
         serving.terminate()
         code = serving.wait(timeout=20)
     check("it ends in an orderly way", code == 0)
+
+
+def main():
+    """Arguments: the browser's driver, the browser, the program `demo`, and one that shows a fleet on a real engine, if there is one."""
+    driver, path, demo, *fleets = sys.argv[1:]
+    serve([demo, "serve"], play, driver, path)
+    for command in [[demo, "fleet"]] + [[fleet] for fleet in fleets]:
+        print("\n" + " ".join([os.path.basename(command[0])] + command[1:]))
+        serve(command, play_fleet, driver, path)
     if problems:
         sys.exit(f"page: {len(problems)} problems")
     print("page: every button does what it says")

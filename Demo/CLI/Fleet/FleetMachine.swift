@@ -1,0 +1,141 @@
+import Foundation
+import MuxKit
+import MuxTesting
+import Synchronization
+
+/// What the machines of the page share: an engine, or a store in this process.
+struct FleetEngine: Sendable {
+    /// One machine's way to it.
+    struct Connection: Sendable {
+        let store: any MuxSharedStore
+        /// Breaks it without a word to the engine, as the end of a machine does.
+        let cut: @Sendable () -> Void
+    }
+
+    let name: String
+    let connect: @Sendable () -> Connection
+    let start: @Sendable () async throws -> Void
+    let stop: @Sendable () async throws -> Void
+}
+
+/// A value that all machines want.
+struct Offer: Codable, Sendable {
+    /// Rises when the origin's value changes.
+    var version: Int
+    /// Which machine has fetched it.
+    var machine: String
+}
+
+/// The server behind the machines: slow, and it counts.
+final class FleetOrigin: Sendable {
+    private struct State {
+        var versions: [String: Int] = [:]
+        var calls = 0
+        var callsAlone = 0
+        /// A machine's call is held at the gate.
+        var held: (machine: String, gate: Gate<Void>)?
+    }
+
+    private let state = Mutex(State())
+
+    /// The calls by machines that share, and those that there would be if they did not.
+    var calls: (shared: Int, alone: Int) { self.state.withLock { ($0.calls, $0.callsAlone) } }
+
+    func version(of key: String) -> Int { self.state.withLock { $0.versions[key] ?? 1 } }
+
+    func change(_ key: String) { self.state.withLock { $0.versions[key, default: 1] += 1 } }
+
+    /// Holds the calls of a machine.
+    ///
+    /// - Returns: Where they wait.
+    func hold(_ machine: String) -> Gate<Void> {
+        let gate = Gate<Void>()
+        self.state.withLock { $0.held = (machine, gate) }
+        return gate
+    }
+
+    /// Reads the version first, so that a slow call brings an old one.
+    func fetch(_ key: String, by machine: String, isShared: Bool) async throws -> Offer {
+        let (version, gate) = self.state.withLock { state -> (Int, Gate<Void>?) in
+            if isShared { state.calls += 1 } else { state.callsAlone += 1 }
+            let gate = isShared && state.held?.machine == machine ? state.held?.gate : nil
+            return (state.versions[key] ?? 1, gate)
+        }
+        try await gate?.pass(ignoringCancellation: true)
+        try await Task.sleep(for: .milliseconds(Int.random(in: 150...400)))
+        return Offer(version: version, machine: machine)
+    }
+}
+
+/// A machine of a service: a repository on the shared store, and beside it one for itself, which is asked the same.
+final class FleetMachine: Sendable {
+    static let keys = [
+        "Lisbon", "Osaka", "Nairobi", "Cusco", "Tallinn", "Hanoi", "Bergen", "Accra", "Perth", "Quito", "Malmö",
+        "Izmir",
+    ]
+
+    private static let policy = MuxPolicy(
+        timeToLive: .seconds(30),
+        timeToLiveJitter: 0.5,
+        staleIfError: .zero,
+        fetchTimeout: .seconds(4)
+    )
+
+    let name: String
+    let offers: MultiplexerMap<String, Offer>
+    private let alone: MultiplexerMap<String, Offer>
+    private let connection: FleetEngine.Connection
+    private let repository: MuxRepository
+    private let failures = Mutex(0)
+
+    init(_ name: String, _ engine: FleetEngine, _ origin: FleetOrigin) {
+        let connection = engine.connect()
+        let sharing = MuxShared.Policy(patience: .seconds(1), maximumPause: .seconds(2))
+        self.name = name
+        self.connection = connection
+        self.repository = MuxRepository(sharedStore: connection.store, policy: sharing)
+        self.offers = MultiplexerMap(cacheKey: "Offers", policy: Self.policy, repository: self.repository) { key in
+            try await origin.fetch(key, by: name, isShared: true)
+        }
+        self.alone = MultiplexerMap(policy: Self.policy, repository: MuxRepository(store: MemoryStore())) { key in
+            try await origin.fetch(key, by: name, isShared: false)
+        }
+    }
+
+    /// How many requests have failed.
+    var failureCount: Int { self.failures.withLock { $0 } }
+
+    /// Asks for an offer, and beside it as if nothing was shared.
+    func ask(_ key: String) async {
+        async let other = try? self.alone.request(key: key)
+        do {
+            _ = try await self.offers.request(key: key)
+        } catch {
+            self.failures.withLock { $0 += 1 }
+        }
+        _ = await other
+    }
+
+    /// Forgets one offer or all.
+    ///
+    /// - Returns: Whether the store has confirmed it.
+    @discardableResult
+    func clear(_ key: String? = nil) async -> Bool {
+        guard let key else {
+            await self.alone.clear()
+            return await self.offers.clear().isComplete
+        }
+        await self.alone.clear(key: key)
+        return await self.offers.clear(key: key).isComplete
+    }
+
+    /// Waits until the store answers this machine, and has heard what it has cleared.
+    func joins() async {
+        while !Task.isCancelled, await !self.repository.clear(tags: ["of no offer"]).isComplete {
+            try? await Task.sleep(for: .milliseconds(50))
+        }
+    }
+
+    /// Ends it without a word to the engine.
+    func end() { self.connection.cut() }
+}
