@@ -90,6 +90,18 @@ let package = Package(
             resources: [.copy("Resources")],
             swiftSettings: settings
         ),
+        // The page of `swift run demo fleet`, on a real engine. Its files but one are links to those of the demo.
+        .executableTarget(
+            name: "fleet",
+            dependencies: [
+                "MuxValkey", "Engines",
+                .product(name: "MuxKit", package: "MuxKit"),
+                .product(name: "MuxTesting", package: "MuxKit"),
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            path: "Sources/Fleet",
+            swiftSettings: settings
+        ),
         // Many processes, a real engine, and what can happen to them.
         .executableTarget(
             name: "disasters",
@@ -123,7 +135,7 @@ let package = Package(
         .testTarget(
             name: "MuxServicesTests",
             dependencies: [
-                "MuxServices", "MuxAsyncHTTPClient", "MuxValkey", "Engines", "places",
+                "MuxServices", "MuxAsyncHTTPClient", "MuxValkey", "Engines", "places", "fleet",
                 .product(name: "MuxNetwork", package: "MuxKit"),
                 .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),

@@ -129,7 +129,7 @@ extension FleetStage {
             return cell;
           });
           const facts = make("dl", "small");
-          const numbers = [["from memory", "hits"], ["from the store", "fromStore"], ["fetched", "fetches"]].map(([text, fact]) => {
+          const numbers = [["from memory", "hits"], ["joined one under way", "joins"], ["from the store", "fromStore"], ["fetched", "fetches"]].map(([text, fact]) => {
             const row = make("div");
             row.append(make("dt", "", text), make("dd"));
             facts.append(row);

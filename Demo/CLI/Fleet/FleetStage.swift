@@ -184,7 +184,7 @@ final class FleetStage: PageStage {
         let (requests, calls, failures) = await self.askAll(Self.callers)
         let keys = FleetMachine.keys.count
         let said =
-            "\(requests) requests on \(self.machines.count) machines, none in memory: \(calls) calls of the origin"
+            "\(requests.formatted()) requests on \(self.machines.count) machines, none in memory: \(calls) calls of the origin"
         guard self.isEngineUp else {
             return (
                 "\(said). Without the store each machine fetches for itself.",
@@ -297,7 +297,7 @@ struct FleetSnapshot: Encodable, Sendable {
 
     struct Machine: Encodable, Sendable {
         var name: String
-        var requests, hits, fromStore, fetches: Int
+        var requests, hits, joins, fromStore, fetches: Int
         var cells: [Cell?]
     }
 
@@ -323,6 +323,7 @@ struct FleetSnapshot: Encodable, Sendable {
                 name: machine.name,
                 requests: statistics.requests,
                 hits: statistics.hits,
+                joins: statistics.joins,
                 fromStore: statistics.sharedHits,
                 fetches: statistics.fetches,
                 cells: FleetMachine.keys.map { key in

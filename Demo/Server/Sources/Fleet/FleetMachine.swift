@@ -1,0 +1,1 @@
+../../../CLI/Fleet/FleetMachine.swift

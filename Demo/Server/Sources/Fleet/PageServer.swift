@@ -1,0 +1,1 @@
+../../../CLI/Page/PageServer.swift

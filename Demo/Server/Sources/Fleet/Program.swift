@@ -1,0 +1,37 @@
+import ArgumentParser
+import Engines
+import Foundation
+import MuxValkey
+
+/// Shows the page of `swift run demo fleet`, with a real engine that it starts and kills.
+@main
+struct Program: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "fleet",
+        abstract: "Shows machines that share an engine in a browser, at 127.0.0.1 only."
+    )
+
+    @Option(help: "The port; a free one if there is none.")
+    var port: UInt16?
+
+    func run() async throws {
+        guard let program = Engine.programs.last else { throw ValidationError(Engine.missing) }
+        let engine = try Engine(program)
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let stage = FleetStage(
+            FleetEngine(
+                name: program.name,
+                connect: {
+                    let store = MuxValkey(.init(host: engine.address.host, port: engine.port, prefix: "fleet"))
+                    return .init(store: store) { store.close() }
+                },
+                start: {
+                    try engine.start()
+                    try await engine.wait(for: "PING") { $0.text == "PONG" }
+                },
+                stop: { engine.kill() }
+            )
+        )
+        try await Page.serve(stage, html: FleetStage.html, port: self.port)
+    }
+}
