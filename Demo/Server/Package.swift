@@ -124,10 +124,17 @@ let package = Package(
             ],
             swiftSettings: settings
         ),
+        // The names of the official client that a sample uses.
+        .target(
+            name: "Valkey",
+            dependencies: ["MuxValkey", .product(name: "NIOCore", package: "swift-nio")],
+            path: "Tests/ValkeyStandIn",
+            swiftSettings: settings
+        ),
         .testTarget(
             name: "MuxValkeyTests",
             dependencies: [
-                "MuxValkey", "Engines",
+                "MuxValkey", "Engines", "Valkey",
                 .product(name: "MuxTesting", package: "MuxKit"),
             ],
             swiftSettings: settings

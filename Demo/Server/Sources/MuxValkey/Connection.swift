@@ -93,7 +93,7 @@ package struct Connection: Sendable {
     }
 
     /// Succeeds when the connection has ended.
-    var ended: EventLoopFuture<Void> { self.channel.closeFuture }
+    package var ended: EventLoopFuture<Void> { self.channel.closeFuture }
 
     /// Ends it; calls that wait for a reply get the error.
     func close(because error: ValkeyError) {

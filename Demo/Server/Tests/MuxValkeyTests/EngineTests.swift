@@ -4,6 +4,7 @@ import MuxKit
 import NIOCore
 import Synchronization
 import Testing
+import Valkey
 
 @testable import MuxValkey
 
@@ -14,6 +15,17 @@ struct EngineTests {
         let engine = try Engine(program)
         try await checkConformance { prefix in
             (await engine.store(prefix), await engine.store(prefix))
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FL-09 the sample over the official client is a shared store`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        // Until the engine listens.
+        _ = await engine.store("first")
+        let client = ValkeyClient(engine.configuration("client"))
+        try await checkConformance { prefix in
+            (ValkeyClientStore(client, prefix: prefix), ValkeyClientStore(client, prefix: prefix))
         }
     }
 

@@ -44,7 +44,7 @@ extension MuxValkey {
 
 /// Checks the rules of a shared store; `makeStores` gets a prefix of its own for each.
 func checkConformance(
-    _ makeStores: @escaping @Sendable @concurrent (_ prefix: String) async -> (MuxValkey, MuxValkey)
+    _ makeStores: @escaping @Sendable @concurrent (_ prefix: String) async -> (any MuxSharedStore, any MuxSharedStore)
 ) async throws {
     let number = Mutex(0)
     try await MuxSharedStoreConformance.run(
