@@ -130,13 +130,13 @@ final class Machine: Sendable {
         do {
             let map = Keys.brief.contains(key) ? self.brief : self.places
             let entry = try await map.requestEntry(key: key)
-            self.calls.requestEnded(number, key, hasFailed: false)
+            self.calls.requestEnded(number, key, entry.staleReason == .fenced ? .fencedValue : .value)
             let milliseconds = entry.age / .milliseconds(1)
             let reason = entry.staleReason.map { "-\($0)" } ?? ""
             return "ok \(entry.value.version) \(entry.value.call) \(entry.source)\(reason) \(Int(milliseconds))"
                 + " \(self.store.disturbances.all)"
         } catch {
-            self.calls.requestEnded(number, key, hasFailed: true)
+            self.calls.requestEnded(number, key, .failure)
             return "failed \(error)".filter { !$0.isNewline }
         }
     }

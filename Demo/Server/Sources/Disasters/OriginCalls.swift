@@ -11,7 +11,8 @@ import Synchronization
 /// the store does not have when it is back is fetched once more.
 ///
 /// A request that began before the last cause may call, too: without a shared store, its call had begun by then, and
-/// what it brings is not kept. With one, it may have waited for the store, and calls after a later request has.
+/// what it brings is not kept. With one, it may have waited for the store, and calls after a later request has. And if
+/// what such a request gets is not kept, for its call was about to be made when the cause came, the next one calls.
 ///
 /// A cause is noted before and after it takes effect, as calls may begin in between.
 final class OriginCalls: Sendable {
@@ -92,7 +93,7 @@ final class OriginCalls: Sendable {
 
     // MARK: - Causes
 
-    /// A request begins; returns what ``requestEnded(_:_:hasFailed:)`` is to be given.
+    /// A request begins; returns what ``requestEnded(_:_:_:)`` is to be given.
     func requestBegins(_ key: Int) -> Int {
         self.state.withLock { state in
             state.lastNumber += 1
@@ -105,10 +106,24 @@ final class OriginCalls: Sendable {
         }
     }
 
-    func requestEnded(_ number: Int, _ key: Int, hasFailed: Bool) {
+    /// How a request ends.
+    enum Answer {
+        case value
+        /// A value that a fence has kept out of memory.
+        case fencedValue
+        case failure
+    }
+
+    func requestEnded(_ number: Int, _ key: Int, _ answer: Answer) {
         self.state.withLock { state in
-            state.keys[key]?.requests[number] = nil
-            if hasFailed { state.keys[key]?.isForgotten = true }
+            let request = state.keys[key]?.requests.removeValue(forKey: number)
+            let isForgotten =
+                switch answer {
+                case .value: false
+                case .fencedValue: request?.causes != state.keys[key]?.causes
+                case .failure: true
+                }
+            if isForgotten { state.keys[key]?.isForgotten = true }
         }
     }
 
