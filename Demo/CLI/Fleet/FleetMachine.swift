@@ -130,10 +130,15 @@ final class FleetMachine: Sendable {
     }
 
     /// Waits until the store answers this machine, and has heard what it has cleared.
-    func joins() async {
-        while !Task.isCancelled, await !self.repository.clear(tags: ["of no offer"]).isComplete {
+    ///
+    /// - Returns: Whether that was so within ten seconds.
+    func joins() async -> Bool {
+        let end = ContinuousClock.now + .seconds(10)
+        while ContinuousClock.now < end {
+            if await self.repository.clear(tags: ["of no offer"]).isComplete { return true }
             try? await Task.sleep(for: .milliseconds(50))
         }
+        return false
     }
 
     /// Ends it without a word to the engine.

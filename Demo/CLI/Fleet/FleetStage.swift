@@ -6,12 +6,12 @@ import Synchronization
 /// Four machines of a service in this process, each with a connection of its own, and visitors who ask all the time.
 final class FleetStage: PageStage {
     /// The buttons of the page.
-    enum Act: String, CaseIterable, Codable, Sendable {
+    enum Act: String, Encodable, Sendable {
         case burst, change, engine, machine
     }
 
     /// The outcome of one press.
-    struct Outcome: Codable, Sendable {
+    struct Outcome: Encodable, Sendable {
         var number: Int
         var act: Act
         var text: String
@@ -219,6 +219,7 @@ final class FleetStage: PageStage {
                 if offer?.version != version { behind.append(machine) }
             }
             self.hasChanged()
+            if !behind.isEmpty { try? await Task.sleep(for: .milliseconds(2)) }
         }
         let time = start.duration(to: .now).formatted(.units(allowed: [.milliseconds], width: .wide))
         let calls = self.origin.calls.shared - before
@@ -243,7 +244,9 @@ final class FleetStage: PageStage {
         try await self.engine.start()
         self.state.withLock { $0.isEngineUp = true }
         self.hasChanged()
-        for machine in self.machines { await machine.joins() }
+        for machine in self.machines where await !machine.joins() {
+            return ("Machine \(machine.name) has not found the store within ten seconds.", false)
+        }
         let (requests, calls, failures) = await self.askAll(1)
         let most = FleetMachine.keys.count
         return (

@@ -13,8 +13,8 @@ extension FleetEngine {
             },
             start: { store.isDown = false },
             stop: {
-                store.loseEverything()
                 store.isDown = true
+                store.loseEverything()
             }
         )
     }

@@ -366,9 +366,10 @@ extension MultiplexerCore {
         client.settleLater()
         ReentrantAsyncMutex.outside {
             _ = self.repository.spawn(name: "mux.share") { [weak self] in
-                let duration = Duration.sum(client.policy.budget, client.policy.budget)
                 let budget = client.policy.budget
-                let claim = await client.claim(name, maximumAge: .zero, digest: nil, for: duration, within: budget)
+                let duration = Duration.sum(budget, budget)
+                // No caller waits.
+                let claim = await client.claim(name, maximumAge: .zero, digest: nil, for: duration, within: duration)
                 guard case .granted(let ticket, _) = claim else { return }
                 // What is there by now: an invalidation from here on voids the claim.
                 let entry = self?.engine.withState { state in

@@ -1,4 +1,4 @@
-/// One repository's use of its ``MuxSharedStore``: a budget for each call, a circuit breaker, and what is still to be invalidated.
+/// One repository's use of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and what is still to be invalidated.
 ///
 /// **After a failure.** The breaker opens: for a while nothing is asked, and flights go on without the store.
 ///
@@ -163,6 +163,7 @@ package final class SharedStoreClient: Sendable {
         // What this machine has invalidated must not answer it.
         guard (try? await self.settle(name, within: limit)) != nil else { return nil }
         let left = limit - self.time.now.duration(since: start)
+        guard left > .zero else { return nil }
         // A claim that is cancelled on its way might be granted, and no task would give it up.
         return try? await shieldedFromCancellation {
             try await self.call(within: left) {
@@ -179,7 +180,8 @@ package final class SharedStoreClient: Sendable {
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> Bool? {
         // What was fetched for a caller that has left is as good for the others.
         let isStored = try? await shieldedFromCancellation {
-            try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
+            guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
+            return try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
         }
         if let isStored { return isStored }
         self.giveUp(ticket)
@@ -205,10 +207,15 @@ package final class SharedStoreClient: Sendable {
 
     /// The entries with those names; `nil` if the store is not available.
     func load(_ names: [MuxShared.Name]) async -> [MuxShared.Entry?]? {
-        for name in names { guard (try? await self.settle(name)) != nil else { return nil } }
-        guard let found = try? await self.call({ try await $0.load(names) }), found.count == names.count else {
-            return nil
+        let (start, budget) = (self.time.now, self.policy.budget)
+        for name in names {
+            let left = budget - self.time.now.duration(since: start)
+            guard (try? await self.settle(name, within: left)) != nil else { return nil }
         }
+        let left = budget - self.time.now.duration(since: start)
+        guard left > .zero, let found = try? await self.call(within: left, { try await $0.load(names) }),
+            found.count == names.count
+        else { return nil }
         return found
     }
 
@@ -285,13 +292,13 @@ package final class SharedStoreClient: Sendable {
     ///
     /// - Parameters:
     ///   - name: The name, or `nil` for whatever is owed.
-    ///   - limit: How long to wait for that; the budget if `nil`.
+    ///   - limit: How long to wait for that; two budgets if `nil`: one for what is sent before.
     /// - Throws: The failure; it is still owed then, and is tried again by itself.
     func settle(_ name: MuxShared.Name? = nil, within limit: Duration? = nil) async throws {
         guard self.owes(name) else { return }
         do {
-            // Those before in the line may take their time, too.
-            let isDone: Void? = try await waiting(for: limit ?? self.policy.budget, by: self.time, self.spawn) {
+            let limit = limit ?? .sum(self.policy.budget, self.policy.budget)
+            let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
                 try await self.invalidateOwed(ifConcerning: name)
             } late: { _ in
             }

@@ -222,7 +222,7 @@ public enum MuxShared: Sendable {
     public struct Policy: Sendable, Hashable {
         /// How long a request waits for the store, all its calls together; 250 milliseconds.
         ///
-        /// When they take longer, or one fails, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
+        /// When one fails, or takes longer than what is left of it, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
         public var budget: Duration
 
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of

@@ -119,6 +119,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
         ("What was invalidated is gone, in every scope", Self.invalidated),
         ("An invalidation voids the claims it concerns", Self.voids),
         ("An invalidation leaves what it does not concern", Self.others),
+        ("An entry that was put with other tags is a miss", Self.otherTags),
         ("A payload that the caller has is not sent", Self.digests),
         ("An entry can be renewed without its payload", Self.renewed),
         ("Changes are told in their order", Self.changes),
@@ -310,6 +311,15 @@ extension MuxSharedStoreConformance {
         try await fleet.bob.invalidate([.domain("Places"), .tag("Places")])
         let isThere = try await fleet.isThere(distant)
         try self.expect(isThere, "another domain is gone")
+    }
+
+    private static func otherTags(_ fleet: Fleet) async throws {
+        // A store may note both tags in the same step.
+        _ = try await fleet.ticket(fleet.alice)
+        let key = MuxStoreKey(domain: "Places", key: "2")
+        try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))
+        let isThere = try await fleet.isThere(MuxShared.Name(key, tags: [fleet.name.tags[1]]))
+        try self.expect(!isThere, "it was put with another tag, and is there")
     }
 
     private static func digests(_ fleet: Fleet) async throws {

@@ -25,10 +25,7 @@ struct Program: AsyncParsableCommand {
                     let store = MuxValkey(.init(host: engine.address.host, port: engine.port, prefix: "fleet"))
                     return .init(store: store) { store.close() }
                 },
-                start: {
-                    try engine.start()
-                    try await engine.wait(for: "PING") { $0.text == "PONG" }
-                },
+                start: { try engine.start() },
                 stop: { engine.kill() }
             )
         )

@@ -163,7 +163,15 @@ public final class MuxValkey: MuxSharedStore {
             Self.milliseconds(Self.epochs),
             session.identity,
         ]
-        let reply = try await self.run(.claim, self.names.keys(name), arguments, in: session)
+        let reply: Reply
+        do {
+            reply = try await self.run(.claim, self.names.keys(name), arguments, in: session)
+        } catch {
+            if case .disconnected = error as? ValkeyError {
+                self.disown(MuxShared.Ticket(name, nonce: nonce), for: duration)
+            }
+            throw error
+        }
         guard case .list(let parts) = reply else { throw Self.unexpected }
         switch (parts.first?.text, parts.count) {
         case ("entry", 2):
@@ -174,6 +182,18 @@ public final class MuxValkey: MuxSharedStore {
             guard let rest = parts[1].integer else { throw Self.unexpected }
             return .taken(for: .milliseconds(max(rest, 1)), try Self.entry(parts[2]))
         default: throw Self.unexpected
+        }
+    }
+
+    /// Gives up a claim whose answer is lost, as soon as there is a connection: it may have been granted, and then others wait for it.
+    private func disown(_ ticket: MuxShared.Ticket, for duration: Duration) {
+        let end = ContinuousClock.now + duration
+        Task { [weak self] in
+            while ContinuousClock.now < end, let self {
+                let isDone: Void? = try? await self.giveUp(ticket)
+                guard isDone == nil else { return }
+                try? await Task.sleep(for: .milliseconds(50))
+            }
         }
     }
 

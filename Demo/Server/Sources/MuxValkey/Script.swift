@@ -42,7 +42,8 @@ enum Script: String, CaseIterable, Sendable {
                 local epoch = get(KEYS[i])
                 if not epoch then
                     if not new then return nil end
-                    epoch = new
+                    -- Each its own: what belongs to one does not belong to another.
+                    epoch = new .. ':' .. i
                     if i == 3 then
                         epoch = engine .. ':' .. new
                         redis.call('SET', KEYS[i], epoch)

@@ -151,6 +151,23 @@ struct FalseEngineTests {
         #expect(try await mover.load([self.name]) == [nil])
     }
 
+    @Test func `FL-11 a claim whose answer is lost is given up on the next connection`() async throws {
+        let (givenUp, continuation) = AsyncStream.makeStream(of: Int.self)
+        let engine = try FalseEngine { word, connection in
+            guard word == "EVALSHA" else { return Self.greeting(word) }
+            // The first connection ends without an answer.
+            guard connection > 1 else { return nil }
+            continuation.yield(connection)
+            return ":1\r\n"
+        }
+        let store = self.store(engine.address)
+        await store.waitUntilConnected()
+        await #expect(throws: ValkeyError.self) {
+            try await store.claim(self.name, maximumAge: nil, digest: nil, for: .seconds(240))
+        }
+        #expect(await givenUp.first { _ in true } == 2)
+    }
+
     @Test func `FL-09 engines that point at each other are given up`() async throws {
         let ports = Mutex<[Int]>([0, 0])
         let engines = try (0..<2).map { index in

@@ -5,8 +5,9 @@ import Valkey
 
 /// A shared store over the official Valkey client, for services that have one anyway.
 ///
-/// Values are sent as text, since the client's `eval` takes texts. An engine that comes back from an older snapshot may show what was
-/// cleared after it: `MuxValkey` notices that, this does not.
+/// Values are sent as text, since the client's `eval` takes texts. Changes are heard on a connection of their own: where that has died and
+/// nobody has noticed yet, this machine goes on with what it has. An engine that comes back from an older snapshot, or a replica in its
+/// place, may show what was cleared after it. `MuxValkey` has neither fault.
 struct ValkeyClientStore: MuxSharedStore {
     let client: ValkeyClient
     /// Distinguishes applications; without braces, which mark what decides about the slot of a cluster.
@@ -22,7 +23,7 @@ struct ValkeyClientStore: MuxSharedStore {
 
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
         var entries: [MuxShared.Entry?] = []
-        for name in names { entries.append(try self.entry(await self.run("return {told(found(), '')}", name)[0])) }
+        for name in names { entries.append(Self.entry(try await self.run("return {told(found(), '')}", name)[0])) }
         return entries
     }
 
@@ -43,11 +44,15 @@ struct ValkeyClientStore: MuxSharedStore {
             return {'granted', 0, told(f, ARGV[4])}
             """
         let milliseconds = "\(max(Self.microseconds(duration) / 1_000, 1))"
-        let reply = try await self.run(script, name, [nonce, milliseconds, limit, digest ?? ""])
-        let entry = try self.entry(reply[2])
+        let reply = try await self.run(script, name, [nonce, milliseconds, limit, digest.map { "=" + $0 } ?? ""])
+        let entry = Self.entry(reply[2])
         switch Self.text(reply[0]) {
         case "entry":
-            guard let entry else { throw Unexpected() }
+            guard let entry else {
+                // Of another version of this file: it is a miss.
+                try await self.invalidate([.entry(name.key)])
+                return try await self.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+            }
             return .entry(entry)
         case "taken": return .taken(for: .milliseconds(Self.number(reply[1]) ?? 1), entry)
         default: return .granted(MuxShared.Ticket(name, nonce: nonce), entry)
@@ -73,7 +78,8 @@ struct ValkeyClientStore: MuxSharedStore {
         let key = ticket.name.key
         let facts = try JSONEncoder().encode(Facts(entry))
         let arguments = [
-            ticket.nonce, "\(Self.microseconds(entry.age))", "\(Self.microseconds(entry.timeToLive))", entry.digest,
+            ticket.nonce, "\(Self.microseconds(entry.age))", "\(Self.microseconds(entry.timeToLive))",
+            "=" + entry.digest,
             String(decoding: facts, as: UTF8.self), self.channel, self.message("stored", .entry(key)),
             entry.payload.map { "=" + $0.base64EncodedString() } ?? "", self.message("released", .entry(key)),
         ]
@@ -187,7 +193,7 @@ struct ValkeyClientStore: MuxSharedStore {
             local all = {}
             for i = 3, #KEYS do
                 local epoch = redis.call('GET', KEYS[i])
-                if not epoch and new then epoch = new redis.call('SET', KEYS[i], new) end
+                if not epoch and new then epoch = new .. ':' .. i redis.call('SET', KEYS[i], epoch) end
                 if new then redis.call('EXPIRE', KEYS[i], 691200) end
                 all[#all + 1] = epoch or '?'
             end
@@ -196,7 +202,7 @@ struct ValkeyClientStore: MuxSharedStore {
         local function found(new)
             local present = epochs(new)
             local f = redis.call('HMGET', KEYS[1], 'epochs', 'fetched', 'ttl', 'digest', 'facts', 'payload')
-            if f[1] == present and f[6] then return f end
+            if f[1] == present and tonumber(f[2]) and tonumber(f[3]) and f[4] and f[5] and f[6] then return f end
             return nil
         end
         local function age(f) return math.max(now() - f[2], 0) end
@@ -245,17 +251,17 @@ struct ValkeyClientStore: MuxSharedStore {
         }
     }
 
-    private func entry(_ token: RESPToken) throws -> MuxShared.Entry? {
+    /// What a script has told; `nil` if it cannot be read.
+    private static func entry(_ token: RESPToken) -> MuxShared.Entry? {
         guard case .array(let parts) = token.value else { return nil }
         let tokens = Array(parts)
-        guard tokens.count >= 2, let age = Self.number(tokens[0]), let text = Self.text(tokens[1]) else {
-            throw Unexpected()
-        }
-        let facts = try JSONDecoder().decode(Facts.self, from: Data(text.utf8))
+        guard tokens.count >= 2, let age = self.number(tokens[0]), let text = self.text(tokens[1]),
+            let facts = try? JSONDecoder().decode(Facts.self, from: Data(text.utf8))
+        else { return nil }
         var payload: Data?
-        if tokens.count > 2, let encoded = Self.text(tokens[2]) {
+        if tokens.count > 2, let encoded = self.text(tokens[2]) {
             payload = Data(base64Encoded: String(encoded.dropFirst()))
-            guard payload != nil else { throw Unexpected() }
+            guard payload != nil else { return nil }
         }
         return MuxShared.Entry(
             payload: payload,

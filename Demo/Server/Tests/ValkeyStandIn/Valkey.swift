@@ -1,7 +1,7 @@
 package import MuxValkey
 public import NIOCore
 
-/// What `ValkeyClientStore` uses of the official client (`valkey-io/valkey-swift`, 1.x), with its names and signatures, so that the sample is
+/// What `ValkeyClientStore` uses of the official client (`valkey-io/valkey-swift`, 1.x), with its names, so that the sample is
 /// compiled and runs where that package does not resolve.
 public final class ValkeyClient: Sendable {
     private let configuration: MuxValkey.Configuration
