@@ -11,7 +11,7 @@ struct FaultySharedStore: MuxSharedStore {
         case ignoresTags, ignoresDomains, ignoresEverything, leavesClaims, invalidatesAll, prefixDomains, putsVoided,
             voidsAll
         case sendsKnown, withholdsAll, refusesRenewal, renewsAnything
-        case tellsNothing, tellsNoRelease, tellsOwn, grantsTwo
+        case tellsNothing, tellsNoRelease, tellsOwn, grantsTwo, readsOtherTags
     }
 
     /// What two machines share beside the store.
@@ -67,6 +67,11 @@ struct FaultySharedStore: MuxSharedStore {
         var names = names
         if self.fault == .sortsNames { names.sort { ($0.key.key ?? "") < ($1.key.key ?? "") } }
         var found = try await self.base.load(names.map(self.name)).map { $0.map(self.told) }
+        if self.fault == .readsOtherTags {
+            for (place, name) in names.enumerated() where found[place] == nil {
+                found[place] = try await self.base.load([MuxShared.Name(name.key, tags: ["Rome"])])[0]
+            }
+        }
         if self.fault == .answersMisses {
             found = found.map { $0 ?? MuxShared.Entry(payload: Data(), digest: "", timeToLive: .seconds(1)) }
         }
