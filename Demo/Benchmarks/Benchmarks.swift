@@ -23,6 +23,7 @@ struct Benchmarks {
         BenchmarkGroup("cold", "A cold request of a new key, one after another", ColdRequestGroup.rows),
         BenchmarkGroup("memory", "What a map takes in memory", MemoryGroup.rows),
         BenchmarkGroup("sessions", "Many users in one object", SessionsGroup.rows),
+        BenchmarkGroup("fleet", "Fetches of machines in each time to live, by what they share", FleetGroup.rows),
         BenchmarkGroup("eviction", "Hit ratio, 10,000 of 1,000,000 keys", EvictionGroup.rows),
         BenchmarkGroup("save", "Saving 10,000 entries of 1 KB, safe from a power cut", SaveGroup.rows),
         BenchmarkGroup("million", "What is done to a map of 1,000,000, and the hits beside it", MillionGroup.rows),

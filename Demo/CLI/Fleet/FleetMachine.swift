@@ -90,7 +90,8 @@ final class FleetMachine: Sendable {
 
     init(_ name: String, _ engine: FleetEngine, _ origin: FleetOrigin) {
         let connection = engine.connect()
-        let sharing = MuxShared.Policy(patience: .seconds(1), maximumPause: .seconds(2))
+        // A busy machine is no reason to do without the store.
+        let sharing = MuxShared.Policy(budget: .seconds(1), patience: .seconds(1), maximumPause: .seconds(2))
         self.name = name
         self.connection = connection
         self.repository = MuxRepository(sharedStore: connection.store, policy: sharing)

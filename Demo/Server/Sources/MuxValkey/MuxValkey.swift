@@ -95,6 +95,8 @@ public final class MuxValkey: MuxSharedStore {
     /// Distinguishes this machine's messages.
     private let machine: String
     private let listeners: Listeners
+    /// The claims whose answers are lost, and when they end by themselves.
+    private let lostClaims = Mutex<[(ticket: MuxShared.Ticket, end: ContinuousClock.Instant)]>([])
 
     /// Begins to connect.
     public init(_ configuration: Configuration) {
@@ -188,12 +190,31 @@ public final class MuxValkey: MuxSharedStore {
     /// Gives up a claim whose answer is lost, as soon as there is a connection: it may have been granted, and then others wait for it.
     private func disown(_ ticket: MuxShared.Ticket, for duration: Duration) {
         let end = ContinuousClock.now + duration
+        let isFirst = self.lostClaims.withLock { claims in
+            claims.append((ticket, end))
+            return claims.count == 1
+        }
+        guard isFirst else { return }
         Task { [weak self] in
-            while ContinuousClock.now < end, let self {
-                let isDone: Void? = try? await self.giveUp(ticket)
-                guard isDone == nil else { return }
-                try? await Task.sleep(for: .milliseconds(50))
+            while let self, let ticket = self.lostClaim {
+                do {
+                    try await self.giveUp(ticket)
+                    self.lostClaims.withLock { $0.removeAll { $0.ticket == ticket } }
+                } catch ValkeyError.closed {
+                    return
+                } catch {
+                    try? await Task.sleep(for: .milliseconds(100))
+                }
             }
+        }
+    }
+
+    /// One that has not ended by itself.
+    private var lostClaim: MuxShared.Ticket? {
+        let now = ContinuousClock.now
+        return self.lostClaims.withLock { claims in
+            claims.removeAll { $0.end <= now }
+            return claims.first?.ticket
         }
     }
 
