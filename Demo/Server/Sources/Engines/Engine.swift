@@ -118,19 +118,18 @@ package final class Engine: Sendable {
     }
 
     /// A port on which nothing listens, and 10,000 above it either: there the engines of a cluster talk to each other.
+    ///
+    /// Both are below those that systems give to connections (from 32,768 on Linux): one of these may have a port that is free for a
+    /// moment, while an engine is started again.
     private static func freePort() throws -> Int {
         while true {
-            let channel = try ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-                .bind(host: "127.0.0.1", port: 0).wait()
-            defer { try? channel.close().wait() }
-            let port = channel.localAddress?.port ?? 0
-            guard port < 55_000 else { continue }
-            guard
-                let other = try? ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-                    .bind(host: "127.0.0.1", port: port + 10_000).wait()
-            else { continue }
-            try? other.close().wait()
-            return port
+            let port = Int.random(in: 10_240..<22_000)
+            let channels = [port, port + 10_000].map { port in
+                try? ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                    .bind(host: "127.0.0.1", port: port).wait()
+            }
+            for channel in channels { try? channel?.close().wait() }
+            if channels.allSatisfy({ $0 != nil }) { return port }
         }
     }
 

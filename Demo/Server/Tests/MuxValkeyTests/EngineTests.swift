@@ -25,7 +25,10 @@ struct EngineTests {
         _ = await engine.store("first")
         let client = ValkeyClient(engine.configuration("client"))
         try await checkConformance { prefix in
-            (ValkeyClientStore(client, prefix: prefix), ValkeyClientStore(client, prefix: prefix))
+            (
+                await Subscribed(ValkeyClientStore(client, prefix: prefix)),
+                await Subscribed(ValkeyClientStore(client, prefix: prefix))
+            )
         }
     }
 
@@ -305,4 +308,35 @@ struct EngineTests {
         #expect(await changes.next() == .unknown)
         #expect(try await store.load([name]) == [nil])
     }
+}
+
+/// The sample, when it hears changes: a rule begins with machines that are connected.
+private struct Subscribed: MuxSharedStore {
+    let base: ValkeyClientStore
+    let stream: AsyncStream<MuxShared.Change>
+
+    init(_ base: ValkeyClientStore) async {
+        self.base = base
+        self.stream = base.changes()
+        _ = await self.stream.first { $0 == .unknown }
+    }
+
+    func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] { try await self.base.load(names) }
+
+    func claim(
+        _ name: MuxShared.Name,
+        maximumAge: Duration?,
+        digest: String?,
+        for duration: Duration
+    ) async throws -> MuxShared.Claim {
+        try await self.base.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+    }
+
+    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
+        try await self.base.put(entry, with: ticket)
+    }
+
+    func giveUp(_ ticket: MuxShared.Ticket) async throws { try await self.base.giveUp(ticket) }
+    func invalidate(_ scopes: [MuxShared.Scope]) async throws { try await self.base.invalidate(scopes) }
+    func changes() -> AsyncStream<MuxShared.Change> { self.stream }
 }
