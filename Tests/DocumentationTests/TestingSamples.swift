@@ -2,7 +2,7 @@ import MuxKit
 import MuxTesting
 import Testing
 
-@Test func `everybody gets the one profile`() async throws {
+@Test func `all callers get the one profile`() async throws {
     let clock = VirtualClock()
     let events = EventTally()
     let repository = MuxRepository(store: MemoryStore(), observer: events, clock: clock)

@@ -76,23 +76,31 @@ struct BackgroundSaveTests {
 
     @Test func `CO-32 values are on disk when an app that is quit may go on`() async throws {
         let name = try #require(BackgroundNotices.lastNames.first)
-        let store = MemoryStore()
-        let repository = MuxRepository(
-            store: store,
-            durability: .relaxed,
-            savePolicy: .enteringBackground,
-            observer: nil,
-            time: TimeSource(VirtualClock()),
-            wallTime: { Date() },
-            random: { 0.5 },
-            spawn: TaskLauncher(),
-            backgroundNotifications: [name]
-        )
-        let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
-        _ = try await number.request()
+        var isSaved = false
+        // A busy machine may need longer than the app's end is held up, which is four seconds: once, but not ten times in a row.
+        for _ in 0..<10 where !isSaved {
+            let store = MemoryStore()
+            let repository = MuxRepository(
+                store: store,
+                durability: .relaxed,
+                savePolicy: .enteringBackground,
+                observer: nil,
+                time: TimeSource(VirtualClock()),
+                wallTime: { Date() },
+                random: { 0.5 },
+                spawn: TaskLauncher(),
+                backgroundNotifications: [name]
+            )
+            let number = Multiplexer<Int>(cacheKey: "Number", repository: repository) { 1 }
+            _ = try await number.request()
 
-        await BlockingWork.run { NotificationCenter.default.post(name: name, object: nil) }
+            let time = await BlockingWork.run {
+                ContinuousClock().measure { NotificationCenter.default.post(name: name, object: nil) }
+            }
 
-        #expect(await store.load(.init(domain: "Number")) != nil)
+            isSaved = await store.load(.init(domain: "Number")) != nil
+            if time < .seconds(4) { #expect(isSaved) }
+        }
+        #expect(isSaved)
     }
 }
