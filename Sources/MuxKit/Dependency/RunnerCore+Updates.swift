@@ -43,7 +43,7 @@ extension RunnerCore {
                     at: now,
                     policy: self.policy
                 )
-                event = .updated(epoch: held.epoch)
+                if updated.failure == nil { event = .updated(epoch: held.epoch) }
                 return .success(held)
             }
             guard case .failure(let error) = result, !error.saysBadDependency else {
@@ -85,10 +85,10 @@ extension RunnerCore {
             }
         }
         let duration = self.time.now.duration(since: beginning.time)
-        if value != nil {
+        if let value, value.updated.failure == nil {
             self.tell(.updated, duration)
         } else if self.observer != nil {
-            var reason = MuxEvent.Reason.refused
+            var reason = value?.updated.failure.map { MuxEvent.Reason(of: $0) } ?? .refused
             if case .failure(let error) = result { reason = MuxEvent.Reason(of: error) }
             self.tell(.updateFailed, duration, because: hasTimedOut ? .timeOut : reason)
         }

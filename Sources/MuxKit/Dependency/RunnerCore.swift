@@ -18,16 +18,20 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let lifetime: Duration?
         /// Whether the value was found ready instead of made: a forced renewal has to ask again.
         let isFound: Bool
+        /// Why no new value was made, if this is the former one, which is used to its end.
+        let failure: (any Error)?
 
         package init(
             _ result: UpdateResult<Dependency>,
             parentEpoch: UInt64 = 0,
             continuing formerParentEpoch: UInt64? = nil,
             lifetime: Duration? = nil,
-            isFound: Bool = false
+            isFound: Bool = false,
+            failure: (any Error)? = nil
         ) {
             self.result = result
             self.isFound = isFound
+            self.failure = failure
             self.parentEpoch = parentEpoch
             self.formerParentEpoch = formerParentEpoch ?? parentEpoch
             self.lifetime = lifetime

@@ -40,7 +40,8 @@ public import Foundation
     /// There is no dependency, and no update that makes one.
     case noUpdate
 
-    /// The sign-in was refused, as with a wrong password. The next call asks again.
+    /// The sign-in failed, as with a wrong password or a person who cancelled it; `underlying` is what `signIn` threw. The next call asks
+    /// again.
     case signInFailed(underlying: any Error)
 
     /// The stored tokens cannot be read now, such as on a locked device; there is no sign-in.
@@ -135,7 +136,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
         case .signedOut: "The session ended."
         case .wouldDeadlock: "The update waits for itself: it must not use its own runner."
         case .noUpdate: "There is no dependency, and no way of making one: set a value, or give the runner an update."
-        case .signInFailed: "The sign-in was refused."
+        case .signInFailed: "The sign-in failed."
         case .tokensUnreadable: "The stored tokens cannot be read now."
         case .tokensNotStored: "The new tokens could not be stored."
         case .leaseUnavailable: "It is not known whether another process renews the tokens now."
@@ -166,10 +167,15 @@ extension Error {
 
 extension RunnerError: RetryableError {
     /// The advice of the underlying error, if there is one; transient for a time-out, otherwise permanent.
+    ///
+    /// A sign-in that failed is permanent, so that a person is not asked again, unless `underlying` says that it is transient: a
+    /// ``RetryableError``, or a connectivity failure.
     public var retryAdvice: RetryAdvice {
         switch self {
         case .timedOut, .updateTimedOut: .transient
         case .critical: .permanent
+        case .signInFailed(let error) where !(error is any RetryableError || SilenceableError.isSilenceable(error)):
+            .permanent
         default: self.underlying.map { RetryAdvice.of($0) } ?? .permanent
         }
     }

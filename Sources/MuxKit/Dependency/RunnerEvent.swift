@@ -2,9 +2,9 @@
 @nonexhaustive public enum RunnerEvent: Sendable, Hashable {
     /// An update began.
     case updateStarted
-    /// An update made a dependency with this epoch.
+    /// An update made a dependency with this epoch, or found one in the store.
     case updated(epoch: UInt64)
-    /// An update failed, or was refused.
+    /// An update failed, or was refused; the former dependency may still be used.
     case updateFailed
     /// An update ended after a fence or its time-out, and its outcome was dropped.
     case updateDropped

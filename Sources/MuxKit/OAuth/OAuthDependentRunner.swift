@@ -17,9 +17,10 @@
 ///
 /// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; refreshes and sign-ins go on without it.
 ///
-/// **After a failure.** An error thrown by a closure (no network, 503, time-out) goes to all callers that wait, and the next
-/// call tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError`` thrown
-/// by `refreshAccess`.
+/// **After a failure.** An error thrown by `refreshAccess` (no network, 503, time-out) goes to all callers that wait, and the next
+/// call tries again; it never leads to a sign-in. Only a refusal of the refresh token does: a ``BadDependencyError``. What `signIn`
+/// throws goes to all callers that wait, in a ``RunnerError/signInFailed(underlying:)``; no retry policy asks a person again, unless that
+/// error says that it is transient.
 ///
 /// **Broken folders** stop only what needs them: tokens that are good are used, and tokens that cannot be stored are kept and
 /// renewed in memory. That is reported once, as ``MuxEvent/Kind/storageFailed``. A refresh token that is stored, and that the
@@ -85,7 +86,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///
     /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a report, too.
     /// - Returns: What the task returned.
-    /// - Throws: What the task or a closure of the runner threw, ``RunnerError``, or `CancellationError`.
+    /// - Throws: What the task or the refresh threw, ``RunnerError`` (``RunnerError/signInFailed(underlying:)`` with what the sign-in threw),
+    ///   or `CancellationError`.
     /// - Complexity: O(1), and no suspension of its own, if there is an access token and it is good.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(

@@ -93,6 +93,8 @@ package enum OAuthProblem: Sendable, Hashable {
     case storing
     /// The lease cannot be taken.
     case lease
+    /// The store has data that are no tokens.
+    case damaged
 
     /// What it means, for a log.
     package var sentence: String {
@@ -101,6 +103,7 @@ package enum OAuthProblem: Sendable, Hashable {
         case .storing: "Tokens cannot be stored. They are kept in memory, and may be lost when the process ends."
         case .lease:
             "The folder of the tokens cannot be written to. Where that is safe, they are renewed without a lease."
+        case .damaged: "The stored tokens are damaged and cannot be used. A sign-in takes their place."
         }
     }
 }

@@ -79,7 +79,7 @@ extension OAuthTokenManager {
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
-            return .output(self.updated(access, of: present, isFound: true))
+            return .output(self.updated(access, of: present, isFound: true, failure: error))
         }
     }
 
@@ -98,14 +98,16 @@ extension OAuthTokenManager {
         _ access: AccessToken,
         of held: Upper.VersionedDependency,
         continuing former: Upper.VersionedDependency? = nil,
-        isFound: Bool
+        isFound: Bool,
+        failure: (any Error)? = nil
     ) -> Lower.Updated {
         Lower.Updated(
             .updatedDependency(access),
             parentEpoch: held.epoch,
             continuing: former?.epoch,
             lifetime: held.value.accessEnd.map { $0.moment.duration(since: self.repository.time.now) },
-            isFound: isFound
+            isFound: isFound,
+            failure: failure
         )
     }
 

@@ -57,7 +57,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - refused: The grant that the server refused; `nil` if there is none.
     ///   - session: The upper layer's session.
     /// - Returns: The grant.
-    /// - Throws: ``RunnerError``, or what the sign-in threw.
+    /// - Throws: ``RunnerError``, or a ``CriticalError`` of the sign-in.
     func grant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if let grant = try await self.coordination.restored(insteadOf: refused) {
@@ -81,8 +81,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     accessEnd: self.end(of: tokens.access, after: tokens.accessLifetime),
                     isFromSignIn: true
                 )
-            } catch  where error.saysBadDependency || error is CancellationError {
-                // Not a refusal for good, as another password may be right; nor were the callers cancelled.
+            } catch  where error is RunnerError || error.criticalCause != nil {
+                throw error
+            } catch {
+                // Neither a refusal for good, as another password may be right, nor a cancellation of the callers.
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }

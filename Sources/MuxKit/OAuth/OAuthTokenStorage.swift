@@ -54,9 +54,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     // MARK: - Problems that stop nothing
 
     /// Reports a problem, unless it was reported since it last worked.
-    func failed(_ problem: OAuthProblem, because error: any Error) {
+    func failed(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
-        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: "\(problem.sentence) \(error.sentence)"))
+        let cause = error.map { " \($0.sentence)" } ?? ""
+        self.repository.observer?.tell(MuxEvent(.storageFailed, problem: problem.sentence + cause))
     }
 
     func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
@@ -100,7 +101,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         let (epoch, isKnown) = await self.sessionNumber()
         guard mayRestore || isKnown else { return nil }
         switch try await self.tokens.load(session: epoch) {
-        case .nothing, .nonsense:
+        case .nothing:
+            return nil
+        case .nonsense:
+            self.failed(.damaged)
             return nil
         case .record(let record):
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
@@ -191,6 +195,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             sessionState.serial = max(sessionState.serial, serial)
             sessionState.storedSession = session
             sessionState.worked(.storing)
+            sessionState.worked(.damaged)
         }
         var grant = grant
         (grant.serial, grant.isStored, grant.wasStored) = (serial, true, true)

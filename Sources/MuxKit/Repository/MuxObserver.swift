@@ -43,11 +43,11 @@ public struct MuxEvent: Sendable, Equatable {
         case queued
         /// An update of a dependency began.
         case updateStarted
-        /// An update of a dependency brought one.
+        /// An update of a dependency made one, or found a usable one in the store.
         case updated
-        /// An update of a dependency failed, or was refused.
+        /// An update of a dependency failed, or was refused; the former one may still be used.
         case updateFailed
-        /// An earlier process began to renew tokens, and did not live to say how that ended: this one tries them.
+        /// An earlier process began to renew tokens and stored no new ones, because it ended or the renewal failed: this one tries them.
         case updateInterrupted
         /// Something could not be kept on disk, or not be looked up there, and work goes on without: ``MuxEvent/problem`` says
         /// what. It is told once, and again only after it has worked in between.

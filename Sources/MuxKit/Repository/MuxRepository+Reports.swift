@@ -17,7 +17,7 @@ extension MuxRepository {
         /// They stay in memory as long as there is room, unless their session ended, and the next save tries them again.
         public var failed: [Failure] = []
 
-        /// Entries of which the disk has a newer value, which another process saved.
+        /// Entries of which there is a newer value, of another process or of another multiplexer with the same `cacheKey`.
         ///
         /// The value in memory is removed; the next request reads the newer one.
         public var superseded: [MuxStoreKey] = []

@@ -98,14 +98,16 @@ extension MuxRepository {
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
             let next = rest.prefix(portion)
-            // Of two entries with one name the newer one stays: it is written last, or was written with an earlier portion.
-            let older = next.filter { names.contains($0.name) }
-            var report = await self.write(next.filter { !names.contains($0.name) }.reversed(), session)
-            for entry in older { entry.markSaved() }
-            report.saved += older.count
+            // Of two entries with one name, which two multiplexers with one `cacheKey` have, the newer one stays.
+            var (newest, older): ([UnsavedEntry], [UnsavedEntry]) = ([], [])
+            for entry in next {
+                if names.insert(entry.name).inserted { newest.append(entry) } else { older.append(entry) }
+            }
+            var report = await self.write(newest.reversed(), session)
+            for entry in older { entry.markSuperseded() }
+            report.superseded += older.map(\.name)
             run.dealtWith(next.count, report)
             rest = rest.dropFirst(next.count)
-            if !rest.isEmpty { names.formUnion(next.map(\.name)) }
         }
     }
 

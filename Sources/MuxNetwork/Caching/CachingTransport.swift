@@ -18,8 +18,8 @@ public import MuxKit
 /// **Concurrent calls.** Requests for one URL share an exchange: the first one's task performs it, and the others wait for the stored
 /// answer, but no longer than the silence that the transport permits a server.
 ///
-/// **Accounts.** A cache belongs to one account at a time: `MuxRepository/clearAll()` removes what is stored. For several accounts at
-/// once, make one for each.
+/// **Accounts.** A cache belongs to one account at a time, that of its client's authenticator: `MuxRepository/clearAll()` removes what is
+/// stored. For several accounts at once, make one for each.
 ///
 /// **On disk.** With a ``Options/cacheKey`` answers are written when the repository saves; long bodies go to files at once. A header field
 /// `Set-Cookie` stays in memory. Otherwise everything stays in memory.
@@ -28,7 +28,14 @@ public import MuxKit
 /// used (``Options/staleLimit``); if the stored one may be used with the server's consent alone, the answer has status 504 (RFC 9111,
 /// section 5.2.2.2), and if there is none, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    let cache: ResponseCache
+    private struct State: Sendable {
+        var cache: ResponseCache
+        /// Whether the cache stays in its repository.
+        var isSettled: Bool
+    }
+
+    private let state: Locked<State>
+    private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     /// What sends, if it is of this library.
     private let base: (any ValidatedTransport)?
     package let options: HTTPTransportOptions
@@ -38,11 +45,13 @@ public final class CachingTransport: HTTPTransport {
     /// - Parameters:
     ///   - base: Sends what the cache cannot answer.
     ///   - options: Its limits, and where it keeps answers.
-    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them.
+    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
+    ///     the authenticator of the first ``HTTPClient`` made with this cache, or the shared one. Requests of a client whose
+    ///     authenticator has another one fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
-        repository: MuxRepository = .shared
+        repository: MuxRepository? = nil
     ) {
         self.init(base, options: options, repository: repository, fileSystem: POSIXFileSystem())
     }
@@ -50,12 +59,34 @@ public final class CachingTransport: HTTPTransport {
     package init(
         _ base: any HTTPTransport,
         options: CachingTransport.Options,
-        repository: MuxRepository,
+        repository: MuxRepository?,
         fileSystem: any FileSystem
     ) {
         self.base = base as? any ValidatedTransport
         self.options = self.base?.options ?? HTTPTransportOptions()
-        self.cache = ResponseCache(base, options, repository, fileSystem)
+        self.makeCache = { ResponseCache(base, options, $0, fileSystem) }
+        self.state = Locked(State(cache: self.makeCache(repository ?? .shared), isSettled: repository != nil))
+    }
+
+    var cache: ResponseCache { self.state.withLock { $0.cache } }
+
+    /// Moves the cache to the repository of an authenticator, unless one was named when it was made or it has moved before.
+    ///
+    /// - Returns: The cache's repository.
+    func settle(in repository: MuxRepository?) -> MuxRepository {
+        let (present, isSettled) = self.state.withLock { ($0.cache.repository, $0.isSettled) }
+        guard let repository, !isSettled, repository !== present else {
+            if repository != nil { self.state.withLock { $0.isSettled = true } }
+            return present
+        }
+        let made = self.makeCache(repository)
+        let (chosen, unused) = self.state.withLock { state -> (MuxRepository, ResponseCache) in
+            guard !state.isSettled else { return (state.cache.repository, made) }
+            defer { state = State(cache: made, isSettled: true) }
+            return (repository, state.cache)
+        }
+        withExtendedLifetime(unused) {}
+        return chosen
     }
 
     /// What was counted since the cache was made: hits, requests that went to the server, and those that shared an exchange.
@@ -137,12 +168,13 @@ extension HTTPTransport where Self == CachingTransport {
     /// - Parameters:
     ///   - base: Sends what the cache cannot answer.
     ///   - options: Its limits, and where it keeps answers.
-    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them.
+    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
+    ///     the client's authenticator, or the shared one: see ``CachingTransport/init(_:options:repository:)``.
     /// - Returns: The cache.
     public static func caching(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
-        repository: MuxRepository = .shared
+        repository: MuxRepository? = nil
     ) -> CachingTransport {
         CachingTransport(base, options: options, repository: repository)
     }

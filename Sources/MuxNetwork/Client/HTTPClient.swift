@@ -27,6 +27,8 @@ public struct HTTPClient: Sendable {
     let invalidation: InvalidationInterceptor
     private let retryAfter: RetryAfterInterceptor
     private let transport: any HTTPTransport
+    /// The repository of a transport that keeps answers; `nil` for another transport.
+    private let choice: RepositoryChoice?
 
     /// Makes a client.
     ///
@@ -45,6 +47,10 @@ public struct HTTPClient: Sendable {
         self.invalidation = InvalidationInterceptor(time: self.time)
         self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
         self.transport = transport ?? .system(configuration.transport)
+        self.choice = (transport as? CachingTransport).map { caching in
+            let session = (authenticator as? any DependencyRunner)?.sessionRepository
+            return RepositoryChoice(given: caching.settle(in: session), ofDependency: session)
+        }
     }
 
     /// Sends a request and reads the answer.
@@ -54,7 +60,7 @@ public struct HTTPClient: Sendable {
     ///   - values: Values for the path's placeholders; they replace the request's own.
     ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
     /// - Returns: The output and the answer that it was read from.
-    /// - Throws: ``HTTPError``, or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
     @discardableResult
     public func execute<Request: HTTPRequest>(
         _ request: Request,
@@ -75,7 +81,7 @@ public struct HTTPClient: Sendable {
     ///   - values: Values for the path's placeholders; they replace the request's own.
     ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
     /// - Returns: The output.
-    /// - Throws: ``HTTPError``, or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
     public func output<Request: HTTPRequest>(
         of request: Request,
         path values: [String: String] = [:],
@@ -92,13 +98,14 @@ public struct HTTPClient: Sendable {
     ///   - token: Sent in place of the authenticator's, and not renewed after a 401; `nil` for the authenticator's.
     ///   - headers: Header fields that replace the request's own.
     /// - Returns: The answer; a 401 only after a new token did not help.
-    /// - Throws: ``HTTPError``, or `CancellationError`.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
     public func response(
         to request: some HTTPRequest,
         path values: [String: String] = [:],
         token: (any HTTPToken)? = nil,
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
+        try self.choice?.check(nil)
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         // Before there is a token: a call with the token of a session that has ended since belongs to that session.
         call.session = (self.transport as? any ValidatedTransport)?.session

@@ -27,7 +27,7 @@ public import MuxKit
 /// in use.
 ///
 /// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all files, complete or
-/// not.
+/// not. Media with a dependency belong to the dependency's repository.
 public final actor AsyncMedia {
     /// The media of an app with one account, in the caches folder.
     public static let shared = AsyncMedia()
@@ -45,8 +45,8 @@ public final actor AsyncMedia {
     ///   - sha256: The SHA-256 that the file must have, as 64 hexadecimal digits; `nil` if any file will do. A file on disk
     ///     that has another is fetched once more.
     /// - Returns: The URL of a complete file.
-    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, what the runner of the dependency threw, or
-    ///   `CancellationError`.
+    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError/sessionEnded`, `MuxError/repositoryMismatch`, what the runner of the
+    ///   dependency threw, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL, sha256: String? = nil) async throws -> URL {
         try await self.core.request(url, sha256: sha256)
     }
@@ -187,7 +187,9 @@ extension AsyncMedia {
     ///     received is none; the download resumes at once.
     ///   - budget: Bounds the retries to a host; `nil` for no bound.
     ///   - durability: Whether a complete file survives a power failure.
-    ///   - repository: The repository whose sign-out removes the files.
+    ///   - repository: The repository whose sign-out removes the files; `nil`, the default, for that of `dependency`, or the shared
+    ///     one where it has none. With another one than the dependency's, requests fail with `MuxError.repositoryMismatch`: a
+    ///     sign-out would not reach both.
     ///   - authorize: Adds the dependency to a request. Called for every URL, so check the host before you add a token. The header
     ///     fields that it sets are not sent on when a redirection leads to another server.
     public init<Dependency: Sendable>(
@@ -198,7 +200,7 @@ extension AsyncMedia {
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
-        repository: MuxRepository = .shared,
+        repository: MuxRepository? = nil,
         authorize: @escaping @Sendable (inout HTTPCall, Dependency) -> Void
     ) {
         self.init(
@@ -208,6 +210,7 @@ extension AsyncMedia {
             budget: budget,
             durability: durability,
             repository: repository,
+            ofDependency: dependency.sessionRepository,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await dependency.run { value in
@@ -226,20 +229,22 @@ extension AsyncMedia {
         retry: RetryPolicy = .immediate(),
         budget: RetryBudget? = nil,
         durability: MuxDurability,
-        repository: MuxRepository,
+        repository: MuxRepository?,
+        ofDependency dependency: MuxRepository? = nil,
         fileSystem: any FileSystem,
         exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
+        let choice = RepositoryChoice(given: repository, ofDependency: dependency)
         let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxMedia")
         let folder = MediaFolder(
             directory ?? standard,
             limits: limits,
             durability: durability,
             fileSystem: fileSystem,
-            wallTime: repository.wallTime
+            wallTime: choice.repository.wallTime
         )
         self.init(
-            core: MediaCore(folder: folder, repository: repository, retry: retry, budget: budget) { call, sink in
+            core: MediaCore(folder: folder, choice: choice, retry: retry, budget: budget) { call, sink in
                 try await exchange(call, sink)
             }
         )

@@ -23,7 +23,7 @@ final class MediaCore: Sendable {
     }
 
     let engine: Engine
-    let repository: MuxRepository
+    private let choice: RepositoryChoice
     let folder: MediaFolder
     let watchers = MediaWatchers()
     private let semaphore: PrioritySemaphore<MediaName>
@@ -33,23 +33,25 @@ final class MediaCore: Sendable {
 
     init(
         folder: MediaFolder,
-        repository: MuxRepository,
+        choice: RepositoryChoice,
         retry: RetryPolicy,
         budget: RetryBudget?,
         exchange: @escaping MediaDownload.Exchange
     ) {
         self.folder = folder
-        self.repository = repository
+        self.choice = choice
         self.exchange = exchange
         self.retry = retry
         self.budget = budget
         self.semaphore = PrioritySemaphore(limit: folder.limits.parallelDownloads)
         // When the last caller leaves, the download stops and keeps what has arrived.
         let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
-        self.engine = Engine(State(), options, time: repository.time, spawn: repository.spawn)
+        self.engine = Engine(State(), options, time: choice.repository.time, spawn: choice.repository.spawn)
         self.engine.flies { [weak self] name, flight in await self?.fly(name, flight) }
-        repository.attach(self)
+        choice.repository.attach(self)
     }
+
+    var repository: MuxRepository { self.choice.repository }
 
     // MARK: - Requests
 
@@ -213,7 +215,10 @@ final class MediaCore: Sendable {
     }
 
     /// Opens the folder for the present session, if that has not been done.
+    ///
+    /// - Throws: ``MediaError/disk(_:)``, or `MuxError/repositoryMismatch`.
     func open() async throws {
+        try self.choice.check(nil)
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
         guard !isOpen else { return }
         let epoch = try await self.repository.currentEpoch()

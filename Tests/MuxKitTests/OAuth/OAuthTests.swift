@@ -212,6 +212,59 @@ struct OAuthTests {
         #expect(try await runner.run { .output($0) } == "access of refresh")
     }
 
+    @Test func `C03 what a sign-in throws reaches all callers in one error`() async throws {
+        struct OtherPerson: Error {}
+        let gate = Gate<Void>()
+        let runner = OAuthDependentRunner<String, String>(
+            repository: World().repository,
+            refreshAccess: { OAuthRenewal(access: "access of \($0)") },
+            signIn: {
+                try await gate.pass()
+                throw OtherPerson()
+            }
+        )
+        let calls = (0..<3).map { _ in Task { try await runner.run { .output($0) } } }
+        await gate.waitForCall()
+        gate.openForGood(returning: ())
+        for call in calls {
+            let error = await #expect(throws: RunnerError.self) { try await call.value }
+            guard case .signInFailed(let cause)? = error else { return #expect(Bool(false), "\(error)") }
+            #expect(cause is OtherPerson)
+        }
+    }
+
+    @Test func `CO-26 a renewal that failed is told as failed though the former token is used`() async throws {
+        let tokens = InMemoryTokenStore()
+        let events = EventTally()
+        let isLater = Locked(false)
+        func repository() -> MuxRepository {
+            MuxRepository(store: MemoryStore(), observer: events, clock: VirtualClock()) {
+                Date(timeIntervalSince1970: isLater.withLock { $0 } ? 2e9 : 1e9)
+            }
+        }
+        let first = OAuthDependentRunner<String, String>(
+            store: tokens,
+            repository: repository(),
+            refreshAccess: { _ in OAuthRenewal(access: "kept", accessLifetime: .seconds(60)) },
+            signIn: { OAuthSignIn(refresh: "refresh") }
+        )
+        #expect(try await first.run { .output($0) } == "kept")
+        #expect(events.count(of: .updateFailed) == 0)
+        let updates = events.count(of: .updated)
+        isLater.withLock { $0 = true }
+
+        let second = OAuthDependentRunner<String, String>(
+            store: tokens,
+            repository: repository(),
+            refreshAccess: { _ in throw URLError(.notConnectedToInternet) },
+            signIn: { throw CancellationError() }
+        )
+        #expect(try await second.run { .output($0) } == "kept")
+
+        #expect(events.count(of: .updateFailed) == 1)
+        #expect(events.count(of: .updated) == updates + 1, "the refresh token, which was found in the store")
+    }
+
     @Test func `C08 S6 a server that refuses every token ends the call after one update in each layer`() async throws {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
@@ -337,6 +390,7 @@ struct OAuthTests {
         let runner = oauth.runner()
         #expect(try await oauth.call(runner) == "alice")
         #expect(oauth.signIns.withLock { $0 } == 1)
+        #expect(oauth.world.events.count(of: .storageFailed) == 1, "it is said once")
         #expect(await runner.signOut().isComplete)
         #expect(try await oauth.call(runner) == "alice")
         let next = oauth.relaunched()

@@ -33,6 +33,29 @@ struct SavedMeansSavedTests {
         #expect(await self.onDisk(scratch, Array(0...10)) == Set(0..<10))
     }
 
+    @Test(arguments: [Duration?.none, .seconds(60)])
+    func `CO-13 of two multiplexers with one cacheKey the newer value is saved and the other reported`(
+        limit: Duration?
+    ) async throws {
+        let clock = VirtualClock()
+        let store = MemoryStore()
+        let repository = MuxRepository(store: store, clock: clock)
+        let one = Multiplexer<Int>(cacheKey: "Same", repository: repository) { 1 }
+        let two = Multiplexer<String>(cacheKey: "Same", repository: repository) { "two" }
+        one.store(1)
+        clock.advance(by: .seconds(1))
+        two.store("two")
+
+        let report = await repository.saveAll(within: limit)
+
+        #expect(report.saved == 1)
+        #expect(report.superseded == [MuxStoreKey(domain: "Same")])
+        #expect(await store.load(.init(domain: "Same"))?.payload == Data(#""two""#.utf8))
+        #expect(one.cachedValue == nil)
+        #expect(two.cachedValue == "two")
+        #expect(await repository.saveAll().unchanged == 1)
+    }
+
     @Test(arguments: [0, 12])
     func `CO-13 what the same save evicts is not counted as saved but reported`(before: Int) async {
         let scratch = Scratch()

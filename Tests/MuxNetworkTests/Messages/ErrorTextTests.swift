@@ -163,7 +163,7 @@ struct ErrorTextTests {
             (try await self.signInFailure(503, ""), "The sign-in server cannot answer now (status 503)."),
             (
                 RunnerError.signInFailed(underlying: Problem(detail: "The password is wrong.")),
-                "The sign-in was refused. The password is wrong."
+                "The sign-in failed. The password is wrong."
             ),
             (
                 RunnerError.tokensNotStored(underlying: self.fileSystem(.write, .ENOSPC)),

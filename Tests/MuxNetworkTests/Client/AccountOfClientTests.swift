@@ -1,0 +1,218 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// What a client, its cache of answers, and media have fetched with a token ends with the session of that token.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct AccountOfClientTests {
+    private let repository = MuxRepository(store: MemoryStore())
+    private let folder = FileManager.default.temporaryDirectory.appending(component: "MuxAccount-\(UUID().uuidString)")
+
+    /// A runner whose token is the number of the sign-in.
+    private func runner(_ repository: MuxRepository? = nil) -> OAuthDependentRunner<String, String> {
+        let signIns = Locked(0)
+        return OAuthDependentRunner(
+            repository: repository ?? self.repository,
+            refreshAccess: { _ in throw BadDependency() },
+            signIn: {
+                let number = signIns.withLock { signIns in
+                    signIns += 1
+                    return signIns
+                }
+                return OAuthSignIn(refresh: "refresh", access: "\(number)")
+            }
+        )
+    }
+
+    /// Answers with the token, which is fresh for a minute.
+    private let mirror = ClosureTransport { call in
+        let token = call.headers["Authorization"]?.split(separator: " ").last ?? ""
+        return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=60"], body: Data(token.utf8))
+    }
+
+    @Test func `CO-09 a sign-out reaches what a client with a token keeps in memory alone`() async throws {
+        let runner = self.runner()
+        let client = HTTPClient(transport: self.mirror, authenticator: runner)
+        let value = client.multiplexer(Ask())
+        let map = client.multiplexerMap { (_: Int) in Ask() }
+        #expect(try await value.request() == Data("1".utf8))
+        #expect(try await map.request(key: 1) == Data("1".utf8))
+
+        await runner.signOut()
+
+        #expect(value.cachedValue == nil && map.cachedValue(key: 1) == nil)
+        #expect(try await value.request() == Data("2".utf8))
+        #expect(try await map.request(key: 1) == Data("2".utf8))
+        // Public values stay.
+        let open = HTTPClient(transport: self.mirror).multiplexer(repository: self.repository, Ask())
+        _ = try await open.request()
+        await runner.signOut()
+        #expect(open.cachedValue != nil)
+    }
+
+    @Test func `CO-09 a request that is under way at the sign-out ends with it, also in memory alone`() async throws {
+        let runner = self.runner()
+        let gate = Gate<Void>()
+        let transport = ClosureTransport { _ in
+            try? await gate.pass(ignoringCancellation: true)
+            return HTTPReply(status: 200, body: Data("late".utf8))
+        }
+        let value = HTTPClient(transport: transport, authenticator: runner).multiplexer(Ask())
+        let late = Task { try await value.request() }
+        await gate.waitForCall()
+
+        await runner.signOut()
+
+        await #expect(throws: MuxError.sessionEnded) { try await late.value }
+        gate.openForGood(returning: ())
+        #expect(value.cachedValue == nil)
+    }
+
+    @Test(arguments: [false, true])
+    func `CO-09 a cache of answers belongs to the repository of the client's authenticator`(onDisk: Bool) async throws {
+        let runner = self.runner()
+        var options = CachingTransport.Options()
+        if onDisk {
+            options.cacheKey = "Answers"
+            options.directory = self.folder
+            options.memoryBodyLimit = 0
+        }
+        let client = HTTPClient(transport: .caching(self.mirror, options: options), authenticator: runner)
+        for _ in 0..<2 { #expect(try await client.output(of: Ask()) == Data("1".utf8)) }
+        #expect(self.mirror.calls.count == 1)
+        if onDisk { #expect(await self.repository.saveAll().saved == 1) }
+
+        #expect(await runner.signOut().isComplete)
+
+        #expect(try await client.output(of: Ask()) == Data("2".utf8))
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    @Test func `CO-09 a cache in another repository than its client's authenticator is a typed error and an event`()
+        async throws
+    {
+        let (events, others) = (EventTally(), EventTally())
+        let own = MuxRepository(store: MemoryStore(), observer: events)
+        let other = MuxRepository(store: MemoryStore(), observer: others)
+        let cache = CachingTransport(self.mirror, repository: other)
+        let client = HTTPClient(transport: cache, authenticator: self.runner(own))
+
+        for _ in 0..<2 {
+            await #expect(throws: MuxError.repositoryMismatch) { try await client.output(of: Ask()) }
+        }
+
+        #expect(self.mirror.calls.isEmpty)
+        #expect(events.count(of: .repositoryMismatch) == 1 && others.count(of: .repositoryMismatch) == 1)
+        #expect(
+            try await HTTPClient(transport: cache, authenticator: self.runner(other)).output(of: Ask())
+                == Data("1".utf8)
+        )
+        // One that was named nowhere goes with the first client that has a session.
+        let shared = CachingTransport(self.mirror)
+        let first = HTTPClient(transport: shared, authenticator: self.runner(own))
+        let second = HTTPClient(transport: shared, authenticator: self.runner(other))
+        #expect(try await first.output(of: Ask()) == Data("1".utf8))
+        await #expect(throws: MuxError.repositoryMismatch) { try await second.output(of: Ask()) }
+    }
+
+    @Test func `CO-09 media and what is decoded of them belong to the repository of their dependency`() async throws {
+        let runner = self.runner()
+        let media = AsyncMedia(
+            directory: self.folder,
+            dependency: runner,
+            transport: self.mirror,
+            durability: .relaxed
+        ) { call, token in call.headers["Authorization"] = "Bearer \(token)" }
+        let texts = DecodedMedia<String>(media: media) { file in
+            (try String(contentsOf: file, encoding: .utf8), cost: 1)
+        }
+        let url = try #require(URL(string: "http://host/picture.txt"))
+        #expect(try await texts.request(url: url) == "1")
+        #expect(media.cachedValue(url: url) != nil && texts.cachedValue(url: url) != nil)
+
+        #expect(await runner.signOut().isComplete)
+
+        #expect(media.cachedValue(url: url) == nil && texts.cachedValue(url: url) == nil)
+        #expect(try await texts.request(url: url) == "2")
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    @Test func `CO-09 media in another repository than their dependency's are a typed error and an event`() async throws
+    {
+        let events = EventTally()
+        let other = MuxRepository(store: MemoryStore(), observer: events)
+        let url = try #require(URL(string: "http://host/picture.txt"))
+        // An earlier version has left a file.
+        let before = AsyncMedia(directory: self.folder, transport: self.mirror, durability: .relaxed, repository: other)
+        _ = try await before.request(url: url)
+        let media = AsyncMedia(
+            directory: self.folder,
+            dependency: self.runner(),
+            transport: self.mirror,
+            durability: .relaxed,
+            repository: other
+        ) { _, _ in }
+
+        for _ in 0..<2 {
+            await #expect(throws: MuxError.repositoryMismatch) { try await media.request(url: url) }
+        }
+
+        #expect(await media.loadCachedValue(url: url) == nil)
+        #expect(self.mirror.calls.count == 1)
+        #expect(events.count(of: .repositoryMismatch) == 1)
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    // MARK: - A person who cancels
+
+    private struct Cancelled: Error {}
+    private struct Offline: RetryableError {
+        var retryAdvice: RetryAdvice { .transient }
+    }
+
+    /// How often a person is asked whose sign-in fails with `error`, by each of those that try again.
+    private func asked(_ error: any Error) async -> [Int] {
+        var counts: [Int] = []
+        let policy = RetryPolicy.immediate(maxAttempts: 3)
+        for way in 0..<4 {
+            let count = Locked(0)
+            let runner = OAuthDependentRunner<String, String>(
+                repository: self.repository,
+                refreshAccess: { _ in throw BadDependency() },
+                signIn: {
+                    count.withLock { $0 += 1 }
+                    throw error
+                }
+            )
+            var configuration = HTTPClient.Configuration()
+            if way == 0 { configuration.retry = policy }
+            let client = HTTPClient(configuration: configuration, transport: self.mirror, authenticator: runner)
+            switch way {
+            case 0: _ = try? await client.output(of: Ask())
+            case 1: _ = try? await client.multiplexer(policy: .init(retry: policy), Ask()).request()
+            case 2:
+                _ = try? await Multiplexer<String>(dependency: runner, policy: .init(retry: policy)) { $0 }.request()
+            default:
+                let media = AsyncMedia(
+                    directory: self.folder,
+                    dependency: runner,
+                    transport: self.mirror,
+                    retry: policy
+                ) { _, _ in }
+                if let url = URL(string: "http://host/picture.txt") { _ = try? await media.request(url: url) }
+            }
+            counts.append(count.withLock { $0 })
+        }
+        try? FileManager.default.removeItem(at: self.folder)
+        return counts
+    }
+
+    @Test func `C03 no retry policy asks a person again who has cancelled the sign-in`() async {
+        #expect(await self.asked(Cancelled()) == [1, 1, 1, 1])
+        #expect(await self.asked(CancellationError()) == [1, 1, 1, 1])
+        #expect(await self.asked(Offline()) == [3, 3, 3, 3], "the error says that it is transient")
+    }
+}
