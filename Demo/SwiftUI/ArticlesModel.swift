@@ -148,7 +148,7 @@ final class ArticlesModel {
         }
     }
 
-    /// Follows the list, whoever changes it, until the view goes.
+    /// Follows every change of the list until the view goes.
     func follow() async {
         for await entry in self.list.values { self.show(entry) }
     }
@@ -160,7 +160,7 @@ final class ArticlesModel {
             self.problem = nil
         } catch is CancellationError {
             // The view is gone.
-        } catch is SignInPrompt.Declined {
+        } catch RunnerError.signInFailed(let cause) where cause is SignInPrompt.Declined {
             self.problem = "Sign in to read."
         } catch MuxError.sessionEnded, RunnerError.signedOut {
             // Signed out meanwhile: there is nothing to show.

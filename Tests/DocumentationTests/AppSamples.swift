@@ -26,7 +26,7 @@ final class NotesModel {
 
     init(_ list: Multiplexer<[Note]>) { self.list = list }
 
-    /// Follows the list, whoever changes it, until the view goes.
+    /// Follows every change of the list until the view goes.
     func follow() async {
         for await entry in self.list.values { self.show(entry) }
     }
@@ -48,7 +48,7 @@ final class NotesModel {
         } catch is CancellationError {
             // The view is gone.
         } catch MuxError.sessionEnded, RunnerError.signedOut {
-            // Somebody has signed out: there is nothing to show.
+            // The session has ended: there is nothing to show.
         } catch {
             self.problem = error.localizedDescription
         }

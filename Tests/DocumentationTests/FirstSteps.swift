@@ -29,7 +29,7 @@ struct Weather {
         )
         let service = try backend.goOnline()
 
-        // The session: one sign-in and one token for everybody, kept between launches.
+        // The session: one sign-in and one token for all requests, kept between launches.
         let app = OAuthClient(id: "weather")
         let door = OAuthTokenEndpoint(url: service.appending(path: "sign-in"), client: app)
         let session = OAuthDependentRunner(
@@ -40,7 +40,7 @@ struct Weather {
             }
         )
 
-        // The cities: fetched with the token, once for everybody, kept in memory and on disk.
+        // The cities: fetched with the token, once for all callers, kept in memory and on disk.
         let place = try HTTPEndPoint(service)
         let client = HTTPClient(authenticator: session)
         let cities = client.multiplexerMap(cacheKey: "Cities") { id in GetCity(service: place, id: id) }.register()

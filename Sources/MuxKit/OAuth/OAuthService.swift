@@ -72,7 +72,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
 
     /// Asks the user to sign in, unless there are tokens already.
     ///
-    /// - Throws: What the service threw, ``RunnerError``, or `CancellationError`.
+    /// - Throws: ``RunnerError``, such as ``RunnerError/signInFailed(underlying:)`` with what the service threw, or `CancellationError`.
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
     /// Lets the user edit their profile, and uses the tokens that the server issues for it.

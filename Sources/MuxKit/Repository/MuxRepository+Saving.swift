@@ -94,7 +94,7 @@ extension MuxRepository {
         var rest = run.collect().dirty[...]
         // With a deadline, in portions, between which the save can stop.
         let portion = deadline == nil ? max(rest.count, 1) : 256
-        var names: Set<MuxStoreKey> = []
+        var (names, unwritten): (Set<MuxStoreKey>, Set<MuxStoreKey>) = ([], [])
         while !rest.isEmpty {
             if let deadline, self.time.now >= deadline { return }
             let next = rest.prefix(portion)
@@ -104,8 +104,16 @@ extension MuxRepository {
                 if names.insert(entry.name).inserted { newest.append(entry) } else { older.append(entry) }
             }
             var report = await self.write(newest.reversed(), session)
-            for entry in older { entry.markSuperseded() }
-            report.superseded += older.map(\.name)
+            unwritten.formUnion(report.failed.map(\.name) + report.leftOverNames)
+            for entry in older {
+                // Where the newer one could not be written, this one stays in memory.
+                guard !unwritten.contains(entry.name) else {
+                    report.leftOverNames.append(entry.name)
+                    continue
+                }
+                entry.markSuperseded()
+                report.superseded.append(entry.name)
+            }
             run.dealtWith(next.count, report)
             rest = rest.dropFirst(next.count)
         }

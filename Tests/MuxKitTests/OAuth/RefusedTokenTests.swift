@@ -27,7 +27,7 @@ struct RefusedTokenTests {
         let before = oauth.statistics.refreshRequests
         oauth.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the person does not want to
 
-        for _ in 0..<5 { await #expect(throws: FetchFailed.self) { try await oauth.call(runner) } }
+        for _ in 0..<5 { await #expect(throws: RunnerError.self) { try await oauth.call(runner) } }
 
         #expect(oauth.statistics.refreshRequests - before == 1)
     }

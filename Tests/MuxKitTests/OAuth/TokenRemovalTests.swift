@@ -27,7 +27,7 @@ struct TokenRemovalTests {
 
         let next = oauth.relaunched()
         next.beforeSignInReply.withLock { $0 = { throw FetchFailed() } }  // the person does not want to
-        await #expect(throws: FetchFailed.self) { try await next.call(next.runner()) }
+        await #expect(throws: RunnerError.self) { try await next.call(next.runner()) }
 
         #expect(tokens.memory.peek == nil)
     }

@@ -56,6 +56,24 @@ struct SavedMeansSavedTests {
         #expect(await repository.saveAll().unchanged == 1)
     }
 
+    @Test func `CO-13 of two multiplexers with one cacheKey the older value stays where the newer one fails`()
+        async throws
+    {
+        let clock = VirtualClock()
+        let store = MemoryStore()
+        let repository = MuxRepository(store: store, clock: clock)
+        let one = Multiplexer<Double>(cacheKey: "Same", repository: repository) { 1 }
+        let two = Multiplexer<Double>(cacheKey: "Same", repository: repository) { 2 }
+        one.store(1)
+        clock.advance(by: .seconds(1))
+        two.store(.nan)  // cannot be encoded
+
+        let report = await repository.saveAll()
+
+        #expect(report.saved == 0 && report.failed.count == 1 && report.leftOver == 1)
+        #expect(one.cachedValue == 1)
+    }
+
     @Test(arguments: [0, 12])
     func `CO-13 what the same save evicts is not counted as saved but reported`(before: Int) async {
         let scratch = Scratch()

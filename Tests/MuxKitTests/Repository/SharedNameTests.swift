@@ -21,8 +21,10 @@ struct SharedNameTests {
         self.world.clock.advance(by: .seconds(10))
         newer.store(2)
 
-        #expect(await self.world.repository.saveAll().saved == 2)
+        let report = await self.world.repository.saveAll()
 
+        #expect(report.saved == 1 && report.superseded == [MuxStoreKey(domain: "Number")])
+        #expect(try await older.request() == 2)
         let next = self.world.relaunched()
         let again = Multiplexer<Int>(cacheKey: "Number", repository: next.repository) { 3 }
         #expect(await again.loadCachedValue() == 2)

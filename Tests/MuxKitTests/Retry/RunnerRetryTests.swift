@@ -87,7 +87,7 @@ struct RunnerRetryTests {
             }
         )
 
-        await #expect(throws: Flaky.self) { try await oauth.run { RunResult.output($0) } }
+        await #expect(throws: RunnerError.self) { try await oauth.run { RunResult.output($0) } }
         #expect(signIns.withLock { $0 } == 1)
 
         #expect(try await oauth.run { RunResult.output($0) } == "access")

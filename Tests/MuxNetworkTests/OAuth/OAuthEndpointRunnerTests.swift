@@ -104,7 +104,7 @@ struct OAuthEndpointRunnerTests {
         }
 
         await #expect { try await runner.run { .output($0.value) } } throws: {
-            guard case .noRefreshToken? = $0 as? OAuthError else { return false }
+            guard case .signInFailed(OAuthError.noRefreshToken)? = $0 as? RunnerError else { return false }
             return true
         }
     }
