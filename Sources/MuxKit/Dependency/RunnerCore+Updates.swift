@@ -43,7 +43,7 @@ extension RunnerCore {
                     at: now,
                     policy: self.policy
                 )
-                if updated.failure == nil { event = .updated(epoch: held.epoch) }
+                event = .updated(epoch: held.epoch)
                 return .success(held)
             }
             guard case .failure(let error) = result, !error.saysBadDependency else {

@@ -2,9 +2,9 @@
 @nonexhaustive public enum RunnerEvent: Sendable, Hashable {
     /// An update began.
     case updateStarted
-    /// An update made a dependency with this epoch, or found one in the store.
+    /// A dependency has this epoch now: an update made it, or found it in the store, where it stays in use if its renewal fails.
     case updated(epoch: UInt64)
-    /// An update failed, or was refused; the former dependency may still be used.
+    /// An update failed, or was refused.
     case updateFailed
     /// An update ended after a fence or its time-out, and its outcome was dropped.
     case updateDropped

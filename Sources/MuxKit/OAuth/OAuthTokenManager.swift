@@ -81,9 +81,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     accessEnd: self.end(of: tokens.access, after: tokens.accessLifetime),
                     isFromSignIn: true
                 )
-            } catch  where error is RunnerError || error.criticalCause != nil {
-                throw error
             } catch {
+                guard self.sessionState.withLock({ $0.sessionID == session && !$0.isEnding }) else {
+                    throw RunnerError.signedOut
+                }
+                guard error.criticalCause == nil, (error as? RunnerError)?.code != .wouldDeadlock else { throw error }
                 // Neither a refusal for good, as another password may be right, nor a cancellation of the callers.
                 throw RunnerError.signInFailed(underlying: error)
             }

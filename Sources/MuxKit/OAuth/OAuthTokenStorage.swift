@@ -107,6 +107,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             self.failed(.damaged)
             return nil
         case .record(let record):
+            self.worked(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.met(session: record.session) }
             // The repository's number never goes back, but may have been lost with the caches folder.

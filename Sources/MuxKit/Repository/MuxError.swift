@@ -29,10 +29,10 @@ public import Foundation
     /// The store has no number left for another session.
     case tooManySessions
 
-    /// The multiplexer and the dependency that its fetch needs belong to different repositories.
+    /// A multiplexer, media or a cache of answers belong to another repository than the dependency that they need.
     ///
     /// A sign-out of one would leave what the other has: values would outlive the session of their token. Give both the same
-    /// ``MuxRepository``, or name none where the multiplexer is made.
+    /// ``MuxRepository``, or name none where the multiplexer is made. Accounts with repositories of their own need a cache each.
     case repositoryMismatch
 
     /// ``MuxRepository/shared`` was set up or used before.
@@ -65,8 +65,8 @@ extension MuxError: LocalizedError, CustomStringConvertible {
         case .tooManySessions: "The store has no number left for another session."
         case .repositoryMismatch:
             """
-            The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach \
-            both. Give both the same one.
+            The multiplexer, media or cache belongs to another repository than the token that it needs, so that a sign-out \
+            would not reach both. Give both the same one.
             """
         case .sharedRepositoryInUse:
             "The shared repository was set up or used before: it can be set up once, before anything uses it."

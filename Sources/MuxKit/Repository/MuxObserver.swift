@@ -45,7 +45,7 @@ public struct MuxEvent: Sendable, Equatable {
         case updateStarted
         /// An update of a dependency made one, or found a usable one in the store.
         case updated
-        /// An update of a dependency failed, or was refused; the former one may still be used.
+        /// An update of a dependency failed, or was refused; the one before, also if it was found in the store, may still be used.
         case updateFailed
         /// An earlier process began to renew tokens and stored no new ones, because it ended or the renewal failed: this one tries them.
         case updateInterrupted

@@ -264,7 +264,7 @@ extension MuxRepository {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
-    /// Forgets values in memory, of everything alive that has a `cacheKey` or is registered.
+    /// Forgets values in memory, of everything alive that has a `cacheKey` or a dependency, or is registered.
     ///
     /// Nothing is lost: what has to go to disk and is not there yet stays in memory, what is on disk is read again when it is
     /// asked for, and the rest is fetched. Fetches that are running go on. On Apple platforms this happens by itself when
@@ -276,7 +276,20 @@ extension MuxRepository {
     }
 }
 
-/// The repository of a multiplexer whose fetch needs a dependency: by default the dependency's.
+extension MuxRepository {
+    /// The folder for files that belong to the session: in that of the store if it has one of its own, otherwise in the app's caches folder.
+    ///
+    /// So repositories with folders of their own, such as those of accounts, share no files.
+    package nonisolated func folder(named name: String) -> URL {
+        let standard = MuxStoreLocation.standard()
+        guard let folder = (self.store as? any FolderStore)?.folder, folder != FilePath.root(of: standard) else {
+            return standard.deletingLastPathComponent().appending(component: name)
+        }
+        return URL(filePath: folder, directoryHint: .isDirectory).appending(component: name)
+    }
+}
+
+/// The repository of what needs a dependency: by default the dependency's.
 @usableFromInline
 package struct RepositoryChoice: Sendable {
     @usableFromInline package let repository: MuxRepository
@@ -285,11 +298,20 @@ package struct RepositoryChoice: Sendable {
     private let isReported = Locked(false)
 
     /// Chooses `given`, or else the one of the dependency, or else the shared one.
+    ///
+    /// - Parameters:
+    ///   - repository: The one that the user has named; `nil` for none.
+    ///   - dependency: That of the dependency; `nil` if it belongs to no session.
+    ///   - cache: That of a cache that is used, too; `nil` if there is none.
     @usableFromInline
-    package init(given: MuxRepository?, ofDependency dependency: MuxRepository?) {
-        let repository = given ?? dependency ?? .shared
+    package init(
+        given repository: MuxRepository?,
+        ofDependency dependency: MuxRepository?,
+        ofCache cache: MuxRepository? = nil
+    ) {
+        let repository = repository ?? dependency ?? .shared
         self.repository = repository
-        self.other = dependency.flatMap { $0 === repository ? nil : $0 }
+        self.other = [dependency, cache].compactMap(\.self).first { $0 !== repository }
     }
 
     /// Whether the dependency belongs to the session of another repository.
@@ -299,7 +321,7 @@ package struct RepositoryChoice: Sendable {
     ///
     /// - Throws: ``MuxError/repositoryMismatch``.
     @usableFromInline
-    package func check(_ cacheKey: String?) throws {
+    package func check(_ cacheKey: String?, name: String? = nil) throws {
         guard let other else { return }
         let isFirst = self.isReported.withLock { isReported in
             defer { isReported = true }
@@ -307,7 +329,7 @@ package struct RepositoryChoice: Sendable {
         }
         if isFirst {
             for repository in [self.repository, other] {
-                repository.observer?.tell(MuxEvent(.repositoryMismatch, cacheKey: cacheKey))
+                repository.observer?.tell(MuxEvent(.repositoryMismatch, name: name ?? cacheKey, cacheKey: cacheKey))
             }
         }
         throw MuxError.repositoryMismatch

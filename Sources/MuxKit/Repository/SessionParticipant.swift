@@ -149,7 +149,7 @@ package struct UnsavedEntry: Sendable {
     let markSaved: @Sendable () -> Void
     /// The entry could not be saved: it may be evicted.
     let markFailed: @Sendable () -> Void
-    /// The disk has a newer value, which another process saved.
+    /// The disk has a newer value, of another process or of another participant with the same name.
     let markSuperseded: @Sendable () -> Void
 }
 

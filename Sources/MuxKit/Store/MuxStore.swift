@@ -228,6 +228,12 @@ extension MuxStore {
     public func check(_ entry: MuxStoredEntry) throws {}
 }
 
+/// A store that keeps its entries in a folder.
+package protocol FolderStore: MuxStore {
+    /// The path of the folder; `nil` if there is none.
+    var folder: String? { get }
+}
+
 /// The default folder of a store.
 package enum MuxStoreLocation {
     /// The kind of files in a folder.

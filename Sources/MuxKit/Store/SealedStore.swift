@@ -170,3 +170,7 @@ public struct SealedStore: MuxStore {
         return entry
     }
 }
+
+extension SealedStore: FolderStore {
+    package var folder: String? { (self.base as? any FolderStore)?.folder }
+}

@@ -28,13 +28,8 @@ public import MuxKit
 /// used (``Options/staleLimit``); if the stored one may be used with the server's consent alone, the answer has status 504 (RFC 9111,
 /// section 5.2.2.2), and if there is none, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
-    private struct State: Sendable {
-        var cache: ResponseCache
-        /// Whether the cache stays in its repository.
-        var isSettled: Bool
-    }
-
-    private let state: Locked<State>
+    /// The cache; `nil` until it is known in which repository.
+    private let made: Locked<ResponseCache?>
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     /// What sends, if it is of this library.
     private let base: (any ValidatedTransport)?
@@ -46,8 +41,9 @@ public final class CachingTransport: HTTPTransport {
     ///   - base: Sends what the cache cannot answer.
     ///   - options: Its limits, and where it keeps answers.
     ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
-    ///     the authenticator of the first ``HTTPClient`` made with this cache, or the shared one. Requests of a client whose
-    ///     authenticator has another one fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///     the authenticator of the first ``HTTPClient``, or the dependency of the first ``AsyncMedia``, that is made with this cache; or
+    ///     else the shared one, from the first request. Requests for a session of another repository fail with
+    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
@@ -65,28 +61,25 @@ public final class CachingTransport: HTTPTransport {
         self.base = base as? any ValidatedTransport
         self.options = self.base?.options ?? HTTPTransportOptions()
         self.makeCache = { ResponseCache(base, options, $0, fileSystem) }
-        self.state = Locked(State(cache: self.makeCache(repository ?? .shared), isSettled: repository != nil))
+        self.made = Locked(repository.map(self.makeCache))
     }
 
-    var cache: ResponseCache { self.state.withLock { $0.cache } }
+    /// The cache; made in the shared repository if no client has settled it in another one.
+    var cache: ResponseCache { self.made.withLock { $0 } ?? self.make(in: nil) }
 
-    /// Moves the cache to the repository of an authenticator, unless one was named when it was made or it has moved before.
-    ///
-    /// - Returns: The cache's repository.
-    func settle(in repository: MuxRepository?) -> MuxRepository {
-        let (present, isSettled) = self.state.withLock { ($0.cache.repository, $0.isSettled) }
-        guard let repository, !isSettled, repository !== present else {
-            if repository != nil { self.state.withLock { $0.isSettled = true } }
-            return present
+    /// The repository of the cache, which is made in `session` unless it was made before.
+    func settled(in session: MuxRepository) -> MuxRepository {
+        self.made.withLock { $0?.repository } ?? self.make(in: session).repository
+    }
+
+    private func make(in session: MuxRepository?) -> ResponseCache {
+        // Outside the lock, for it tells observers; of two made at the same time, one is dropped before it is used.
+        let cache = self.makeCache(session ?? .shared)
+        return self.made.withLock { made in
+            let chosen = made ?? cache
+            made = chosen
+            return chosen
         }
-        let made = self.makeCache(repository)
-        let (chosen, unused) = self.state.withLock { state -> (MuxRepository, ResponseCache) in
-            guard !state.isSettled else { return (state.cache.repository, made) }
-            defer { state = State(cache: made, isSettled: true) }
-            return (repository, state.cache)
-        }
-        withExtendedLifetime(unused) {}
-        return chosen
     }
 
     /// What was counted since the cache was made: hits, requests that went to the server, and those that shared an exchange.
@@ -146,7 +139,8 @@ extension CachingTransport {
         /// The longest body that is kept at all, in bytes.
         public var bodyLimit = 64 << 20
 
-        /// The folder of long bodies, used by this cache alone; `nil` for one in the app's caches folder.
+        /// The folder of long bodies, used by this cache alone; `nil` for one in the repository's folder if that was named, or else in the
+        /// app's caches folder.
         public var directory: URL?
 
         /// The longest freshness that is derived from the last change alone: a tenth of the time since then (RFC 9111, section 4.2.2).

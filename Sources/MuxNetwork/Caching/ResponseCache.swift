@@ -85,7 +85,7 @@ final class ResponseCache: Sendable {
             fetch: .value { _ in throw CancellationError() }
         )
         self.folder = options.cacheKey.map { key in
-            let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxHTTP")
+            let standard = repository.folder(named: "MuxHTTP")
             return BodyFolder(
                 options.directory ?? standard.appending(component: MuxStoreLocation.folderName(for: key)),
                 limit: Int64(options.diskLimit),

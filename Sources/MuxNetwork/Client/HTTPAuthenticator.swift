@@ -3,8 +3,14 @@ public import MuxKit
 
 /// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused one once for all of them.
 ///
-/// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``.
+/// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``. One of your own that uses
+/// a runner returns the runner's ``sessionRepository``, so that a sign-out reaches what its clients keep.
 public protocol HTTPAuthenticator: Sendable {
+    /// The repository whose session the tokens belong to; `nil`, the default, if they belong to none.
+    ///
+    /// It is the default repository of a client's multiplexers and of its ``CachingTransport``.
+    var sessionRepository: MuxRepository? { get }
+
     /// Runs `send` with a token, and again with a new one if it reports the token as bad.
     ///
     /// - Parameter send: Sends a request with the token's headers.
@@ -13,6 +19,16 @@ public protocol HTTPAuthenticator: Sendable {
     nonisolated(nonsending) func authorized<Output: Sendable>(
         _ send: (any HTTPToken) async throws -> RunResult<Output>
     ) async throws -> Output
+}
+
+extension HTTPAuthenticator {
+    /// The tokens belong to no session.
+    public var sessionRepository: MuxRepository? { nil }
+}
+
+extension HTTPAuthenticator where Self: DependencyRunner {
+    /// The tokens belong to no session, unless the runner says otherwise.
+    public var sessionRepository: MuxRepository? { nil }
 }
 
 extension HTTPAuthenticator where Self: DependencyRunner, Dependency: HTTPToken {

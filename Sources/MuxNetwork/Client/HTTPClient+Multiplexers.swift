@@ -105,8 +105,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         _ cacheKey: String?,
         _ request: @escaping @Sendable (Key) -> Request
     ) {
-        let runner = client.authenticator as? any DependencyRunner
-        self.choice = RepositoryChoice(given: repository, ofDependency: runner?.sessionRepository)
+        self.choice = RepositoryChoice(given: repository, ofDependency: client.authenticator?.sessionRepository)
         let domain =
             client.configuration.viewer.flatMap { viewer in cacheKey.map { "\($0)\u{1f}\(viewer)" } } ?? cacheKey
         self.domain = self.choice.isMismatch ? nil : domain

@@ -27,7 +27,7 @@ public struct HTTPClient: Sendable {
     let invalidation: InvalidationInterceptor
     private let retryAfter: RetryAfterInterceptor
     private let transport: any HTTPTransport
-    /// The repository of a transport that keeps answers; `nil` for another transport.
+    /// The repository of a transport that keeps answers for the authenticator's session; `nil` if there is none.
     private let choice: RepositoryChoice?
 
     /// Makes a client.
@@ -47,9 +47,10 @@ public struct HTTPClient: Sendable {
         self.invalidation = InvalidationInterceptor(time: self.time)
         self.retryAfter = RetryAfterInterceptor(time: self.time, wallTime: configuration.wallTime)
         self.transport = transport ?? .system(configuration.transport)
-        self.choice = (transport as? CachingTransport).map { caching in
-            let session = (authenticator as? any DependencyRunner)?.sessionRepository
-            return RepositoryChoice(given: caching.settle(in: session), ofDependency: session)
+        self.choice = authenticator?.sessionRepository.flatMap { session in
+            (transport as? CachingTransport).map {
+                RepositoryChoice(given: $0.settled(in: session), ofDependency: session)
+            }
         }
     }
 
@@ -105,7 +106,7 @@ public struct HTTPClient: Sendable {
         token: (any HTTPToken)? = nil,
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
-        try self.choice?.check(nil)
+        try self.choice?.check(nil, name: "CachingTransport")
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         // Before there is a token: a call with the token of a session that has ended since belongs to that session.
         call.session = (self.transport as? any ValidatedTransport)?.session

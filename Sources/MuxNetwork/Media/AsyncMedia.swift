@@ -140,7 +140,8 @@ extension AsyncMedia {
     /// Makes media that need no sign-in.
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the repository's folder if that was
+    ///     named, or else in the app's caches folder, which only one repository's media may use.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
     ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
@@ -164,6 +165,7 @@ extension AsyncMedia {
             budget: budget,
             durability: durability,
             repository: repository,
+            cache: transport as? CachingTransport,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await transport.exchange(call, into: sink)
@@ -179,7 +181,8 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the repository's folder if that was
+    ///     named, or else in the app's caches folder, which only one repository's media may use.
     ///   - dependency: Runs every request; a 401 makes it renew the dependency, once for all downloads, which then resume.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
@@ -211,6 +214,7 @@ extension AsyncMedia {
             durability: durability,
             repository: repository,
             ofDependency: dependency.sessionRepository,
+            cache: transport as? CachingTransport,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await dependency.run { value in
@@ -231,17 +235,19 @@ extension AsyncMedia {
         durability: MuxDurability,
         repository: MuxRepository?,
         ofDependency dependency: MuxRepository? = nil,
+        cache: CachingTransport? = nil,
         fileSystem: any FileSystem,
         exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
-        let choice = RepositoryChoice(given: repository, ofDependency: dependency)
-        let standard = MuxStoreLocation.standard().deletingLastPathComponent().appending(component: "MuxMedia")
+        let own = repository ?? dependency ?? .shared
+        let cached = cache?.settled(in: own)
+        let choice = RepositoryChoice(given: own, ofDependency: dependency, ofCache: cached)
         let folder = MediaFolder(
-            directory ?? standard,
+            directory ?? own.folder(named: "MuxMedia"),
             limits: limits,
             durability: durability,
             fileSystem: fileSystem,
-            wallTime: choice.repository.wallTime
+            wallTime: own.wallTime
         )
         self.init(
             core: MediaCore(folder: folder, choice: choice, retry: retry, budget: budget) { call, sink in

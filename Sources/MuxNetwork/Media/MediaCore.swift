@@ -59,6 +59,7 @@ final class MediaCore: Sendable {
     nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
         guard !url.isFileURL else { return url }
         guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
+        try self.choice.check(nil, name: "AsyncMedia")
         let digest = sha256?.lowercased()
         guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
         let name = MediaName(url)
@@ -216,9 +217,8 @@ final class MediaCore: Sendable {
 
     /// Opens the folder for the present session, if that has not been done.
     ///
-    /// - Throws: ``MediaError/disk(_:)``, or `MuxError/repositoryMismatch`.
+    /// - Throws: ``MediaError/disk(_:)``.
     func open() async throws {
-        try self.choice.check(nil)
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
         guard !isOpen else { return }
         let epoch = try await self.repository.currentEpoch()
@@ -257,7 +257,9 @@ extension MediaCore {
     /// The complete file, if the folder was opened and it is there.
     func cached(_ url: URL) -> URL? {
         if url.isFileURL { return url }
-        guard self.engine.withState({ $0.isOpen }), let file = self.folder.find(MediaName(url)) else { return nil }
+        guard !self.choice.isMismatch, self.engine.withState({ $0.isOpen }),
+            let file = self.folder.find(MediaName(url))
+        else { return nil }
         return self.engine.withState { $0.isOpen } ? file : nil
     }
 

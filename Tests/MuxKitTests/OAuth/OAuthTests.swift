@@ -233,6 +233,19 @@ struct OAuthTests {
         }
     }
 
+    @Test func `C03 an error of another runner inside a sign-in is one of the sign-in`() async throws {
+        let other = DependentRunner<Int> { _ in .updatedDependency(1) }
+        let runner = OAuthDependentRunner<String, String>(
+            repository: World().repository,
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: {
+                try await other.run { _ in throw RunnerError.signedOut }
+            }
+        )
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+        guard case .signInFailed(RunnerError.signedOut)? = error else { return #expect(Bool(false), "\(error)") }
+    }
+
     @Test func `CO-26 a renewal that failed is told as failed though the former token is used`() async throws {
         let tokens = InMemoryTokenStore()
         let events = EventTally()
@@ -249,8 +262,8 @@ struct OAuthTests {
             signIn: { OAuthSignIn(refresh: "refresh") }
         )
         #expect(try await first.run { .output($0) } == "kept")
+        await events.wait(for: .updated, count: 2)
         #expect(events.count(of: .updateFailed) == 0)
-        let updates = events.count(of: .updated)
         isLater.withLock { $0 = true }
 
         let second = OAuthDependentRunner<String, String>(
@@ -261,8 +274,11 @@ struct OAuthTests {
         )
         #expect(try await second.run { .output($0) } == "kept")
 
+        // Of each update one event is told, after its callers go on.
+        await events.wait(for: .updateFailed)
+        await events.wait(for: .updated, count: 3)
         #expect(events.count(of: .updateFailed) == 1)
-        #expect(events.count(of: .updated) == updates + 1, "the refresh token, which was found in the store")
+        #expect(events.count(of: .updated) == 3, "two of the first launch, and the refresh token from the store")
     }
 
     @Test func `C08 S6 a server that refuses every token ends the call after one update in each layer`() async throws {

@@ -166,6 +166,75 @@ struct AccountOfClientTests {
         try? FileManager.default.removeItem(at: self.folder)
     }
 
+    /// An authenticator that is no runner, and uses one.
+    private struct Traced: HTTPAuthenticator {
+        let runner: OAuthDependentRunner<String, String>
+
+        var sessionRepository: MuxRepository? { self.runner.sessionRepository }
+
+        nonisolated(nonsending) func authorized<Output: Sendable>(
+            _ send: (any HTTPToken) async throws -> RunResult<Output>
+        ) async throws -> Output {
+            try await self.runner.run { try await send($0) }
+        }
+    }
+
+    @Test func `CO-09 an authenticator of one's own names the repository of its session`() async throws {
+        let runner = self.runner()
+        let traced = Traced(runner: runner)
+        let value = HTTPClient(transport: self.mirror, authenticator: traced).multiplexer(Ask())
+        let cached = HTTPClient(transport: .caching(self.mirror), authenticator: traced)
+        #expect(try await value.request() == Data("1".utf8))
+        #expect(try await cached.output(of: Ask()) == Data("1".utf8))
+
+        await runner.signOut()
+
+        #expect(try await value.request() == Data("2".utf8))
+        #expect(try await cached.output(of: Ask()) == Data("2".utf8))
+    }
+
+    @Test func `CO-09 a cache of answers under media belongs to their repository`() async throws {
+        let runner = self.runner()
+        let url = try #require(URL(string: "http://host/picture.txt"))
+        func media(_ transport: any HTTPTransport) -> AsyncMedia {
+            AsyncMedia(directory: self.folder, dependency: runner, transport: transport, durability: .relaxed) {
+                $0.headers["Authorization"] = "Bearer \($1)"
+            }
+        }
+        let cached = media(.caching(self.mirror))
+        #expect(try Data(contentsOf: await cached.request(url: url)) == Data("1".utf8))
+        await runner.signOut()
+        #expect(try Data(contentsOf: await cached.request(url: url)) == Data("2".utf8))
+
+        let elsewhere = media(CachingTransport(self.mirror, repository: MuxRepository(store: MemoryStore())))
+        await #expect(throws: MuxError.repositoryMismatch) { try await elsewhere.request(url: url) }
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
+    @Test func `CO-09 accounts with folders of their own share no files`() async throws {
+        let accounts = ["a", "b"].map { name in
+            let repository = MuxRepository(directory: self.folder.appending(component: name), durability: .relaxed)
+            let runner = self.runner(repository)
+            let media = AsyncMedia(dependency: runner, transport: self.mirror, durability: .relaxed) { call, token in
+                call.headers["Authorization"] = "Bearer \(name)\(token)"
+            }
+            return (runner: runner, media: media)
+        }
+        let url = try #require(URL(string: "http://host/picture.txt"))
+        let other = try #require(URL(string: "http://host/other.txt"))
+        for (account, expected) in zip(accounts, ["a1", "b1"]) {
+            let file = try await account.media.request(url: url)
+            #expect(try Data(contentsOf: file) == Data(expected.utf8))
+            #expect(file.path.hasPrefix(self.folder.path))
+        }
+
+        #expect(await accounts[1].runner.signOut().isComplete)
+
+        #expect(accounts[0].media.cachedValue(url: url) != nil && accounts[1].media.cachedValue(url: url) == nil)
+        #expect(try Data(contentsOf: await accounts[0].media.request(url: other)) == Data("a1".utf8))
+        try? FileManager.default.removeItem(at: self.folder)
+    }
+
     // MARK: - A person who cancels
 
     private struct Cancelled: Error {}

@@ -193,8 +193,8 @@ struct ErrorTextTests {
             (
                 MuxError.repositoryMismatch,
                 """
-                The multiplexer belongs to another repository than the token that it needs, so that a sign-out would not reach \
-                both. Give both the same one.
+                The multiplexer, media or cache belongs to another repository than the token that it needs, so that a sign-out \
+                would not reach both. Give both the same one.
                 """
             ),
             (SilenceableError(offline), "The server's name has no address. The device is offline."),

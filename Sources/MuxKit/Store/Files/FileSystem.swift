@@ -1,4 +1,5 @@
 import Dispatch
+package import Foundation
 
 /// The file system calls of the library's stores.
 ///
@@ -134,6 +135,12 @@ package enum FileAccess: Sendable, Hashable {
 
 /// Operations on path strings.
 package enum FilePath {
+    /// The path of a folder, without a slash at its end.
+    package static func root(of folder: URL) -> String {
+        let path = folder.standardizedFileURL.path(percentEncoded: false)
+        return path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+    }
+
     /// The path of `name` in `folder`.
     package static func join(_ folder: String, _ name: String) -> String {
         folder.hasSuffix("/") ? folder + name : folder + "/" + name

@@ -71,8 +71,7 @@ public actor JournalStore: MuxStore {
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
     ) {
-        let path = directory.standardizedFileURL.path(percentEncoded: false)
-        let root = path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+        let root = FilePath.root(of: directory)
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.watchesFolder = watchesFolder
@@ -252,4 +251,8 @@ package final class DiskExecutor: SerialExecutor {
     package func asUnownedSerialExecutor() -> UnownedSerialExecutor {
         unsafe UnownedSerialExecutor(ordinary: self)
     }
+}
+
+extension JournalStore: FolderStore {
+    package nonisolated var folder: String? { self.layout.root }
 }
