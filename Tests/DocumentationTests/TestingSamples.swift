@@ -1,4 +1,7 @@
+import Foundation
 import MuxKit
+import MuxNetwork
+import MuxTestSupport
 import MuxTesting
 import Testing
 
@@ -30,4 +33,54 @@ func testingLandingPage() {
     let repository = MuxRepository(store: MemoryStore(), clock: clock)
     let name = Multiplexer<String>(repository: repository) { try await gate.pass() }
     _ = name
+}
+
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct ServiceOnLoopbackTests {
+    struct Note: Codable, Identifiable, Sendable {
+        var id: Int
+        var text: String
+    }
+
+    struct GetNotes: HTTPRequest {
+        var service: HTTPEndPoint
+        var endPoint: HTTPEndPoint { self.service.appending("/notes") }
+        var method: HTTPMethod { .get }
+        typealias Output = [Note]
+    }
+
+    @Test func `a session that the server revokes leads to one sign-in`() async throws {
+        let clock = VirtualClock()
+        var options = FakeOAuthServer.Options()
+        options.accessLifetime = .seconds(60)
+        let oauth = FakeOAuthServer(users: ["alice": "secret"], options: options, clock: clock)
+        let backend = try LoopbackBackend(oauth: oauth, places: [Note]()) { request in
+            guard request.method == "GET", request.path == "/notes" else { return nil }  // the backend answers
+            guard oauth.authorize(request.bearerToken ?? "") != nil else {
+                return .json(["error": "invalid_token"], status: 401)
+            }
+            return .json([Note(id: 1, text: "Milk")])
+        }
+        let url = try backend.goOnline()
+        let app = OAuthClient(id: "app")
+        let door = OAuthTokenEndpoint(url: url.appending(path: "sign-in"), client: app)
+        let session = OAuthDependentRunner(
+            endpoint: OAuthTokenEndpoint(url: url.appending(path: "token"), client: app),
+            repository: MuxRepository(store: MemoryStore(), clock: clock),
+            signIn: {
+                try await door.tokens(grantType: "password", parameters: ["user": "alice", "password": "secret"])
+            }
+        )
+        let client = HTTPClient(authenticator: session)
+        let notes = try GetNotes(service: HTTPEndPoint(url))
+
+        #expect(try await client.output(of: notes).count == 1)  // signs in
+        clock.advance(by: .seconds(60))
+        #expect(try await client.output(of: notes).count == 1)  // renews the access token
+        oauth.revokeAllRefreshTokens()
+        #expect(try await client.output(of: notes).count == 1)  // 401, then `invalid_grant`: signs in again
+        let counts = oauth.statistics
+        #expect(counts.signIns == 2 && counts.refreshes == 1 && counts.revocations == 1)
+        await backend.goOffline()
+    }
 }
