@@ -9,6 +9,19 @@ func retrying() async throws {
     _ = (page, policy)
 }
 
+enum PlayerError: RetryableError {
+    case stalled, noSuchTrack
+    case busy(Duration)
+
+    var retryAdvice: RetryAdvice {
+        switch self {
+        case .stalled: .transient
+        case .noSuchTrack: .permanent
+        case .busy(let pause): RetryAdvice(isTransient: true, retryAfter: pause)
+        }
+    }
+}
+
 func retryingWithAClassifier() async throws {
     let page = try await retry(.web, providers: [.when { $0 is Busy }]) { _ in try await fetchPage() }
     _ = page

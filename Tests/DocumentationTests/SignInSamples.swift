@@ -31,6 +31,14 @@ func signingIn(_ tokenURL: URL, _ authorizationURL: URL) async throws {
     _ = me
 }
 
+func cancelledSignIn(_ client: HTTPClient) async throws {
+    do {
+        show(try await client.output(of: GetProfile()).name)
+    } catch HTTPError.authentication(RunnerError.signInFailed(let cause)) where cause is CancellationError {
+        show("Sign in to see your profile.")
+    }
+}
+
 func serviceWithoutPerson(_ url: URL, _ secret: String) {
     let service = OAuthClient(id: "worker", authentication: .header(secret: secret))
     let endpoint = OAuthTokenEndpoint(url: url, client: service)
