@@ -48,6 +48,20 @@ struct GetPhoto: HTTPRequest {
     var mapper: HTTPMapper<Photo> { .json(dates: .millisecondsSince1970) }
 }
 
+func requestToTextOfRunTime(_ text: String, _ url: URL) throws {
+    let path = HTTPPath(segments: text.split(separator: "/").map(String.init))  // "tea/green leaf" is /tea/green%20leaf
+    let place = try HTTPEndPoint(url).appending(path)
+    _ = place
+}
+
+func timeouts() {
+    var configuration = HTTPClient.Configuration()
+    configuration.transport.timeout = .seconds(10)  // of silence
+    configuration.transport.deadline = .seconds(120)  // in all
+    let client = HTTPClient(configuration: configuration)
+    _ = client
+}
+
 func requestTriedAgain() {
     var configuration = HTTPClient.Configuration()
     configuration.retry = .web
