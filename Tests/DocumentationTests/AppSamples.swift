@@ -108,7 +108,7 @@ nonisolated final class Account: Identifiable, Sendable {
             savePolicy: .enteringBackground
         )
         self.session = OAuthDependentRunner(
-            store: .protectedFile(named: "session", directory: folder.appending(component: "tokens")),
+            store: .protectedFile(named: "session", directory: folder),
             repository: self.repository,
             refreshAccess: { refresh in try await api.refresh(refresh) },
             signIn: { try await ui.askForPassword() }

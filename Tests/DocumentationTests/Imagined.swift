@@ -10,11 +10,13 @@ struct Photo: Codable, Sendable { var data = Data() }
 struct Place: Codable, Sendable { var name = "" }
 struct Menu: Codable, Sendable { var dishes: [String] = [] }
 struct Forecast: Codable, Sendable { var degrees = 0.0 }
+struct Settings: Codable, Sendable { var size = 0 }
 
 enum Backend {
     static func myProfile() async throws -> Profile { Profile() }
     static func profile(token: String) async throws -> Profile { Profile() }
     static func user(_ id: String) async throws -> User { User() }
+    static func settings(_ name: String) async throws -> Settings { Settings() }
     static func forecast() async throws -> Forecast { Forecast() }
     static func forecast(of name: String) async throws -> Forecast { Forecast() }
     static func prices(of ids: [String]) async throws -> [String: Int] { [:] }

@@ -10,6 +10,11 @@ func multiplexers(_ profile: Multiplexer<Profile>, _ banner: Label, _ label: Lab
     for await entry in profile.values { label.text = entry?.value.name ?? "signed out" }
 }
 
+func namesFromText(_ name: String) {
+    let settings = Multiplexer<Settings>(cacheKey: .init(name)) { try await Backend.settings(name) }
+    _ = settings
+}
+
 func batches() async throws {
     let prices = MultiplexerMap<String, Int>(onFetchMany: { ids in try await Backend.prices(of: ids) })
     let some = try await prices.request(keys: ["a", "b", "c"])
@@ -28,7 +33,7 @@ func policies(_ profile: Multiplexer<Profile>) async throws {
 func processes() {
     let repository = MuxRepository(directory: sharedFolder.appending(component: "values"))
     let oauth = OAuthDependentRunner<String, String>(
-        store: .protectedFile(named: "session", directory: sharedFolder.appending(component: "tokens")),
+        store: .protectedFile(named: "session", directory: sharedFolder),
         repository: repository,
         refreshAccess: { refresh in try await api.refresh(refresh) },
         signIn: { try await ui.askForPassword() }
