@@ -47,7 +47,7 @@ final class NotesModel {
             self.problem = nil
         } catch is CancellationError {
             // The view is gone.
-        } catch MuxError.sessionEnded, RunnerError.signedOut {
+        } catch MuxError.sessionEnded, RunnerError.signedOut, HTTPError.authentication(RunnerError.signedOut) {
             // The session has ended: there is nothing to show.
         } catch {
             self.problem = error.localizedDescription
@@ -166,6 +166,14 @@ func switchingThePerson(
 ) async throws {
     await session.signOut()
     try await session.set(refresh: tokens.refresh, access: tokens.access)
+}
+
+func takingOverTokens(
+    _ session: OAuthDependentRunner<OAuthTokens.AccessToken, String>,
+    _ tokens: OAuthTokens
+) async throws {
+    guard let refresh = tokens.refresh else { throw OAuthError.noRefreshToken }
+    try await session.set(refresh: refresh, access: tokens.access)
 }
 
 // MARK: - Servers
