@@ -131,7 +131,7 @@ final class ArticlesModel {
         // Entering the background saves what is not saved yet, and asks the system for the time that it takes.
         let repository = MuxRepository(directory: folder, savePolicy: .enteringBackground)
         let oauth = OAuthDependentRunner<String, String>(
-            store: .protectedFile(named: "session", directory: folder?.appending(component: "tokens")),
+            store: .protectedFile(named: "session", directory: folder),
             repository: repository,
             refreshAccess: { refresh in try await api.refresh(refresh) },
             signIn: { try await api.signIn(prompt.ask()) }
