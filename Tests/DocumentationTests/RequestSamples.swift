@@ -96,7 +96,7 @@ func serverError(_ client: HTTPClient) async throws {
         show(user.name)
     } catch let error as HTTPError where error.status == .notFound {
         show(error.serverError(as: Problem.self)?.title ?? "There is no such user.")
-    } catch HTTPError.transport(let error) {
+    } catch HTTPError.transport(let error, _) {
         show(error.localizedDescription)
     }
 }

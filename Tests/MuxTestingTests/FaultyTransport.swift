@@ -155,9 +155,9 @@ final class FaultyTransport: HTTPTransport {
             return try await body()
         } catch is CancellationError where self.fault == .changesCancellation {
             throw HTTPError.transport(.unreachable(Vague()))
-        } catch HTTPError.transport(.truncated) where self.fault == .hidesTruncation {
+        } catch HTTPError.transport(.truncated, _) where self.fault == .hidesTruncation {
             return sink?.head ?? HTTPReply(status: 200)
-        } catch HTTPError.transport(.damagedContent) where self.fault == .acceptsAnyContent {
+        } catch HTTPError.transport(.damagedContent, _) where self.fault == .acceptsAnyContent {
             return sink?.head ?? HTTPReply(status: 200)
         } catch HTTPError.transport where self.fault == .saysUnreachable {
             throw HTTPError.transport(.unreachable(Vague()))

@@ -134,7 +134,8 @@ struct LoopbackServerTests {
         let other = LoopbackServer(port: port) { _ in .text("told") }
 
         let error = #expect(throws: LoopbackServer.Failure.self) { try other.start() }
-        #expect(error == .cannotListen(code: EADDRINUSE))
+        #expect(error == .cannotListen(code: EADDRINUSE, port: port))
+        #expect(error.map { "\($0)" } == "The loopback server cannot listen. Port \(port) is in use.")
         await free.stop()
         #expect(try other.start() == url)
         #expect(try await self.transport.send(HTTPCall(url: url)).body == Data("told".utf8))

@@ -118,19 +118,22 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 
     /// A sentence for users and logs.
     public var description: String {
-        self.summary + (self.underlying.map { " " + $0.sentence } ?? "")
+        // Nobody refused, and the cause would say the same once more.
+        if case .signInFailed(is CancellationError) = self { return "The sign-in was cancelled." }
+        return self.summary + (self.underlying.map { " " + $0.sentence } ?? "")
     }
 
     private var summary: String {
         switch self {
         case .updateFailed: "The dependency could not be renewed: the update was refused."
         case .tooManyUpdates(let count, let elapsed, _):
-            "The task refused the dependency again after \(count) updates in \(elapsed)."
+            "The task refused the dependency again after \(ErrorText.count(count, "update")) in \(ErrorText.time(elapsed))."
         case .tooManyUpdatesInWindow(let count, let window, _):
-            "The dependency was refused again after \(count) updates within \(window)."
+            "The dependency was refused again after \(ErrorText.count(count, "update")) within \(ErrorText.time(window))."
         case .sameDependency: "The update brought the dependency that had been refused; it has to make a new one."
-        case .timedOut(let duration): "There was no result within \(duration)."
-        case .updateTimedOut(let duration): "The dependency could not be renewed within \(duration)."
+        case .timedOut(let duration): "There was no result within \(ErrorText.time(duration))."
+        case .updateTimedOut(let duration):
+            "The dependency could not be renewed within \(ErrorText.time(duration))."
         case .critical: "A critical error ended all calls."
         case .reset: "The runner was reset."
         case .signedOut: "The session ended."

@@ -1,3 +1,5 @@
+public import Foundation
+
 /// An error that may be a refusal of the dependency.
 ///
 /// Thrown from a task of a ``DependencyRunner``, it counts as ``RunResult/badDependency`` if ``isBadDependency`` is `true`.
@@ -13,6 +15,14 @@ public struct BadDependency: BadDependencyError {
 
     /// Makes the error.
     public init() {}
+}
+
+extension BadDependency: LocalizedError, CustomStringConvertible {
+    /// The same as ``errorDescription``.
+    public var description: String { self.errorDescription ?? "" }
+
+    /// A sentence for a person.
+    public var errorDescription: String? { "The dependency was refused." }
 }
 
 extension Error {

@@ -16,6 +16,46 @@ package enum ErrorText {
         text.last.map { ".!?…".contains($0) } ?? true ? text : text + "."
     }
 
+    /// A time as people say it: `20 seconds`, `1.5 seconds`, `2 minutes`, `1 ms`.
+    package static func time(_ time: Duration) -> String {
+        let (whole, rest) = time.components
+        let seconds = abs(Double(whole) + Double(rest) / 1e18)
+        let sign = time < .zero ? "-" : ""
+        func text(_ number: Double, _ unit: String) -> String {
+            let rounded = (number * 10).rounded() / 10
+            let digits = rounded == rounded.rounded() ? "\(Int(rounded))" : "\(rounded)"
+            return "\(sign)\(digits) \(unit)\(rounded == 1 ? "" : "s")"
+        }
+        if seconds == 0 { return "0 seconds" }
+        if seconds < 0.000_5 { return "less than 1 ms" }
+        if seconds < 0.999_5 { return "\(sign)\(Int((seconds * 1_000).rounded())) ms" }
+        let rounded = seconds < 9.95 ? seconds : seconds.rounded()
+        switch rounded {
+        case ..<120: return text(rounded, "second")
+        // A limit that somebody set is not to be told as another one: 150 seconds are not three minutes.
+        case ..<600 where rounded.truncatingRemainder(dividingBy: 60) != 0: return text(rounded, "second")
+        case ..<7_200 where rounded != 3_600: return text((rounded / 60).rounded(), "minute")
+        case ..<172_800: return text(rounded / 3_600, "hour")
+        default: return text(rounded / 86_400, "day")
+        }
+    }
+
+    /// A number of things, such as `1 update` and `2 updates`.
+    package static func count(_ number: Int, _ thing: String) -> String {
+        "\(number) \(thing)\(number == 1 ? "" : "s")"
+    }
+
+    /// A name between quotation marks, with the characters that cannot be seen as their numbers.
+    package static func quoted(_ name: String) -> String {
+        let scalars = name.unicodeScalars.prefix(100).map { scalar in
+            switch scalar.properties.generalCategory {
+            case .control, .format, .lineSeparator, .paragraphSeparator: "\\u{\(String(scalar.value, radix: 16))}"
+            default: String(scalar)
+            }
+        }
+        return "\u{201c}\(scalars.joined())\u{201d}"
+    }
+
     private static func words(of error: any Error) -> String {
         if let error = error as? any LocalizedError, let text = error.errorDescription, !text.isEmpty { return text }
         switch error {
@@ -67,21 +107,39 @@ package enum ErrorText {
         switch error {
         case .keyNotFound(let key, let context):
             "\(self.quoted(key)) is missing\(self.place(context.codingPath))"
+        // Foundation's words, of which nothing is shown.
+        case .valueNotFound(_, let context) where context.debugDescription.contains(" null"):
+            "What is there is null\(self.place(context.codingPath))"
         case .valueNotFound(let type, let context):
-            "A value of type \(type) is missing\(self.place(context.codingPath))"
+            "\(self.kind(type, else: "A value of type")) is missing\(self.place(context.codingPath))"
         case .typeMismatch(let type, let context):
-            "What is there is not of type \(type)\(self.place(context.codingPath))"
+            "What is there is not \(self.kind(type, else: "of type"))\(self.place(context.codingPath))"
+        case .dataCorrupted(let context)
+        where context.codingPath.isEmpty && context.debugDescription == Self.notJSON:
+            "It is not valid JSON"
         case .dataCorrupted(let context):
             "What is there is not valid\(self.place(context.codingPath))"
         @unknown default: "It cannot be decoded"
         }
     }
 
+    /// What `JSONDecoder` says of a text that it cannot parse.
+    private static let notJSON = "The given data was not valid JSON."
+
+    /// What a type is in JSON, if it is a list or an object; otherwise its name behind `words`.
+    private static func kind(_ type: Any.Type, else words: String) -> String {
+        let name = "\(type)"
+        let article = words.first?.isUppercase ?? false ? "A" : "a"
+        if name.hasPrefix("Array<") { return "\(article) list" }
+        return name.hasPrefix("Dictionary<") ? "\(article)n object" : "\(words) \(name)"
+    }
+
     /// Where in a text something is wrong, such as `items[3].name`; the keys of a dictionary are data, and not shown.
     private static func place(_ path: [any CodingKey]) -> String {
-        guard !path.isEmpty else { return "" }
+        // What is not shown leads nowhere at the end.
+        guard let end = path.lastIndex(where: { $0.intValue != nil || self.holdsNothing($0) }) else { return "" }
         var text = ""
-        for key in path {
+        for key in path[...end] {
             if let index = key.intValue {
                 text += "[\(index)]"
             } else {

@@ -57,7 +57,7 @@ extension MuxError: LocalizedError, CustomStringConvertible {
     public var errorDescription: String? {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
-        case .timedOut(let time): "The fetch did not end within \(time)."
+        case .timedOut(let time): "The fetch did not end within \(ErrorText.time(time))."
         case .wouldDeadlock: "The fetch waits for itself: it must not request what waits for it."
         case .cleared: "The value was cleared before it arrived."
         case .notCached: "There is no value in the cache."

@@ -48,6 +48,24 @@ extension MuxRepository {
     }
 }
 
+extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
+    /// Shows what ``description`` shows and nothing more: keys may be names of people.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+
+    /// The counts, and what was wrong first; no names of entries and no values.
+    public var description: String {
+        let counts = [
+            (self.saved, "saved"), (self.unchanged, "unchanged"), (self.failed.count, "failed"),
+            (self.superseded.count, "superseded"), (self.leftOver, "left over"), (self.letGo, "let go"),
+            (self.repairFailures.count, "repairs failed"),
+        ]
+        let told = counts.filter { $0.0 > 0 }.map { "\($0.0) \($0.1)" }
+        let text = told.isEmpty ? "nothing to save" : told.joined(separator: ", ")
+        let error = self.failed.first?.error ?? self.repairFailures.first
+        return error.map { "\(text): \($0.sentence)" } ?? text
+    }
+}
+
 extension MuxRepository {
     /// What a removal, or a sign-out, could not do.
     public struct ClearReport: Sendable {

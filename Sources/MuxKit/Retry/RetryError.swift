@@ -92,13 +92,13 @@ extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugString
     /// A sentence for a person.
     public var description: String {
         let count = (self.attempts.last?.index ?? -1) + 1
-        let tried = "Gave up after \(count) \(count == 1 ? "attempt" : "attempts")"
+        let tried = "Gave up after \(ErrorText.count(count, "attempt"))"
         let why =
             switch self.reason {
             case .refused: "\(tried), for another would not help."
             case .attemptsExhausted: "\(tried)."
             case .timeExhausted: "\(tried), for the time was over."
-            case .retryAfterTooLong(let time): "\(tried): the server asked for a pause of \(time)."
+            case .retryAfterTooLong(let time): "\(tried): the server asked for a pause of \(ErrorText.time(time))."
             case .budgetExhausted: "\(tried), for the host has had its share of retries."
             case .hostDown: "\(tried): the host fails and is left alone for a while."
             case .nothingToTry: "There was nothing to try."

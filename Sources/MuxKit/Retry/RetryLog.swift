@@ -53,7 +53,7 @@ extension RetryLog.Event: CustomStringConvertible {
         case .attempt(let index): "retry: attempt \(index) begins"
         case .failed(let index, let type?): "retry: attempt \(index) met an error of type \(type)"
         case .failed(let index, nil): "retry: attempt \(index) asked for another"
-        case .waiting(let time?): "retry: waiting for \(time)"
+        case .waiting(let time?): "retry: waiting for \(ErrorText.time(time))"
         case .waiting(nil): "retry: waiting until woken"
         case .woken(let name): "retry: woken by \(name)"
         case .succeeded(let attempts): "retry: succeeded after \(attempts) attempt(s)"

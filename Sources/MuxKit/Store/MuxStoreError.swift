@@ -80,6 +80,14 @@ extension MuxStoreError {
     }
 }
 
+extension MuxStoreError.PartialSave.Failure: CustomStringConvertible, CustomReflectable {
+    /// Shows what ``description`` shows and nothing more: neither the key nor the value.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+
+    /// What is wrong, in a sentence, without the entry's name.
+    public var description: String { self.error.sentence }
+}
+
 extension MuxStoreError.PartialSave: LocalizedError, CustomStringConvertible, CustomReflectable {
     /// Shows what ``description`` shows and nothing more: keys may be names of people.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }

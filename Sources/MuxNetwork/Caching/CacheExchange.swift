@@ -91,7 +91,8 @@ struct CacheExchange: Sendable {
     private static func concernsCaller(_ error: any Error) -> Bool {
         if HTTPError.isCancellation(error) { return true }
         switch error as? HTTPError {
-        case .transport(.deadlineExceeded), .transport(.timedOut), .transport(.bodyTooLarge), .preparation: return true
+        case .transport(.deadlineExceeded, _), .transport(.timedOut, _), .transport(.bodyTooLarge, _), .preparation:
+            return true
         default: return false
         }
     }

@@ -107,6 +107,19 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
         try self.choice?.check(nil, name: "CachingTransport")
+        do {
+            return try await self.answer(to: request, path: values, token: token, headers: headers)
+        } catch let error as HTTPError {
+            throw error.naming(request)
+        }
+    }
+
+    private func answer(
+        to request: some HTTPRequest,
+        path values: [String: String],
+        token: (any HTTPToken)?,
+        headers: HTTPHeaders
+    ) async throws -> HTTPResponse {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         // Before there is a token: a call with the token of a session that has ended since belongs to that session.
         call.session = (self.transport as? any ValidatedTransport)?.session
@@ -123,9 +136,13 @@ public struct HTTPClient: Sendable {
     ///   - request: The request.
     ///   - values: Values for the path's placeholders; they replace the request's own.
     /// - Returns: The request.
-    /// - Throws: ``HTTPError/preparation(_:)``.
+    /// - Throws: ``HTTPError/preparation(_:request:)``.
     public func call(for request: some HTTPRequest, path values: [String: String] = [:]) throws(HTTPError) -> HTTPCall {
-        try ValidatedCall(try self.call(for: request, path: values, headers: [:])).call
+        do throws(HTTPError) {
+            return try ValidatedCall(try self.call(for: request, path: values, headers: [:])).call
+        } catch {
+            throw error.naming(request)
+        }
     }
 
     private func call(

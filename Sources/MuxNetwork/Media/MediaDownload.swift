@@ -44,8 +44,8 @@ struct MediaDownload: Sendable {
         while true {
             do {
                 if case .complete(let file) = try await self.attempt(&machine) { return file }
-            } catch HTTPError.transport(let error) {
-                guard machine.gained >= Self.worthwhile else { throw HTTPError.transport(error) }
+            } catch HTTPError.transport(let error, let request) {
+                guard machine.gained >= Self.worthwhile else { throw HTTPError.transport(error, request: request) }
             }
         }
     }

@@ -56,6 +56,13 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The method and the template of the path, which hold no value.
     var summary: String { self.pathTemplate.map { "\(self.method) \($0)" } ?? "a \(self.method) request" }
 
+    /// The ``summary`` of a request that perhaps cannot be sent; `nil` if its path has no template, or its method is none.
+    static func name(of request: some HTTPRequest) -> String? {
+        let method = request.method.rawValue
+        guard HTTPGrammar.isToken(method) else { return nil }
+        return request.endPoint.path.template.map { "\(method) \($0)" }
+    }
+
     /// Method, host and path.
     public var description: String { "\(self.method) \(self.url.host() ?? "")\(self.url.path())" }
 }
@@ -175,7 +182,7 @@ package struct ValidatedCall: Sendable {
     ///
     /// - Throws: ``HTTPError``, which names the part that is not valid.
     package init(_ call: HTTPCall) throws(HTTPError) {
-        guard let origin = HTTPOrigin(call.url) else { throw .invalidURL }
+        guard let origin = HTTPOrigin(call.url) else { throw .preparation(.flaw(of: call.url)) }
         guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
         guard call.body == nil || method != .head else { throw .preparation(.bodyNotAllowed(method)) }
         try Self.validate(call.headers)

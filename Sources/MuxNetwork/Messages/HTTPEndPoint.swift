@@ -38,10 +38,10 @@ public struct HTTPEndPoint: Sendable, Hashable {
     ///
     /// - Throws: ``HTTPError/PreparationFailure`` if it is not an absolute `http` or `https` URL, or carries a user's name.
     public init(_ url: URL) throws(HTTPError.PreparationFailure) {
-        guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }) else { throw .invalidURL }
-        guard scheme.defaultPort != nil else { throw .unsupportedScheme(scheme) }
-        guard let name = url.host(), !name.isEmpty else { throw .missingHost }
-        guard url.user() == nil, url.password() == nil else { throw .invalidHost }
+        guard let scheme = url.scheme.flatMap({ HTTPHost.Scheme(rawValue: $0) }), scheme.defaultPort != nil,
+            let name = url.host(), !name.isEmpty
+        else { throw .flaw(of: url) }
+        guard url.user() == nil, url.password() == nil else { throw .userInfo }
         let bracketed = name.utf8.contains(UInt8(ascii: ":")) && !name.hasPrefix("[") ? "[\(name)]" : name
         self.scheme = scheme
         self.host = url.port.map { HTTPHost(bracketed, port: $0) } ?? HTTPHost(bracketed)
@@ -82,5 +82,13 @@ public struct HTTPEndPoint: Sendable, Hashable {
             throw .invalidURL
         }
         return url
+    }
+}
+
+extension HTTPEndPoint: RedactedDescription {
+    /// Scheme, host, the path without values, and the names of the parameters: `https://api.domain.com/users/{id}?key=…`.
+    public var description: String {
+        let names = self.query.items.map { "\($0.name)=…" }.joined(separator: "&")
+        return "\(self.scheme)://\(self.host)\(self.path)" + (names.isEmpty ? "" : "?\(names)")
     }
 }

@@ -10,11 +10,17 @@ extension HTTPError {
         /// The scheme is neither `http` nor `https`.
         case unsupportedScheme(HTTPHost.Scheme)
 
+        /// The URL is relative, or has no scheme for another reason.
+        case missingScheme
+
         /// There is no host.
         case missingHost
 
         /// The host is neither a name in ASCII nor an address, or includes other parts of a URL.
         case invalidHost
+
+        /// There is the name of a user before the host, perhaps with a password (RFC 3986, section 3.2.1).
+        case userInfo
 
         /// The port is not a number from 1 to 65535.
         case invalidPort
@@ -66,6 +72,16 @@ extension HTTPError {
     }
 }
 
+extension HTTPError.PreparationFailure {
+    /// Why a URL that is not absolute, or not of the web, cannot be requested.
+    static func flaw(of url: URL) -> HTTPError.PreparationFailure {
+        guard let text = url.scheme else { return .missingScheme }
+        guard let scheme = HTTPHost.Scheme(rawValue: text) else { return .invalidURL }
+        guard scheme.defaultPort != nil else { return .unsupportedScheme(scheme) }
+        return url.host()?.isEmpty ?? true ? .missingHost : .invalidURL
+    }
+}
+
 extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var errorDescription: String? { self.description }
@@ -73,21 +89,27 @@ extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
     /// A text for people, without anything secret.
     public var description: String {
         switch self {
-        case .unsupportedScheme(let scheme): "The scheme \(scheme) is not of the web."
+        case .unsupportedScheme(let scheme): "Only http and https can be requested, not \(scheme)."
+        case .missingScheme:
+            "The address of the request has no scheme: it has to begin with https:// and the name of a host."
         case .missingHost: "The address of the request has no host."
         case .invalidHost: "The host of the request is not valid."
+        case .userInfo:
+            "The address of the request has the name of a user in it. Send names and passwords in a header field."
         case .invalidPort: "The port of the request is not valid."
         case .pathWithoutSlash: "The path of the request does not begin with a slash."
         case .emptyPathSegment: "A part of the request's path is empty."
         case .dotPathSegment: "The path of the request leads elsewhere."
-        case .missingPathValue(let name): "The path of the request lacks a value for \(name.debugDescription)."
+        case .missingPathValue(let name): "The path of the request lacks a value for \(ErrorText.quoted(name))."
         case .unusedPathValue(let name):
-            "The path of the request has no place for the value of \(name.debugDescription)."
+            "The path of the request has no place for the value of \(ErrorText.quoted(name))."
         case .malformedPlaceholder: "The path of the request has a placeholder that does not end."
         case .invalidURL: "The address of the request is not valid."
         case .invalidMethod: "The method of the request is not valid."
-        case .invalidHeader(let name): "The request's \(name.debugDescription) is not valid."
-        case .framingHeader(let name): "The request must not set \(name); the transport does."
+        case .invalidHeader(let name):
+            "The header field \(ErrorText.quoted(name)) has a character that cannot be sent, in its name or its value."
+        case .framingHeader(let name):
+            "The request must not set the header field \(ErrorText.quoted(name)); the transport does."
         case .unsupportedOption(let name): "The transport does not support the option \(name)."
         case .bodyNotAllowed(let method): "A \(method) request has no body."
         case .invalidBoundary: "The boundary of the request's parts is not valid."

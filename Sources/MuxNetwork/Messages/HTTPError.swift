@@ -3,16 +3,21 @@ public import MuxKit
 
 /// Why a request has no output.
 ///
-/// Descriptions name the request by its method and the template of its path, and contain no body, no header field and no URL. Of an
+/// Descriptions name the request by its method and the template of its path, if it has one, and contain no body, no header field and no URL. Of an
 /// underlying error, and of the server's own, they contain what it says to people, its `errorDescription`; the rest may hold a
 /// secret. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum HTTPError: Error, Sendable {
     /// The request is not valid; nothing was sent.
-    case preparation(HTTPError.PreparationFailure)
+    ///
+    /// `request` is its name for people, which an ``HTTPClient`` adds: method and template of the path, such as `GET /notes/{id}`. It is `nil`
+    /// where there is no template, and in an error of a transport.
+    case preparation(HTTPError.PreparationFailure, request: String? = nil)
 
     /// There is no complete answer.
-    case transport(HTTPError.TransportFailure)
+    ///
+    /// `request` is the name of the request, as in ``preparation(_:request:)``.
+    case transport(HTTPError.TransportFailure, request: String? = nil)
 
     /// The server answered with a status that is not a success of this request.
     case status(HTTPError.StatusFailure)
@@ -53,7 +58,7 @@ extension HTTPError: ConnectivityError {
     /// Whether the server, or the one that renews tokens, was not reached or did not answer in time.
     public var isConnectivityFailure: Bool {
         switch self {
-        case .transport(let error): error.isConnectivityFailure
+        case .transport(let error, _): error.isConnectivityFailure
         case .authentication(let error): SilenceableError.isSilenceable(error)
         case .preparation, .status, .decoding: false
         }
@@ -63,7 +68,7 @@ extension HTTPError: ConnectivityError {
 extension HTTPError: ClassifiedError {
     package var classification: ErrorClassification? {
         switch self {
-        case .transport(let error): .sameAs(error)
+        case .transport(let error, _): .sameAs(error)
         case .decoding: .reason(.decoding)
         case .authentication(let error): .sameAs(error)
         case .preparation, .status: nil
@@ -88,10 +93,12 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// A text for people, without anything secret.
     public var errorDescription: String? {
         switch self {
-        case .preparation(let error): error.description
-        case .transport(let error): error.description
+        case .preparation(let error, let request):
+            (request.map { "\($0) cannot be sent. " } ?? "") + error.description
+        case .transport(let error, let request): (request.map { "\($0) failed. " } ?? "") + error.description
         case .status(let error): error.description
         case .decoding(let error): error.description
+        case .authentication(let error) where Self.saysSessionEnd(error): error.sentence
         case .authentication(let error): "There are no credentials to send. \(error.sentence)"
         }
     }
@@ -101,6 +108,23 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
 
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
+
+    /// Whether there is nothing to say but that somebody signed out.
+    private static func saysSessionEnd(_ error: any Error) -> Bool {
+        switch error {
+        case RunnerError.signedOut, MuxError.sessionEnded: true
+        default: false
+        }
+    }
+
+    /// The error with the name of the request, unless it has one already.
+    func naming(_ request: some HTTPRequest) -> HTTPError {
+        switch self {
+        case .preparation(let error, nil): .preparation(error, request: HTTPCall.name(of: request))
+        case .transport(let error, nil): .transport(error, request: HTTPCall.name(of: request))
+        default: self
+        }
+    }
 
     /// A sentence with the words of its cause.
     fileprivate static func sentence(_ text: String, because error: any Error) -> String {
@@ -114,7 +138,7 @@ extension HTTPError: RetryableError {
     /// authenticator's error; permanent for an invalid request and for a body that could not be decoded.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .transport(let error): error.retryAdvice
+        case .transport(let error, _): error.retryAdvice
         case .status(let error): error.retryAdvice
         case .authentication(let error): RetryAdvice.of(error)
         case .preparation, .decoding: .permanent
@@ -195,10 +219,11 @@ extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
         // A network that wants a sign-in answers in place of the server.
         let isPage = type == "text/html" || type == "application/xhtml+xml"
         let help = isPage ? " It is a web page, perhaps of a network that one has to sign in to." : ""
-        return HTTPError.sentence(
-            "The answer to \(self.response.request.summary) could not be read",
-            because: self.underlying
-        ) + help
+        let text = "The answer to \(self.response.request.summary) could not be read"
+        if self.response.body.isEmpty, self.underlying is DecodingError {
+            return "\(text). The body is empty. Make the output an optional where the answer may be absent."
+        }
+        return HTTPError.sentence(text, because: self.underlying) + help
     }
 }
 
@@ -326,15 +351,15 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
             HTTPError.sentence("The connection to the server is not secure", because: error)
         case .closedWithoutAnswer(let error):
             HTTPError.sentence("The connection ended before an answer", because: error)
-        case .timedOut(let time): "The server did not answer within \(time)."
-        case .deadlineExceeded(let time): "The answer was not complete within \(time)."
+        case .timedOut(let time): "The server did not answer within \(ErrorText.time(time))."
+        case .deadlineExceeded(let time): "The answer was not complete within \(ErrorText.time(time))."
         case .notHTTP: "The answer is not valid HTTP."
         case .truncated(let expected?, let received): "The answer ended after \(received) of \(expected) bytes."
-        case .truncated(nil, let received): "The answer ended early, after \(received) bytes."
+        case .truncated(nil, let received): "The answer ended early, after \(ErrorText.count(received, "byte"))."
         case .damagedContent(let coding): "The answer's content is not valid \(coding)."
         case .headTooLarge(let limit): "The head of the answer is larger than \(limit) bytes."
         case .bodyTooLarge(let limit): "The answer is larger than \(limit) bytes."
-        case .serverBusy(let time): "The server wants to be left alone for \(time)."
+        case .serverBusy(let time): "The server wants to be left alone for \(ErrorText.time(time))."
         case .redirectRefused(let reason): "A redirection was not followed: \(reason.description)."
         }
     }

@@ -25,6 +25,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     /// The authority of a URL: RFC 3986, section 3.2.2, with names of RFC 1123, section 2.1.
     package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
+        guard !bytes.contains(UInt8(ascii: "@")) else { throw .userInfo }
         let end: Int
         if bytes.first == UInt8(ascii: "[") {
             guard let bracket = bytes.firstIndex(of: UInt8(ascii: "]")), Self.isAddress(bytes[1..<bracket]) else {

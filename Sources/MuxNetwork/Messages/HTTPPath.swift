@@ -67,15 +67,14 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + path.parts)
     }
 
-    /// The path without values: in place of each that was filled in at once, and of a URL's path, stands `{}`.
-    package var template: String {
-        self.parts.map { part in
-            switch part {
-            case .literal(let text): text
-            case .value: "{}"
-            case .encoded(let text): ["", "/"].contains(text) ? text : "/{}"
-            }
-        }.joined()
+    /// The ``description`` as a part of a request's name; `nil` if it has no word of the developer's.
+    package var template: String? {
+        let isKnown = self.parts.contains { part in
+            guard case .literal(let text) = part else { return false }
+            return text.contains { $0 != "/" }
+        }
+        let text = self.description
+        return isKnown || text.allSatisfy { $0 == "/" } ? text : nil
     }
 
     /// The encoded path.
@@ -153,6 +152,10 @@ extension HTTPPath: ExpressibleByStringInterpolation {
         /// Adds a part of the literal.
         public mutating func appendLiteral(_ literal: String) { self.parts.append(.literal(literal)) }
 
+        /// A path is not a value: its slashes would be encoded.
+        @available(*, unavailable, message: "Use appending(_:).")
+        public mutating func appendInterpolation(_ path: HTTPPath) {}
+
         /// Adds a value to the present segment.
         public mutating func appendInterpolation(_ value: some CustomStringConvertible) {
             self.parts.append(.value(value.description))
@@ -164,6 +167,19 @@ extension HTTPPath: ExpressibleByStringInterpolation {
 
     /// The path of a literal with values in it.
     public init(stringInterpolation interpolation: StringInterpolation) { self.init(parts: interpolation.parts) }
+}
+
+extension HTTPPath: RedactedDescription {
+    /// The path without values: `{}` in place of each that was filled in at once, and `…` in place of a URL's path.
+    public var description: String {
+        self.parts.map { part in
+            switch part {
+            case .literal(let text): text
+            case .value: "{}"
+            case .encoded(let text): ["", "/"].contains(text) ? text : "/…"
+            }
+        }.joined()
+    }
 }
 
 /// Percent-encoding: RFC 3986, section 2.1.

@@ -81,27 +81,31 @@ public struct OAuthAuthorization: Sendable {
     ///
     /// - Parameter callback: The whole URL of the redirection.
     /// - Returns: The code, good for one use.
-    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server refused, ``OAuthError/foreignRedirect`` if the
+    /// - Throws: ``OAuthError/refused(_:)`` if the person or the server refused, ``OAuthError/foreignRedirect(_:)`` if the
     ///   redirection does not belong to this authorization, or comes from another server than ``issuer``.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
-        guard self.isHome(callback) else { throw .foreignRedirect }
+        guard self.isHome(callback) else { throw .foreignRedirect(.address) }
         for pair in (callback.query(percentEncoded: true) ?? "").split(separator: "&") {
             let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = PercentEncoding.decode(parts[0], plusIsBlank: true)
             let value = parts.count > 1 ? PercentEncoding.decode(parts[1], plusIsBlank: true) : ""
-            guard fields.updateValue(value, forKey: name) == nil else { throw .foreignRedirect }
+            guard fields.updateValue(value, forKey: name) == nil else { throw .foreignRedirect(.repeatedParameter) }
         }
-        guard fields["state"] == self.state else { throw .foreignRedirect }
+        guard fields["state"] == self.state else {
+            throw .foreignRedirect(fields["state"] == nil ? .missingState : .otherState)
+        }
         // RFC 9207, section 2.4: before any other parameter, `error` included, is read, and byte for byte.
         if let issuer {
-            guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else { throw .foreignRedirect }
+            guard fields["iss"].map({ $0.utf8.elementsEqual(issuer.utf8) }) == true else {
+                throw .foreignRedirect(fields["iss"] == nil ? .missingIssuer : .otherIssuer)
+            }
         }
         if let text = fields["error"] {
-            guard let code = OAuthError.Code(rawValue: text) else { throw .foreignRedirect }
+            guard let code = OAuthError.Code(rawValue: text) else { throw .foreignRedirect(.malformedError) }
             throw .refused(OAuthError.Refusal(code, explanation: fields["error_description"], uri: fields["error_uri"]))
         }
-        guard let code = fields["code"], !code.isEmpty else { throw .foreignRedirect }
+        guard let code = fields["code"], !code.isEmpty else { throw .foreignRedirect(.missingCode) }
         return code
     }
 

@@ -29,11 +29,46 @@ public enum OAuthError: Error, Sendable {
     case invalidParameter(name: String)
 
     /// The redirection does not belong to the authorization that was asked for (RFC 6749, section 10.12), or comes from another
-    /// server (RFC 9207, section 2.4).
-    case foreignRedirect
+    /// server (RFC 9207, section 2.4), or is not whole.
+    case foreignRedirect(OAuthError.RedirectFault)
 
     /// The sign-in brought no refresh token.
     case noRefreshToken
+
+    /// What is wrong with a redirection.
+    @nonexhaustive
+    public enum RedirectFault: Sendable, Hashable {
+        /// It leads to another address than ``OAuthAuthorization/redirectURI``.
+        case address
+        /// A parameter is there more than once (RFC 6749, section 3.1).
+        case repeatedParameter
+        /// There is no `state`.
+        case missingState
+        /// The `state` is not ``OAuthAuthorization/state``: the redirection is of another sign-in, or forged.
+        case otherState
+        /// There is no `iss`, and ``OAuthAuthorization/issuer`` asks for one.
+        case missingIssuer
+        /// The `iss` is not ``OAuthAuthorization/issuer``.
+        case otherIssuer
+        /// The `error` is no code of an error.
+        case malformedError
+        /// There is neither a `code` nor an `error`.
+        case missingCode
+
+        /// What is wrong, in a sentence.
+        var words: String {
+            switch self {
+            case .address: "The redirection leads to another address than the one of this sign-in."
+            case .repeatedParameter: "The redirection has a parameter more than once."
+            case .missingState: "The redirection does not say to which sign-in it belongs (state)."
+            case .otherState: "The redirection belongs to another sign-in: its state is not the one that was sent."
+            case .missingIssuer: "The redirection does not name the issuer (iss)."
+            case .otherIssuer: "The redirection names another issuer (iss) than the one that was asked."
+            case .malformedError: "The error of the redirection is not a valid code."
+            case .missingCode: "The redirection brings no code."
+            }
+        }
+    }
 
     /// What is wrong with an answer.
     @nonexhaustive
@@ -158,14 +193,14 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
             ErrorText.ended("The sign-in server refused (\(refusal.code))" + (refusal.words.map { ": \($0)" } ?? ""))
         case .unavailable(let status, let time):
             "The sign-in server cannot answer now (status \(status.code))."
-                + (time.map { " It asks for a pause of \($0)." } ?? "")
+                + (time.map { " It asks for a pause of \(ErrorText.time($0))." } ?? "")
         case .malformed(let status, let fault):
             "The sign-in server's answer, with status \(status.code), makes no sense: \(fault.words)."
         case .transport(let error): "The sign-in server could not be reached. \(error.sentence)"
         case .insecureEndpoint:
             "The address of the sign-in server is not safe: it has to begin with https, and to have no fragment."
         case .invalidParameter(let name): "The sign-in's \(name) cannot be sent."
-        case .foreignRedirect: "The answer does not belong to this sign-in."
+        case .foreignRedirect(let fault): fault.words
         case .noRefreshToken: "The sign-in server gave no refresh token."
         }
     }

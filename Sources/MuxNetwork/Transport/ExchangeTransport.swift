@@ -93,7 +93,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
 
     private func failed(_ error: any Error) {
         switch HTTPError.ended(by: error) {
-        case HTTPError.transport(.closedWithoutAnswer(let error)): self.exchange.ended(.closed(error))
+        case HTTPError.transport(.closedWithoutAnswer(let error), _): self.exchange.ended(.closed(error))
         case let error as HTTPError: self.exchange.ended(.other(error))
         case let error: self.exchange.ended(by: error)
         }

@@ -70,7 +70,7 @@ package struct HTTPExchangeStateMachine: Sendable {
     package func ended(_ failure: Failure?) -> Result<HTTPReply, HTTPError> {
         switch (failure, self.reply) {
         // `URLSession` on Linux reports a short body as an unknown error; the lengths say what it was.
-        case (.other(.transport(.unreachable(let error)))?, _): .failure(self.truncation ?? .unreachable(error))
+        case (.other(.transport(.unreachable(let error), _))?, _): .failure(self.truncation ?? .unreachable(error))
         case (.other(let error)?, _): .failure(error)
         // The server ended the connection after a whole answer, without having read the whole request.
         case (.closed?, let reply?) where self.isComplete: .success(reply)

@@ -84,7 +84,7 @@ extension HTTPTransportConformance {
         let reply: HTTPReply
         do {
             reply = try await operation()
-        } catch HTTPError.transport(let failure) {
+        } catch HTTPError.transport(let failure, _) {
             return failure
         } catch let failure as HTTPError.TransportFailure {
             return failure

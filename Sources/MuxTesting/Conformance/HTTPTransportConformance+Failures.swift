@@ -62,7 +62,7 @@ extension HTTPTransportConformance {
                 _ = try await transport.send(HTTPCall(url: try self.url(base, "/well-formed")))
                 do {
                     _ = try await transport.send(HTTPCall(url: try self.url(base, "/\(index)")))
-                } catch HTTPError.transport(.notHTTP) {
+                } catch HTTPError.transport(.notHTTP, _) {
                 } catch {
                     throw RuleBroken(detail: "after \(heads[index].debugDescription), it threw \(error)")
                 }

@@ -5,7 +5,7 @@ import MuxKit
 protocol RuleSuite {}
 
 /// A broken rule, found by a conformance suite.
-public struct ConformanceFailure: Error, LocalizedError, Sendable, Hashable {
+public struct ConformanceFailure: Error, LocalizedError, CustomStringConvertible, Sendable, Hashable {
     /// The rule, as a sentence.
     public var rule: String
 
@@ -19,7 +19,10 @@ public struct ConformanceFailure: Error, LocalizedError, Sendable, Hashable {
     }
 
     /// The rule and the violation.
-    public var errorDescription: String? { "\(self.rule): \(self.detail)" }
+    public var errorDescription: String? { self.description }
+
+    /// The rule and the violation.
+    public var description: String { ErrorText.ended("\(self.rule): \(self.detail)") }
 }
 
 /// The error of a check whose rule is broken.
@@ -51,7 +54,7 @@ extension RuleSuite {
         }
         let timer = TaskLauncher()(name: "mux.conformance.limit") {
             guard (try? await TimeSource(ContinuousClock()).sleep(for: limit)) != nil else { return }
-            verdict.open(1, returning: "it did not end within \(limit)")
+            verdict.open(1, returning: "it did not end within \(ErrorText.time(limit))")
         }
         defer {
             work.cancel()

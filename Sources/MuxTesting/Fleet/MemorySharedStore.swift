@@ -1,3 +1,4 @@
+public import Foundation
 public import MuxKit
 import Synchronization
 
@@ -15,9 +16,15 @@ import Synchronization
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class MemorySharedStore: Sendable {
     /// The store, or the way to it, is away.
-    public struct Away: ConnectivityError {
+    public struct Away: ConnectivityError, LocalizedError, CustomStringConvertible {
         /// Makes an error.
         public init() {}
+
+        /// A text for the test's log.
+        public var errorDescription: String? { self.description }
+
+        /// A text for the test's log.
+        public var description: String { "The shared store of the test is away." }
     }
 
     fileprivate struct State: Sendable {

@@ -217,17 +217,24 @@ public final class LoopbackServer: Sendable {
 extension LoopbackServer {
     /// Why a ``LoopbackServer`` did not start.
     @nonexhaustive
-    public enum Failure: Error, Sendable, Hashable, LocalizedError {
-        /// The system refused the socket with this `errno`.
-        case cannotListen(code: Int32)
+    public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
+        /// The system refused the socket with this `errno`; `port` is `nil` where any free one would do.
+        case cannotListen(code: Int32, port: UInt16? = nil)
 
         /// The server is running, or has not finished stopping.
         case alreadyRunning
 
         /// A text for the test's log.
-        public var errorDescription: String? {
+        public var errorDescription: String? { self.description }
+
+        /// A text for the test's log.
+        public var description: String {
             switch self {
-            case .cannotListen(let code): "The loopback server cannot listen (errno \(code))."
+            case .cannotListen(POSIXError.Code.EADDRINUSE.rawValue, let port?):
+                "The loopback server cannot listen. Port \(port) is in use."
+            case .cannotListen(let code, let port):
+                "The loopback server cannot listen\(port.map { " on port \($0)" } ?? ""). "
+                    + ErrorText.sentence(of: NSError(domain: NSPOSIXErrorDomain, code: Int(code)))
             case .alreadyRunning: "The loopback server is running already."
             }
         }

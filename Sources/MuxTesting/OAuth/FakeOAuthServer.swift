@@ -266,7 +266,7 @@ extension FakeOAuthServer {
 
     /// Why the server issues no tokens.
     @nonexhaustive
-    public enum Failure: Error, Sendable, Hashable, LocalizedError {
+    public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
         /// Unknown user or wrong password.
         case invalidCredentials
 
@@ -277,7 +277,10 @@ extension FakeOAuthServer {
         case unavailable
 
         /// A text for the test's log.
-        public var errorDescription: String? {
+        public var errorDescription: String? { self.description }
+
+        /// A text for the test's log.
+        public var description: String {
             switch self {
             case .invalidCredentials: "The fake server does not know this user with this password."
             case .invalidGrant: "The fake server refused the refresh token."

@@ -93,7 +93,7 @@ public final class ScriptedFetch<Value: Sendable>: Sendable {
 }
 
 /// A ``ScriptedFetch`` or ``ScriptedTransport`` was called more often than its script has outcomes.
-public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
+public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
     /// The number of the call without an outcome, counted from 1.
     public var call: Int
 
@@ -101,7 +101,10 @@ public struct ScriptEnded: Error, Sendable, Hashable, LocalizedError {
     public init(call: Int) { self.call = call }
 
     /// A text for the test's log.
-    public var errorDescription: String? { "The script has no outcome for call \(self.call)." }
+    public var errorDescription: String? { self.description }
+
+    /// A text for the test's log.
+    public var description: String { "The script has no outcome for call \(self.call)." }
 }
 
 extension ScriptEnded: ConnectivityError {

@@ -522,7 +522,7 @@ struct RetryingOperationTests {
         #expect(
             self.world.retry.lines.withLock { $0 } == [
                 "retry: attempt 0 begins", "retry: attempt 0 met an error of type Flaky",
-                "retry: waiting for 10.0 seconds", "retry: woken by time", "retry: attempt 1 begins",
+                "retry: waiting for 10 seconds", "retry: woken by time", "retry: attempt 1 begins",
                 "retry: attempt 1 met an error of type Flaky", "retry: gave up after 2 attempt(s): attemptsExhausted",
                 "retry: warning: told to retry while finished: ignored",
             ]

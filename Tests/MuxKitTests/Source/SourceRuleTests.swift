@@ -79,6 +79,26 @@ struct SourceRuleTests {
         #expect(found.map(\.place) == [], "without `@concurrent` the name of a method crashes a client's compiler")
     }
 
+    @Test func `CO-25 every public error says the same in print and in localizedDescription`() throws {
+        let declaration = try Regex(#"public (?:enum|struct|final class) (\w+): [^{]*Error\b"#)
+        let errors = SourceLines.sources.compactMap { line -> (line: SourceLines.Line, name: Substring)? in
+            guard let match = line.code.firstMatch(of: declaration) else { return nil }
+            return match.output[1].substring.map { (line, $0) }
+        }
+        let silent = try errors.filter { error in
+            let place = try Regex("(?:\\b(?:enum|struct|class)|extension(?: \\w+\\.|.*\\.)?) ?\(error.name): ")
+            let heads = SourceLines.sources.filter { $0.file == error.line.file && $0.code.contains(place) }.map(\.code)
+            let isLocalized = heads.contains { $0.contains("LocalizedError") }
+            let isPrinted = heads.contains {
+                $0.contains("CustomStringConvertible") || $0.contains("RedactedDescription")
+            }
+            return !isLocalized || !isPrinted
+        }
+
+        #expect(errors.count > 20)
+        #expect(silent.map(\.line.place) == [], "conform to LocalizedError and to CustomStringConvertible")
+    }
+
     @Test func `Q-09 nothing is unwrapped by force`() throws {
         let force = try Regex("[A-Za-z0-9_)\\]]!(?![=A-Za-z(])")
         let found = SourceLines.sources.filter { $0.code.contains(force) }

@@ -17,7 +17,7 @@ struct RetryAfterTests {
     }
 
     private func timeLeft(_ error: any Error) -> Duration? {
-        guard let error = error as? HTTPError, case .transport(.serverBusy(let time)) = error else { return nil }
+        guard let error = error as? HTTPError, case .transport(.serverBusy(let time), _) = error else { return nil }
         return time
     }
 

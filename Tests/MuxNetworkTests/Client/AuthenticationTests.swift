@@ -192,7 +192,7 @@ struct AuthenticationTests {
         await #expect(throws: HTTPError.notHTTP) { try await client.execute(Ask()) }
         let error = await #expect(throws: HTTPError.self) { try await client.execute(Ask()) }
 
-        guard case .transport(.unreachable)? = error else {
+        guard case .transport(.unreachable, _)? = error else {
             Issue.record("not a transport error")
             return
         }

@@ -80,7 +80,7 @@ struct NginxInteropTests {
         #expect(try await client.response(to: GetFrom<Data>(base: self.base, path: "/busy")).status == 503)
 
         await #expect { try await client.response(to: GetFrom<Data>(base: self.base, path: "/echo")) } throws: {
-            guard case .transport(.serverBusy(let time))? = $0 as? HTTPError else { return false }
+            guard case .transport(.serverBusy(let time), _)? = $0 as? HTTPError else { return false }
             return time > .zero && time <= .seconds(7)
         }
         #expect(transport.statuses.withLock { $0 } == [503])

@@ -45,7 +45,7 @@ struct TransportInteropTests {
         for (url, transport) in attempts {
             let url = try #require(url)
             let error = await #expect(throws: HTTPError.self, "\(url)") { try await transport.send(HTTPCall(url: url)) }
-            guard case .transport(.insecureConnection)? = error else {
+            guard case .transport(.insecureConnection, _)? = error else {
                 Issue.record("\(url): \(error as Any)")
                 continue
             }
@@ -59,7 +59,7 @@ struct TransportInteropTests {
 
         let error = await #expect(throws: HTTPError.self) { try await SystemTransport().send(HTTPCall(url: url)) }
 
-        guard case .transport(.insecureConnection)? = error else {
+        guard case .transport(.insecureConnection, _)? = error else {
             Issue.record("\(error as Any)")
             return
         }

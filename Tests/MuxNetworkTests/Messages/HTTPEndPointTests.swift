@@ -157,13 +157,13 @@ struct HTTPEndPointTests {
             ("h:65536", .invalidPort),
             ("h:99999999999999999999", .invalidPort), ("h:-1", .invalidPort), ("h:8o", .invalidPort),
             ("::1", .missingHost),
-            ("a b", .invalidHost), ("a/b", .invalidHost), ("u@h", .invalidHost), ("a..b", .invalidHost),
+            ("a b", .invalidHost), ("a/b", .invalidHost), ("u@h", .userInfo), ("a..b", .invalidHost),
             (".a", .invalidHost),
             ("ü", .invalidHost), ("a?b", .invalidHost), ("a#b", .invalidHost), ("[::1", .invalidHost),
             ("[x]", .invalidHost),
             ("[::1]x", .invalidHost), ("a%41", .invalidHost), ("h\r\n", .invalidHost),
             (String(repeating: "a", count: 64), .invalidHost),
-            ("u:p@h", .invalidPort), ("[:]", .invalidHost), ("[]", .invalidHost),
+            ("u:p@h", .userInfo), ("[:]", .invalidHost), ("[]", .invalidHost),
         ] as [(String, HTTPError.PreparationFailure)]
     )
     func `G11 what is no host is refused with the reason`(host: String, reason: HTTPError.PreparationFailure) {

@@ -184,7 +184,7 @@ struct HTTPMapperTests {
             } catch let error as HTTPError {
                 return switch error {
                 case .preparation: "preparation"
-                case .transport(.unreachable(let cause)): "transport \(cause is Broken)"
+                case .transport(.unreachable(let cause), _): "transport \(cause is Broken)"
                 case .transport: "transport"
                 case .status: "status"
                 case .decoding: "decoding"

@@ -239,7 +239,7 @@ struct HTTPRequestTests {
             let error = await #expect(throws: HTTPError.self) {
                 try await HTTPClient(transport: transport).execute(ask)
             }
-            guard case .preparation(let found)? = error else {
+            guard case .preparation(let found, _)? = error else {
                 Issue.record("\(reason)")
                 continue
             }

@@ -61,15 +61,19 @@ struct OAuthAuthorizationTests {
         #expect(try self.code("?state=STATE&x&code=a&iss=y#f") == "a")
     }
 
-    @Test(arguments: [
-        "", "?", "?code=a", "?code=a&state=", "?code=a&state=x", "?state=STATE", "?code=&state=STATE",
-        "?code=a&code=b&state=STATE", "?code=a&state=STATE&state=STATE", "?error=%22&state=STATE",
-        "?error=access_denied&state=x", "#code=a&state=STATE",
-    ])
-    func `O01 a redirection that somebody slipped in brings none`(query: String) throws {
+    @Test(
+        arguments: [
+            ("", .missingState), ("?", .missingState), ("?code=a", .missingState), ("?code=a&state=", .otherState),
+            ("?code=a&state=x", .otherState), ("?state=STATE", .missingCode), ("?code=&state=STATE", .missingCode),
+            ("?code=a&code=b&state=STATE", .repeatedParameter),
+            ("?code=a&state=STATE&state=STATE", .repeatedParameter), ("?error=%22&state=STATE", .malformedError),
+            ("?error=access_denied&state=x", .otherState), ("#code=a&state=STATE", .missingState),
+        ] as [(String, OAuthError.RedirectFault)]
+    )
+    func `O01 a redirection that somebody slipped in brings none`(query: String, fault: OAuthError.RedirectFault) {
         #expect { try self.code(query) } throws: {
-            guard case .foreignRedirect? = $0 as? OAuthError else { return false }
-            return true
+            guard case .foreignRedirect(let found)? = $0 as? OAuthError else { return false }
+            return found == fault
         }
     }
 
@@ -79,7 +83,10 @@ struct OAuthAuthorizationTests {
         "https://client.example.com:8443/cb", "https://client.example.com/", "app:/cb",
     ])
     func `O01 a redirection to another place brings no code`(place: String) throws {
-        #expect(throws: OAuthError.self) { try self.code("?code=a&state=STATE", base: place) }
+        #expect { try self.code("?code=a&state=STATE", base: place) } throws: {
+            guard case .foreignRedirect(.address)? = $0 as? OAuthError else { return false }
+            return true
+        }
     }
 
     @Test func `O01 a place may be written in another way`() throws {

@@ -56,8 +56,9 @@ struct OAuthSecurityTests {
         #expect {
             try self.code(query, issuer: "https://server.example.com")
         } throws: {
-            guard case .foreignRedirect? = $0 as? OAuthError else { return false }
-            return true
+            guard case .foreignRedirect(let fault)? = $0 as? OAuthError else { return false }
+            let isRepeated = query.ranges(of: "iss=").count > 1
+            return fault == (isRepeated ? .repeatedParameter : query.contains("iss") ? .otherIssuer : .missingIssuer)
         }
     }
 

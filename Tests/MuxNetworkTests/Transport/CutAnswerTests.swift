@@ -67,7 +67,7 @@ struct CutAnswerTests {
         case .success(let reply):
             #expect(expectation.reply?.status == reply.status, text)
             #expect(expectation.reply?.body == Array(reply.body), text)
-        case .failure(HTTPError.transport(let failure)):
+        case .failure(HTTPError.transport(let failure, _)):
             #expect(expectation.mayFail, text)
             switch failure {
             case .closedWithoutAnswer, .truncated, .notHTTP, .headTooLarge, .damagedContent, .redirectRefused: break

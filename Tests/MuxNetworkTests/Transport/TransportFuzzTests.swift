@@ -77,7 +77,7 @@ struct TransportFuzzTests {
             let reply = try await transport.send(call)
             if let flaw = answer.flaw(in: reply) { Issue.record("\(text): \(flaw): \(answer.description)") }
             return "answer"
-        } catch HTTPError.transport(let failure) {
+        } catch HTTPError.transport(let failure, _) {
             switch failure {
             case .closedWithoutAnswer: return "closedWithoutAnswer"
             case .truncated: return "truncated"

@@ -60,7 +60,7 @@ package enum Socket {
         guard systemListen(descriptor) else {
             let code = errno
             Self.close(descriptor)
-            throw .cannotListen(code: code)
+            throw .cannotListen(code: code, port: port)
         }
         return (descriptor, port)
     }
@@ -106,7 +106,7 @@ package enum Socket {
         guard let bound else {
             let code = errno
             Self.close(descriptor)
-            throw .cannotListen(code: code)
+            throw .cannotListen(code: code, port: port == 0 ? nil : port)
         }
         return (descriptor, bound)
     }
