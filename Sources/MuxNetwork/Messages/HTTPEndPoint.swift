@@ -85,9 +85,13 @@ public struct HTTPEndPoint: Sendable, Hashable {
     }
 }
 
-extension HTTPEndPoint: RedactedDescription {
+// Not `CustomStringConvertible`, so that it cannot be a value in a path.
+extension HTTPEndPoint: CustomDebugStringConvertible, CustomReflectable {
+    /// Contains ``debugDescription`` alone.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
+
     /// Scheme, host, the path without values, and the names of the parameters: `https://api.domain.com/users/{id}?key=…`.
-    public var description: String {
+    public var debugDescription: String {
         let names = self.query.items.map { "\($0.name)=…" }.joined(separator: "&")
         return "\(self.scheme)://\(self.host)\(self.path)" + (names.isEmpty ? "" : "?\(names)")
     }

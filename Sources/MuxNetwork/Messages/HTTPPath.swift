@@ -67,13 +67,13 @@ public struct HTTPPath: Sendable, Hashable {
         return HTTPPath(parts: parts + path.parts)
     }
 
-    /// The ``description`` as a part of a request's name; `nil` if it has no word of the developer's.
+    /// The ``debugDescription`` as a part of a request's name; `nil` if it has no word of the developer's.
     package var template: String? {
         let isKnown = self.parts.contains { part in
             guard case .literal(let text) = part else { return false }
             return text.contains { $0 != "/" }
         }
-        let text = self.description
+        let text = self.debugDescription
         return isKnown || text.allSatisfy { $0 == "/" } ? text : nil
     }
 
@@ -152,10 +152,6 @@ extension HTTPPath: ExpressibleByStringInterpolation {
         /// Adds a part of the literal.
         public mutating func appendLiteral(_ literal: String) { self.parts.append(.literal(literal)) }
 
-        /// A path is not a value: its slashes would be encoded.
-        @available(*, unavailable, message: "Use appending(_:).")
-        public mutating func appendInterpolation(_ path: HTTPPath) {}
-
         /// Adds a value to the present segment.
         public mutating func appendInterpolation(_ value: some CustomStringConvertible) {
             self.parts.append(.value(value.description))
@@ -169,9 +165,13 @@ extension HTTPPath: ExpressibleByStringInterpolation {
     public init(stringInterpolation interpolation: StringInterpolation) { self.init(parts: interpolation.parts) }
 }
 
-extension HTTPPath: RedactedDescription {
+// Not `CustomStringConvertible`: as a value in another path it would lose its own values, and its slashes would be encoded.
+extension HTTPPath: CustomDebugStringConvertible, CustomReflectable {
+    /// Contains ``debugDescription`` alone.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.debugDescription]) }
+
     /// The path without values: `{}` in place of each that was filled in at once, and `…` in place of a URL's path.
-    public var description: String {
+    public var debugDescription: String {
         self.parts.map { part in
             switch part {
             case .literal(let text): text

@@ -518,6 +518,11 @@ struct ErrorTextTests {
             var dumped = ""
             dump(point, to: &dumped)
             #expect(!dumped.contains("hunter2") && !String(reflecting: point.path).contains("hunter2"))
+            #expect(text.contains("\(point.path)"))
+            // As a value in a path it would lose its own values.
+            #expect(
+                !((point as Any) is any CustomStringConvertible || (point.path as Any) is any CustomStringConvertible)
+            )
         }
     }
 
