@@ -277,15 +277,19 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// The folder for files that belong to the session: in that of the store if it has one of its own, otherwise in the app's caches folder.
+    /// The folder for files that belong to the session, in the app's caches folder: another one for each folder of a store.
     ///
-    /// So repositories with folders of their own, such as those of accounts, share no files.
+    /// So repositories with folders of their own, such as those of accounts, share no files, and processes that share a store's folder
+    /// share none either. Folders in the home folder, which an update of an app moves, are told apart by their place in it.
     package nonisolated func folder(named name: String) -> URL {
         let standard = MuxStoreLocation.standard()
         guard let folder = (self.store as? any FolderStore)?.folder, folder != FilePath.root(of: standard) else {
             return standard.deletingLastPathComponent().appending(component: name)
         }
-        return URL(filePath: folder, directoryHint: .isDirectory).appending(component: name)
+        let home = NSHomeDirectory()
+        let place = folder.hasPrefix(home) ? folder.dropFirst(home.count) : folder[...]
+        let number = Hex.text(of: FNV.hash(place.utf8))
+        return standard.deletingLastPathComponent().appending(component: "\(name)-\(number)")
     }
 }
 

@@ -42,7 +42,7 @@ public final class CachingTransport: HTTPTransport {
     ///   - options: Its limits, and where it keeps answers.
     ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
     ///     the authenticator of the first ``HTTPClient``, or the dependency of the first ``AsyncMedia``, that is made with this cache; or
-    ///     else the shared one, from the first request. Requests for a session of another repository fail with
+    ///     else the shared one, from the first request or use of another member. Requests for a session of another repository fail with
     ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
@@ -139,8 +139,8 @@ extension CachingTransport {
         /// The longest body that is kept at all, in bytes.
         public var bodyLimit = 64 << 20
 
-        /// The folder of long bodies, used by this cache alone; `nil` for one in the repository's folder if that was named, or else in the
-        /// app's caches folder.
+        /// The folder of long bodies, used by this cache alone; `nil` for one in the app's caches folder, another for each folder of a
+        /// repository.
         public var directory: URL?
 
         /// The longest freshness that is derived from the last change alone: a tenth of the time since then (RFC 9111, section 4.2.2).

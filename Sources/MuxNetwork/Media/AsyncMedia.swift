@@ -140,8 +140,8 @@ extension AsyncMedia {
     /// Makes media that need no sign-in.
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the repository's folder if that was
-    ///     named, or else in the app's caches folder, which only one repository's media may use.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder,
+    ///     another for each folder of a repository. Of repositories without a folder only one may leave it out.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
     ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
@@ -181,8 +181,8 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the repository's folder if that was
-    ///     named, or else in the app's caches folder, which only one repository's media may use.
+    ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder,
+    ///     another for each folder of a repository. Of repositories without a folder only one may leave it out.
     ///   - dependency: Runs every request; a 401 makes it renew the dependency, once for all downloads, which then resume.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
@@ -240,7 +240,7 @@ extension AsyncMedia {
         exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
         let own = repository ?? dependency ?? .shared
-        let cached = cache?.settled(in: own)
+        let cached = dependency == nil ? nil : cache?.settled(in: own)
         let choice = RepositoryChoice(given: own, ofDependency: dependency, ofCache: cached)
         let folder = MediaFolder(
             directory ?? own.folder(named: "MuxMedia"),

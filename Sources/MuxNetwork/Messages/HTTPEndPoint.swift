@@ -92,7 +92,7 @@ extension HTTPEndPoint: CustomDebugStringConvertible, CustomReflectable {
 
     /// Scheme, host, the path without values, and the names of the parameters: `https://api.domain.com/users/{id}?key=…`.
     public var debugDescription: String {
-        let names = self.query.items.map { "\($0.name)=…" }.joined(separator: "&")
+        let names = self.query.items.map { $0.value == nil ? "…" : "\($0.name)=…" }.joined(separator: "&")
         return "\(self.scheme)://\(self.host)\(self.path)" + (names.isEmpty ? "" : "?\(names)")
     }
 }

@@ -208,6 +208,14 @@ struct AccountOfClientTests {
 
         let elsewhere = media(CachingTransport(self.mirror, repository: MuxRepository(store: MemoryStore())))
         await #expect(throws: MuxError.repositoryMismatch) { try await elsewhere.request(url: url) }
+        // Media that need no sign-in have no session that the cache could outlive.
+        let open = AsyncMedia(
+            directory: self.folder.appending(component: "open"),
+            transport: CachingTransport(self.mirror, repository: MuxRepository(store: MemoryStore())),
+            durability: .relaxed,
+            repository: self.repository
+        )
+        #expect(try Data(contentsOf: await open.request(url: url)).isEmpty)
         try? FileManager.default.removeItem(at: self.folder)
     }
 
@@ -222,11 +230,15 @@ struct AccountOfClientTests {
         }
         let url = try #require(URL(string: "http://host/picture.txt"))
         let other = try #require(URL(string: "http://host/other.txt"))
+        var folders: Set<URL> = []
+        defer { for folder in folders { try? FileManager.default.removeItem(at: folder) } }
         for (account, expected) in zip(accounts, ["a1", "b1"]) {
             let file = try await account.media.request(url: url)
             #expect(try Data(contentsOf: file) == Data(expected.utf8))
-            #expect(file.path.hasPrefix(self.folder.path))
+            // `media/` and the name are below the folder.
+            folders.insert(file.deletingLastPathComponent().deletingLastPathComponent())
         }
+        #expect(folders.count == 2)
 
         #expect(await accounts[1].runner.signOut().isComplete)
 
