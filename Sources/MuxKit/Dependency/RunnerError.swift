@@ -118,7 +118,7 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 
     /// A sentence for users and logs.
     public var description: String {
-        // Nobody refused, and the cause would say the same once more.
+        // A cancellation is no refusal, and its own text would repeat this one.
         if case .signInFailed(is CancellationError) = self { return "The sign-in was cancelled." }
         return self.summary + (self.underlying.map { " " + $0.sentence } ?? "")
     }

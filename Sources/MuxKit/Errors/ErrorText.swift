@@ -32,7 +32,7 @@ package enum ErrorText {
         let rounded = seconds < 9.95 ? seconds : seconds.rounded()
         switch rounded {
         case ..<120: return text(rounded, "second")
-        // A limit that somebody set is not to be told as another one: 150 seconds are not three minutes.
+        // A limit keeps its value in the text: 150 seconds are not three minutes.
         case ..<600 where rounded.truncatingRemainder(dividingBy: 60) != 0: return text(rounded, "second")
         case ..<7_200 where rounded != 3_600: return text(rounded / 60, "minute")
         case ..<172_800: return text(rounded / 3_600, "hour")

@@ -109,7 +109,7 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Whether there is nothing to say but that somebody signed out.
+    /// Whether the error is the end of the session, which needs no other words.
     private static func saysSessionEnd(_ error: any Error) -> Bool {
         switch error {
         case RunnerError.signedOut, MuxError.sessionEnded: true
