@@ -20,7 +20,7 @@ struct SourceRuleTests {
         let machines = [
             "StateMachine.swift", "/Freshness.swift", "/WaiterQueue.swift", "/Slot.swift", "/Deadlines.swift",
             "/BoundedTable.swift", "/EvictionOrder.swift", "/FlatIndex.swift", "/GhostQueue.swift", "/SlotTable.swift",
-            "/OAuthSessionState.swift",
+            "/OAuthSessionState.swift", "/FailurePause.swift",
         ]
         for machine in machines {
             #expect(SourceLines.sources.contains { $0.file.hasSuffix(machine) }, "\(machine) was not found")
