@@ -35,7 +35,11 @@ struct CacheExchange: Sendable {
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
         var exchange = self
         var landed = ResponseCache.Landed.again
-        defer { self.cache.land(landed, self.flight, of: self.name) }
+        self.cache.commits.withLock { $0.began(self.request.name) }
+        defer {
+            self.cache.land(landed, self.flight, of: self.name)
+            self.cache.commits.withLock { $0.ended(self.request.name) }
+        }
         self.cache.tell(.fetchStarted)
         while true {
             let caching = CachingSink(exchange, sink)
@@ -149,9 +153,35 @@ struct CacheExchange: Sendable {
 
     private static let failures: Set<Int> = [500, 502, 503, 504]
 
-    func meaning(of reply: HTTPReply, sentAt sent: Moment) -> Meaning {
+    /// When a request was sent, by the clock and among the other requests.
+    struct Sending: Sendable {
+        let moment: Moment
+        let number: UInt64
+    }
+
+    var sending: Sending { Sending(moment: self.cache.time.now, number: self.cache.engine.nextID()) }
+
+    /// The number that the cache has reached.
+    var number: UInt64 { self.cache.engine.nextID() }
+
+    func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
+        switch self.unnumberedMeaning(of: reply, sent) {
+        case .answer(var answer?):
+            answer.sent = sent.number
+            return .answer(answer)
+        case .notModified(var answer):
+            answer.sent = sent.number
+            return .notModified(answer)
+        case .rest(let stored, var rest):
+            rest.sent = sent.number
+            return .rest(of: stored, rest)
+        case let meaning: return meaning
+        }
+    }
+
+    private func unnumberedMeaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         let now = self.cache.now
-        let delay = now.moment.duration(since: sent)
+        let delay = now.moment.duration(since: sent.moment)
         if let stored = self.forward.validated, reply.status == 304 {
             guard stored.freshness.validator?.isMet(by: reply.headers) ?? false else { return .askAgain }
             return .notModified(
@@ -192,7 +222,6 @@ struct CacheExchange: Sendable {
         )
     }
 
-    var moment: Moment { self.cache.time.now }
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
     /// Whether the answer says something of one that is stored: it is one to HEAD.
     var describes: Bool { self.forward.described != nil }
@@ -208,14 +237,27 @@ struct CacheExchange: Sendable {
     nonisolated(nonsending) func drop(_ answer: StoredAnswer) async { await self.cache.removeFiles(of: [answer]) }
 
     nonisolated(nonsending) func store(_ answer: StoredAnswer) async -> Bool {
-        await self.cache.store(answer, for: self.request, self.flight, of: self.name, self.limits)
+        var answer = answer
+        answer.completed = self.number
+        return await self.cache.store(answer, for: self.request, self.flight, of: self.name, self.limits)
+    }
+
+    /// The response is not stored: what it replaces is removed.
+    nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
+        let now = self.cache.now.date
+        let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }
+        let order = ResponseOrder(date: date, sent: sent.number, completed: self.number)
+        guard let response = SupersedingResponse(reply, to: self.request, order, at: now) else { return }
+        await self.cache.supersede(by: response, self.request, self.limits)
     }
 
     /// Stores what a 304 has made of the answer that was validated.
     nonisolated(nonsending) func storeValidated(_ answer: StoredAnswer) async -> Bool {
         guard let former = self.forward.validated else { return false }
+        var answer = answer
+        answer.completed = self.number
         guard answer.freshness.isKept else {
-            self.cache.forget(former, of: self.request.name)
+            await self.cache.supersede(by: SupersedingResponse(answer, to: self.request), self.request, self.limits)
             return false
         }
         return await self.cache.store(
@@ -229,7 +271,7 @@ struct CacheExchange: Sendable {
     }
 
     /// Notes what an answer says of other answers: RFC 9111, sections 4.3.5 and 4.4.
-    nonisolated(nonsending) func noted(_ reply: HTTPReply, sentAt sent: Moment) async {
+    nonisolated(nonsending) func noted(_ reply: HTTPReply, _ sent: Sending) async {
         let call = self.request.call
         guard call.method.isSafe else {
             for resource in InvalidationInterceptor.resources(changedBy: call, reply) {
@@ -240,13 +282,14 @@ struct CacheExchange: Sendable {
         guard let stored = self.forward.described, reply.status < 500 else { return }
         guard stored.isDescribed(by: reply) else { return await self.cache.invalidate(self.request.name) }
         let now = self.cache.now
-        let validated = stored.validated(
+        var validated = stored.validated(
             by: reply,
             for: self.request,
             at: now,
-            delay: now.moment.duration(since: sent),
+            delay: now.moment.duration(since: sent.moment),
             heuristicLimit: self.cache.heuristicLimit
         )
+        (validated.sent, validated.completed) = (sent.number, self.number)
         _ = await self.cache.store(
             validated,
             replacing: stored,
@@ -268,190 +311,5 @@ struct CacheExchange: Sendable {
             timeToLive: answer.freshness.timeToLive ?? .zero
         )
         return try await self.cache.deliver(hit, status, to: self.request, into: sink)
-    }
-}
-
-/// Passes an answer on to the caller, and keeps a copy.
-final class CachingSink: HTTPSink {
-    enum End: Sendable {
-        /// The caller has the answer, whose head this is; it is stored, or not.
-        case answered(HTTPReply, StoredAnswer?)
-        /// The caller is to get what is stored.
-        case validated(StoredAnswer, HTTPCacheStatus)
-        /// The same, since the server answered with this status.
-        case failed(CacheHit, Int)
-        case askAgain
-    }
-
-    /// Ends an exchange whose answer is of no use.
-    private struct OfNoUse: Error {}
-
-    private struct State: Sendable {
-        var meaning: CacheExchange.Meaning?
-        var reply: HTTPReply?
-        var spool: BodySpool?
-        var hasForwarded = false
-        var sinkFailed = false
-    }
-
-    private let exchange: CacheExchange
-    private let sent: Moment
-    private let sink: any HTTPSink
-    private let state = Locked(State())
-
-    init(_ exchange: CacheExchange, _ sink: any HTTPSink) {
-        self.exchange = exchange
-        self.sent = exchange.moment
-        self.sink = sink
-    }
-
-    var hasForwarded: Bool { self.state.withLock { $0.hasForwarded } }
-    var sinkFailed: Bool { self.state.withLock { $0.sinkFailed } }
-
-    var asksAgain: Bool {
-        self.state.withLock { state in
-            if case .askAgain? = state.meaning { true } else { false }
-        }
-    }
-
-    func receive(head: HTTPReply) async throws {
-        let meaning = self.exchange.meaning(of: head, sentAt: self.sent)
-        self.state.withLock { $0.meaning = meaning }
-        switch meaning {
-        case .notModified, .failure: break
-        case .askAgain: throw OfNoUse()
-        case .answer(let answer):
-            let isKept = answer.map { $0.body != .none } ?? false
-            let spool = isKept ? await self.exchange.spool(for: head) : nil
-            if !isKept, let answer { _ = await self.exchange.store(answer) }
-            if spool == nil, !self.exchange.describes { self.exchange.isNotStored() }
-            var status = HTTPCacheStatus(forward: self.exchange.reason)
-            status.isStored = spool != nil
-            var reply = head
-            reply.headers.append(status.description, for: .cacheStatus)
-            self.state.withLock { $0.spool = spool }
-            try await self.pass(reply)
-        case .rest(let stored, _):
-            guard case .memory(let data) = stored.body else { throw OfNoUse() }
-            var reply = head
-            reply.status = 200
-            reply.headers = StoredAnswer.updated(stored.headers, by: head.headers)
-            reply.headers[.contentRange] = nil
-            reply.headers[.contentLength] = nil
-            var status = HTTPCacheStatus(forward: .partial)
-            status.forwardStatus = 206
-            status.isStored = true
-            reply.headers.append(status.description, for: .cacheStatus)
-            let spool = await self.exchange.spool(for: head)
-            self.state.withLock { $0.spool = spool }
-            try await self.pass(reply)
-            try await self.passing { try await self.sink.receive(data) }
-        }
-    }
-
-    func receive(_ bytes: Data) async throws {
-        switch self.state.withLock({ $0.meaning }) {
-        case .answer, .rest: break
-        case .notModified, .failure, .askAgain, nil: return
-        }
-        await self.keep(bytes)
-        try await self.passing { try await self.sink.receive(bytes) }
-    }
-
-    private func pass(_ reply: HTTPReply) async throws {
-        self.state.withLock { state in
-            state.reply = reply
-            state.hasForwarded = true
-        }
-        try await self.passing { try await self.sink.receive(head: reply) }
-    }
-
-    private func passing(_ body: () async throws -> Void) async throws {
-        do {
-            try await body()
-        } catch {
-            self.state.withLock { $0.sinkFailed = true }
-            throw error
-        }
-    }
-
-    /// Keeps a copy of a piece; without room, the answer is passed on and not stored.
-    private func keep(_ bytes: Data) async {
-        // Taken out, so that its bytes are not copied.
-        let taken = self.state.withLock { state in
-            defer { state.spool = nil }
-            return state.spool
-        }
-        guard var spool = taken else { return }
-        do {
-            try await spool.append(bytes)
-            self.state.withLock { [spool] in $0.spool = spool }
-        } catch {
-            await spool.discard()
-            self.exchange.isNotStored()
-        }
-    }
-
-    func discard() async {
-        let spool = self.state.withLock { state in
-            let spool = state.spool
-            state.spool = nil
-            return spool
-        }
-        await spool?.discard()
-    }
-
-    /// The exchange is complete, and its answer stored if it may be.
-    func finish(_ head: HTTPReply) async throws -> End {
-        let state = self.state.withLock { $0 }
-        var reply = state.reply ?? head
-        reply.trailers = head.trailers
-        switch state.meaning {
-        case .askAgain: return .askAgain
-        // A transport that hands no head on.
-        case nil: return .answered(reply, nil)
-        case .failure(let fallback): return .failed(fallback, head.status)
-        case .notModified(let answer):
-            var status = HTTPCacheStatus(forward: self.exchange.reason)
-            status.forwardStatus = 304
-            status.isStored = await self.exchange.storeValidated(answer)
-            return .validated(answer, status)
-        case .answer(let answer):
-            await self.exchange.noted(head, sentAt: self.sent)
-            return .answered(reply, await self.complete(answer, state.spool))
-        case .rest(let stored, let rest):
-            guard let rest = await self.completed(rest, state.spool) else { return .answered(reply, nil) }
-            guard let whole = stored.combined(with: rest, limit: .max) else {
-                await self.exchange.drop(rest)
-                return .answered(reply, nil)
-            }
-            return .answered(reply, await self.exchange.store(whole) ? whole : nil)
-        }
-    }
-
-    private func complete(_ answer: StoredAnswer?, _ spool: BodySpool?) async -> StoredAnswer? {
-        guard let answer, let complete = await self.completed(answer, spool) else { return nil }
-        return await self.exchange.store(complete) ? complete : nil
-    }
-
-    /// The answer with its body.
-    private func completed(_ answer: StoredAnswer, _ spool: BodySpool?) async -> StoredAnswer? {
-        guard let spool, let body = await spool.finish() else { return nil }
-        var answer = answer
-        answer.body = body
-        answer.count = spool.count
-        guard answer.part == nil || answer.isWholePart else {
-            await self.exchange.drop(answer)
-            return nil
-        }
-        return answer
-    }
-}
-
-extension StoredAnswer {
-    /// Whether a part has as many bytes as it says.
-    var isWholePart: Bool {
-        guard let range = self.headers[.contentRange].flatMap({ HTTPContentRange($0) }) else { return false }
-        return range.places.count == self.count
     }
 }

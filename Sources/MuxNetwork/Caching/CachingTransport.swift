@@ -13,6 +13,9 @@ public import MuxKit
 /// it is renewed, or in place of an error. The directives of a request's own `Cache-Control` are obeyed. What happened is said by
 /// ``HTTPResponse/cacheStatus``.
 ///
+/// A newer response replaces the stored one even if the newer response is not stored. The more recent response by `Date`, then by the start of the
+/// request, counts, whichever arrives last (RFC 9111, section 4).
+///
 /// For values of one type, `client.multiplexer` is simpler: it caches what was decoded.
 ///
 /// **Concurrent calls.** Requests for one URL share an exchange: the first one's task performs it, and the others wait for the stored
@@ -103,7 +106,11 @@ public final class CachingTransport: HTTPTransport {
 
 extension CachingTransport: ValidatedTransport {
     /// The numbers of waiting callers, running renewals and URLs that have an exchange: zero at rest.
-    package var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.cache.engine.occupancy }
+    package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
+        var occupancy = self.cache.engine.occupancy
+        occupancy.keys = max(occupancy.keys, self.cache.commits.withLock(\.count))
+        return occupancy
+    }
 
     package var time: TimeSource { self.base?.time ?? self.cache.time }
     package var pendingCount: Int { self.base?.pendingCount ?? 0 }

@@ -28,7 +28,7 @@ extension ResponseCache {
     ///
     /// - Parameters:
     ///   - answer: The answer.
-    ///   - former: What it is a newer state of; it is not stored if another answer has taken that place.
+    ///   - former: What it is a newer state of.
     ///   - request: The request.
     ///   - flight: The exchange.
     ///   - name: Its name.
@@ -44,18 +44,21 @@ extension ResponseCache {
     ) async -> Bool {
         // The other variants may be on disk alone.
         _ = await self.stored(request.name)
-        let partLimit = self.options.memoryBodyLimit
-        let change = self.commits.withLock { _ -> (gone: [StoredAnswer], isStored: Bool)? in
+        let (partLimit, now) = (self.options.memoryBodyLimit, self.now.date)
+        let change = self.commits.withLock { running -> (gone: [StoredAnswer], isStored: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { isOfSession = $0.session == limits.session }
-            guard isCurrent, isOfSession else { return nil }
+            guard isCurrent, isOfSession,
+                !running.supersede(answer, to: request.headers, of: request.name, at: now)
+            else { return nil }
             return self.change(request.name) { stored in
-                if let former, !stored.answers.contains(former),
-                    stored.answers.contains(where: { $0.isSelected(by: request.headers) })
-                {
-                    return nil
-                }
-                return stored.insert(answer, for: request.headers, partLimit: partLimit)
+                stored.insert(
+                    answer,
+                    replacing: former,
+                    for: request.headers,
+                    partLimit: partLimit,
+                    at: now
+                )
             }
         }
         guard let change else {
@@ -64,7 +67,50 @@ extension ResponseCache {
             return false
         }
         await self.removeFiles(of: change.gone, except: change.isStored ? answer : nil)
+        // Nothing of the replaced response may be found by the next process.
+        if change.isStored, answer.body == .none { await self.save(request.name) }
         return change.isStored
+    }
+
+    /// Removes the stored responses that `response` replaces, in memory and on disk.
+    ///
+    /// - Parameters:
+    ///   - response: The newer response, which is not stored.
+    ///   - request: Its request.
+    ///   - limits: Those of the call.
+    nonisolated(nonsending) func supersede(
+        by response: SupersedingResponse,
+        _ request: CacheableRequest,
+        _ limits: HTTPExchange.Limits
+    ) async {
+        let known = await self.stored(request.name)
+        let now = self.now.date
+        let change = self.commits.withLock { running -> (gone: [StoredAnswer], isEmpty: Bool)? in
+            guard self.session == limits.session else { return nil }
+            running.note(response, of: request.name, at: now)
+            return self.change(request.name) { stored in
+                let change = stored.remove(supersededBy: response, at: now)
+                return change.isChanged ? (change.gone, stored.answers.isEmpty) : nil
+            }
+        }
+        if let change {
+            await self.removeFiles(of: change.gone)
+            if change.isEmpty {
+                await self.answers.clear(key: request.name)
+            } else {
+                await self.save(request.name)
+            }
+        } else if self.session == limits.session, self.answers.cachedValue(key: request.name) == nil {
+            // Memory has no room for what is on disk.
+            var stored = StoredAnswers(known)
+            guard stored.remove(supersededBy: response, at: now).isChanged else { return }
+            await self.answers.clear(key: request.name)
+            await self.removeFiles(of: known)
+        }
+    }
+
+    private nonisolated(nonsending) func save(_ resource: String) async {
+        if self.options.cacheKey != nil { await self.answers.save(key: resource) }
     }
 
     /// Changes what is stored for a URL, in one step; ``commits`` is held.

@@ -58,7 +58,7 @@ final class ResponseCache: Sendable {
     let answers: MultiplexerMap<String, StoredAnswers>
     let folder: BodyFolder?
     /// Held while an answer is stored, so that it cannot come after a fence that has passed its exchange.
-    let commits = Locked(())
+    let commits = Locked(RunningExchanges())
 
     init(
         _ base: any HTTPTransport,

@@ -34,6 +34,10 @@ struct StoredAnswer: Sendable, Equatable {
     var receivedAt: Date
     /// The same by the clock of the process; `nil` if another process received it.
     var received: Moment?
+    /// The number of the request of the response, or of its last validation; 0 if another process sent it.
+    var sent: UInt64 = 0
+    /// The number that the cache had reached when the response was complete; 0 if another process received it.
+    var completed: UInt64 = 0
     /// Whether its resource has changed since, so that it needs the server's consent: RFC 9111, section 4.4.
     var isInvalidated: Bool
     /// `nil` for the whole content.
@@ -53,6 +57,12 @@ struct StoredAnswer: Sendable, Equatable {
         if let received { return max(now.moment.duration(since: received), .zero) }
         let seconds = now.date.timeIntervalSince(self.receivedAt)
         return seconds >= 0 ? .milliseconds(Int64(min(seconds, 1e12) * 1000)) : nil
+    }
+
+    /// The place of the response among the others.
+    var order: ResponseOrder {
+        let date = self.headers[.date].flatMap { HTTPDate.parse($0, now: self.receivedAt) }
+        return ResponseOrder(date: date, sent: self.sent, completed: self.completed)
     }
 
     /// The file of the body, if it is in one.
@@ -211,32 +221,89 @@ struct StoredAnswers: Sendable {
 
     private(set) var answers: [StoredAnswer] = []
 
-    /// Puts `answer` in the place of those that would be selected by the same requests.
+    init(_ answers: [StoredAnswer] = []) { self.answers = answers }
+
+    /// Puts `answer` in the place of the responses that would be selected by the same requests, unless one of them is newer.
     ///
-    /// A part is put together with a part that is stored, where they are neighbours, and does not replace the whole that it is of.
+    /// A part is combined with a stored part of the same version, where they are neighbours, and does not replace a complete response of
+    /// the same version.
     ///
     /// - Parameters:
     ///   - answer: The answer.
+    ///   - former: The stored response that `answer` is a newer state of; `nil` if there is none.
     ///   - headers: The fields of its request.
-    ///   - partLimit: The most bytes that parts are put together to.
+    ///   - partLimit: The most bytes that parts are combined to.
+    ///   - now: The time of day.
     /// - Returns: What is not stored any more, and whether the answer is; if it is not, it is among the former.
     mutating func insert(
         _ answer: StoredAnswer,
+        replacing former: StoredAnswer? = nil,
         for headers: HTTPHeaders,
-        partLimit: Int
+        partLimit: Int,
+        at now: Date
     ) -> (gone: [StoredAnswer], isStored: Bool) {
         var answer = answer
-        if answer.part != nil, let former = self.answers.first(where: { $0.isSelected(by: headers) }) {
-            if former.part == nil, former.strongTag != nil, former.strongTag == answer.strongTag {
+        var isDisputed = false
+        for place in self.answers.indices where self.answers[place].isSelected(by: headers) {
+            let stored = self.answers[place]
+            guard stored != former else { continue }
+            let relation = answer.order.relation(to: stored.order, at: now)
+            // RFC 9111, section 3.4: parts of one version complete each other, in whatever order they arrive.
+            if answer.part != nil || stored.part != nil, let tag = answer.strongTag, tag == stored.strongTag {
+                if answer.part == nil {
+                    answer.sent = max(answer.sent, stored.sent)
+                } else if stored.part == nil {
+                    return ([answer], false)
+                } else if relation == .newer {
+                    answer = stored.combined(with: answer, limit: partLimit) ?? answer
+                } else if let combined = answer.combined(with: stored, limit: partLimit) {
+                    answer = combined
+                } else {
+                    return ([answer], false)
+                }
+            } else if relation == .older {
                 return ([answer], false)
+            } else if relation == .disputed, !stored.isInvalidated {
+                self.answers[place].isInvalidated = true
+                isDisputed = true
             }
-            answer = former.combined(with: answer, limit: partLimit) ?? answer
         }
+        guard !isDisputed else { return ([answer], false) }
         var gone = self.answers.filter { $0.isSelected(by: headers) }
         self.answers.removeAll { $0.isSelected(by: headers) }
         self.answers.insert(answer, at: 0)
         while self.answers.count > Self.maximumCount, let last = self.answers.popLast() { gone.append(last) }
         return (gone, true)
+    }
+
+    /// Removes the responses that a newer one replaces.
+    ///
+    /// - Parameters:
+    ///   - response: The newer response, which is not stored.
+    ///   - now: The time of day.
+    /// - Returns: The removed responses, and whether any response was removed or marked as in need of validation.
+    mutating func remove(
+        supersededBy response: SupersedingResponse,
+        at now: Date
+    ) -> (gone: [StoredAnswer], isChanged: Bool) {
+        var (gone, kept): ([StoredAnswer], [StoredAnswer]) = ([], [])
+        var isMarked = false
+        for var stored in self.answers {
+            guard stored.isSelected(by: response.headers), !response.confirms(stored) else {
+                kept.append(stored)
+                continue
+            }
+            switch response.order.relation(to: stored.order, at: now) {
+            case .older: kept.append(stored)
+            case .disputed where !stored.isInvalidated:
+                stored.isInvalidated = true
+                isMarked = true
+                kept.append(stored)
+            case .newer, .disputed: gone.append(stored)
+            }
+        }
+        self.answers = kept
+        return (gone, isMarked || !gone.isEmpty)
     }
 
     /// Changes every answer.

@@ -11,6 +11,10 @@ struct CacheScheduleTests {
     @Test func `HC-05 no order of requests, changes and sign-outs shows what is over`() async throws {
         try await SeededExecutor.explore(1_000) { try await CacheScenario($0).play() }
     }
+
+    @Test func `WR-11 no order of requests and reloads returns to an older response`() async throws {
+        try await SeededExecutor.explore(1_000) { try await ReloadScenario($0).play() }
+    }
 }
 
 /// A server with versions and users, behind a cache.
@@ -146,5 +150,88 @@ private struct CacheScenario: Sendable {
         self.server.withLock { $0.user = -1 }
         await self.repository.clearAll()
         self.server.withLock { $0.user = 1 }
+    }
+}
+
+/// A server whose resource changes all the time, and whose responses may be stored, or not, or be errors.
+private struct ReloadScenario: Sendable {
+    struct Server: Sendable {
+        var version = 0
+        var second = 0
+        /// The latest version that a caller has got.
+        var seen = 0
+    }
+
+    struct Violation: Error {
+        let text: String
+    }
+
+    let schedule: SeededExecutor
+    let server = Locked(Server())
+    let cache: CachingTransport
+
+    init(_ schedule: SeededExecutor) {
+        self.schedule = schedule
+        let (server, clock) = (self.server, schedule.clock)
+        let transport = ClosureTransport { call in
+            for _ in 0..<schedule.draw(0..<3) { await schedule.pause() }
+            let (version, second) = server.withLock { server in
+                server.second += 1
+                server.version += schedule.draw(0..<3) == 0 ? 0 : 1
+                return (server.version, server.second)
+            }
+            for _ in 0..<schedule.draw(0..<4) { await schedule.pause() }
+            let tag = "\"\(version)\""
+            let lifetime = ["max-age=60", "max-age=0, stale-while-revalidate=60", "no-store", "max-age=60"]
+            let kind = schedule.draw(0..<5)
+            var headers: HTTPHeaders = ["Date": Self.date(second)]
+            guard kind < lifetime.count else {
+                return HTTPReply(status: 404, headers: headers, body: Data("\(version)".utf8))
+            }
+            headers["Cache-Control"] = lifetime[kind]
+            if kind < 3 { headers["ETag"] = tag }
+            if call.headers["If-None-Match"] == tag { return HTTPReply(status: 304, headers: headers) }
+            guard call.headers["Range"] == nil || kind == 2 else {
+                headers["Content-Range"] = "bytes 0-\(String(version).count - 1)/*"
+                return HTTPReply(status: 206, headers: headers, body: Data("\(version)".utf8))
+            }
+            return HTTPReply(status: 200, headers: headers, body: Data("\(version)".utf8))
+        }
+        let repository = MuxRepository(
+            store: MemoryStore(),
+            durability: .relaxed,
+            clock: clock,
+            wallTime: { Date(timeIntervalSince1970: 784_111_777) }
+        )
+        self.cache = CachingTransport(transport, repository: repository)
+    }
+
+    private static func date(_ second: Int) -> String {
+        "Sun, 06 Nov 1994 08:\(20 + second / 50):\(10 + second % 50) GMT"
+    }
+
+    func play() async throws {
+        try await withThrowingTaskGroup { group in
+            for _ in 0..<4 { group.addTask { try await self.read() } }
+            try await group.waitForAll()
+        }
+        let left = await settledOccupancy { self.cache.occupancy }
+        guard left == (0, 0, 0) else { throw Violation(text: "\(left) is left") }
+    }
+
+    private func read() async throws {
+        for _ in 0..<6 {
+            for _ in 0..<self.schedule.draw(0..<3) { await self.schedule.pause() }
+            var headers: HTTPHeaders = [:]
+            if self.schedule.draw(0..<2) == 0 { headers["Cache-Control"] = "no-cache" }
+            if self.schedule.draw(0..<5) == 0 { headers["Range"] = "bytes=0-" }
+            let floor = self.server.withLock(\.seen)
+            let reply = try await self.cache.send(HTTPCall(url: CacheFolder.url("/a"), headers: headers))
+            guard let version = Int(String(decoding: reply.body, as: UTF8.self)) else {
+                throw Violation(text: "no version: \(reply)")
+            }
+            guard version >= floor else { throw Violation(text: "\(version) after \(floor): \(reply.headers)") }
+            self.server.withLock { $0.seen = max($0.seen, version) }
+        }
     }
 }

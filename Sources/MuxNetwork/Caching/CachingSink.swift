@@ -1,0 +1,198 @@
+import Foundation
+import MuxKit
+
+/// Passes an answer on to the caller, and keeps a copy.
+final class CachingSink: HTTPSink {
+    enum End: Sendable {
+        /// The caller has the answer, whose head this is; it is stored, or not.
+        case answered(HTTPReply, StoredAnswer?)
+        /// The caller is to get what is stored.
+        case validated(StoredAnswer, HTTPCacheStatus)
+        /// The same, since the server answered with this status.
+        case failed(CacheHit, Int)
+        case askAgain
+    }
+
+    /// Ends an exchange whose answer is of no use.
+    private struct OfNoUse: Error {}
+
+    private struct State: Sendable {
+        var meaning: CacheExchange.Meaning?
+        var reply: HTTPReply?
+        var spool: BodySpool?
+        var hasForwarded = false
+        var sinkFailed = false
+    }
+
+    private let exchange: CacheExchange
+    private let sent: CacheExchange.Sending
+    private let sink: any HTTPSink
+    private let state = Locked(State())
+
+    init(_ exchange: CacheExchange, _ sink: any HTTPSink) {
+        self.exchange = exchange
+        self.sent = exchange.sending
+        self.sink = sink
+    }
+
+    var hasForwarded: Bool { self.state.withLock { $0.hasForwarded } }
+    var sinkFailed: Bool { self.state.withLock { $0.sinkFailed } }
+
+    var asksAgain: Bool {
+        self.state.withLock { state in
+            if case .askAgain? = state.meaning { true } else { false }
+        }
+    }
+
+    func receive(head: HTTPReply) async throws {
+        let meaning = self.exchange.meaning(of: head, self.sent)
+        self.state.withLock { $0.meaning = meaning }
+        switch meaning {
+        case .notModified, .failure: break
+        case .askAgain: throw OfNoUse()
+        case .answer(let answer):
+            let isKept = answer.map { $0.body != .none } ?? false
+            let spool = isKept ? await self.exchange.spool(for: head) : nil
+            if !isKept, let answer {
+                _ = await self.exchange.store(answer)
+            } else if spool == nil {
+                await self.exchange.supersede(by: head, self.sent)
+            }
+            if spool == nil, !self.exchange.describes { self.exchange.isNotStored() }
+            var status = HTTPCacheStatus(forward: self.exchange.reason)
+            status.isStored = spool != nil
+            var reply = head
+            reply.headers.append(status.description, for: .cacheStatus)
+            self.state.withLock { $0.spool = spool }
+            try await self.pass(reply)
+        case .rest(let stored, _):
+            guard case .memory(let data) = stored.body else { throw OfNoUse() }
+            var reply = head
+            reply.status = 200
+            reply.headers = StoredAnswer.updated(stored.headers, by: head.headers)
+            reply.headers[.contentRange] = nil
+            reply.headers[.contentLength] = nil
+            var status = HTTPCacheStatus(forward: .partial)
+            status.forwardStatus = 206
+            status.isStored = true
+            reply.headers.append(status.description, for: .cacheStatus)
+            let spool = await self.exchange.spool(for: head)
+            self.state.withLock { $0.spool = spool }
+            try await self.pass(reply)
+            try await self.passing { try await self.sink.receive(data) }
+        }
+    }
+
+    func receive(_ bytes: Data) async throws {
+        switch self.state.withLock({ $0.meaning }) {
+        case .answer, .rest: break
+        case .notModified, .failure, .askAgain, nil: return
+        }
+        await self.keep(bytes)
+        try await self.passing { try await self.sink.receive(bytes) }
+    }
+
+    private func pass(_ reply: HTTPReply) async throws {
+        self.state.withLock { state in
+            state.reply = reply
+            state.hasForwarded = true
+        }
+        try await self.passing { try await self.sink.receive(head: reply) }
+    }
+
+    private func passing(_ body: () async throws -> Void) async throws {
+        do {
+            try await body()
+        } catch {
+            self.state.withLock { $0.sinkFailed = true }
+            throw error
+        }
+    }
+
+    /// Keeps a copy of a piece; without room, the answer is passed on and not stored.
+    private func keep(_ bytes: Data) async {
+        // Taken out, so that its bytes are not copied.
+        let taken = self.state.withLock { state in
+            defer { state.spool = nil }
+            return state.spool
+        }
+        guard var spool = taken else { return }
+        do {
+            try await spool.append(bytes)
+            self.state.withLock { [spool] in $0.spool = spool }
+        } catch {
+            await spool.discard()
+            if let reply = self.state.withLock({ $0.reply }) { await self.exchange.supersede(by: reply, self.sent) }
+            self.exchange.isNotStored()
+        }
+    }
+
+    func discard() async {
+        let spool = self.state.withLock { state in
+            let spool = state.spool
+            state.spool = nil
+            return spool
+        }
+        await spool?.discard()
+    }
+
+    /// The exchange is complete, and its answer stored if it may be.
+    func finish(_ head: HTTPReply) async throws -> End {
+        let state = self.state.withLock { $0 }
+        var reply = state.reply ?? head
+        reply.trailers = head.trailers
+        switch state.meaning {
+        case .askAgain: return .askAgain
+        // A transport that hands no head on.
+        case nil:
+            await self.exchange.supersede(by: head, self.sent)
+            return .answered(reply, nil)
+        case .failure(let fallback): return .failed(fallback, head.status)
+        case .notModified(let answer):
+            var status = HTTPCacheStatus(forward: self.exchange.reason)
+            status.forwardStatus = 304
+            status.isStored = await self.exchange.storeValidated(answer)
+            return .validated(answer, status)
+        case .answer(let answer):
+            await self.exchange.noted(head, self.sent)
+            return .answered(reply, await self.complete(answer, state.spool, head))
+        case .rest(let stored, let rest):
+            guard let rest = await self.completed(rest, state.spool) else { return .answered(reply, nil) }
+            guard let whole = stored.combined(with: rest, limit: .max) else {
+                await self.exchange.drop(rest)
+                return .answered(reply, nil)
+            }
+            return .answered(reply, await self.exchange.store(whole) ? whole : nil)
+        }
+    }
+
+    private func complete(_ answer: StoredAnswer?, _ spool: BodySpool?, _ head: HTTPReply) async -> StoredAnswer? {
+        guard let answer, let spool else { return nil }
+        guard let complete = await self.completed(answer, spool) else {
+            await self.exchange.supersede(by: head, self.sent)
+            return nil
+        }
+        return await self.exchange.store(complete) ? complete : nil
+    }
+
+    /// The answer with its body.
+    private func completed(_ answer: StoredAnswer, _ spool: BodySpool?) async -> StoredAnswer? {
+        guard let spool, let body = await spool.finish() else { return nil }
+        var answer = answer
+        answer.body = body
+        answer.count = spool.count
+        guard answer.part == nil || answer.isWholePart else {
+            await self.exchange.drop(answer)
+            return nil
+        }
+        return answer
+    }
+}
+
+extension StoredAnswer {
+    /// Whether a part has as many bytes as it says.
+    var isWholePart: Bool {
+        guard let range = self.headers[.contentRange].flatMap({ HTTPContentRange($0) }) else { return false }
+        return range.places.count == self.count
+    }
+}

@@ -1,0 +1,167 @@
+package import Foundation
+
+/// The place of a response among the responses to one request: RFC 9111, section 4.
+///
+/// The response with the later `Date` is the more recent one. If the dates are equal, or one of them is missing or impossible, the response
+/// to the later request is.
+package struct ResponseOrder: Sendable, Equatable {
+    /// How a response relates to a stored one.
+    package enum Relation: Sendable {
+        /// The response replaces the stored one.
+        case newer
+        /// The stored response stays.
+        case older
+        /// The request was sent after the stored response was complete, and its response has an earlier `Date`. Only the server can tell
+        /// which one is current.
+        case disputed
+    }
+
+    /// The field `Date`; `nil` without one.
+    package var date: Date?
+    /// The number of the request, in the order of sending; 0 if another process sent the request.
+    package var sent: UInt64
+    /// The number that the cache had reached when the response was complete; 0 if another process received the response.
+    package var completed: UInt64
+
+    package init(date: Date?, sent: UInt64, completed: UInt64) {
+        (self.date, self.sent, self.completed) = (date, sent, completed)
+    }
+
+    /// How far a `Date` may be ahead of this machine's clock.
+    private static let tolerance: TimeInterval = 60 * 60
+
+    /// How this response relates to the stored one of `other`.
+    ///
+    /// - Parameters:
+    ///   - other: The place of the stored response.
+    ///   - now: The time of day.
+    /// - Returns: The relation.
+    package func relation(to other: ResponseOrder, at now: Date) -> Relation {
+        if let date, let otherDate = other.date, date != otherDate {
+            let latest = now.addingTimeInterval(Self.tolerance)
+            if (date > latest) == (otherDate > latest) {
+                guard date < otherDate else { return .newer }
+                return self.sent < other.completed ? .older : .disputed
+            }
+        }
+        return self.sent < other.sent ? .older : .newer
+    }
+}
+
+/// A response that replaces stored ones without being stored itself: RFC 9111, sections 4 and 4.3.3.
+struct SupersedingResponse: Sendable {
+    let order: ResponseOrder
+    /// The values of the request's fields that the response depends on, normalized; `nil` if it depends on anything.
+    let selecting: [HTTPHeaders.Name: String?]?
+    /// The fields of its request.
+    let headers: HTTPHeaders
+    private let reply: HTTPReply?
+    private let validator: HTTPValidator?
+    private let isStorable: Bool
+
+    /// Statuses of 400 to 499 about the request, the connection or the moment rather than the resource.
+    private static let neutralStatuses: Set<Int> = [407, 408, 411, 412, 413, 415, 416, 417, 421, 425, 428, 429, 431]
+
+    /// Makes the response of a reply; `nil` if the reply says nothing about stored responses.
+    ///
+    /// An error of the server (500 to 599) replaces nothing: it may be answered with the stored response (RFC 9111, section 4.3.3).
+    ///
+    /// - Parameters:
+    ///   - reply: The head of the reply.
+    ///   - request: Its request.
+    ///   - order: Its place.
+    ///   - now: When it arrived.
+    init?(_ reply: HTTPReply, to request: CacheableRequest, _ order: ResponseOrder, at now: Date) {
+        guard request.call.method == .get, request.call.call.body == nil, (200...499).contains(reply.status),
+            !Self.neutralStatuses.contains(reply.status)
+        else { return nil }
+        self.order = order
+        self.headers = request.headers
+        self.selecting = StoredAnswer.selectingNames(reply.headers).map {
+            StoredAnswer.selecting($0, in: request.headers)
+        }
+        self.reply = reply
+        self.validator = HTTPValidator(reply.headers, receivedAt: now)
+        let answer = HTTPFreshness.Answer(
+            status: reply.status == 206 ? .ok : HTTPStatus(reply.status),
+            headers: reply.headers,
+            receivedAt: now
+        )
+        self.isStorable = self.selecting != nil && HTTPFreshness.of(answer, heuristicLimit: .zero).isKept
+    }
+
+    /// Makes the response that a validation has made of a stored one, which may not be stored any more.
+    init(_ validated: StoredAnswer, to request: CacheableRequest) {
+        self.order = validated.order
+        self.headers = request.headers
+        self.selecting = StoredAnswer.selectingNames(validated.headers) == nil ? nil : validated.selecting
+        (self.reply, self.validator, self.isStorable) = (nil, nil, false)
+    }
+
+    /// Whether `stored` may stay, as the same version of the resource.
+    func confirms(_ stored: StoredAnswer) -> Bool {
+        guard let reply else { return false }
+        if reply.status == 304 { return !self.isAboutAnother(stored, reply) }
+        return (200...299).contains(reply.status) && (200...299).contains(stored.status) && self.isStorable
+            && self.validator != nil && self.validator == stored.freshness.validator
+    }
+
+    /// Whether a 304 to the condition of the caller's request is about another version than `stored`.
+    private func isAboutAnother(_ stored: StoredAnswer, _ reply: HTTPReply) -> Bool {
+        switch stored.freshness.validator {
+        case .entityTag(let own):
+            let asked = self.headers[.ifNoneMatch].map { HTTPDirective.elements(of: $0) } ?? []
+            guard let tag = reply.headers[.eTag].map({ HTTPGrammar.trimmed($0) }) ?? (asked.count == 1 ? asked[0] : nil)
+            else { return false }
+            return tag != "*" && !HTTPValidator.isWeaklyEqual(tag, own)
+        case .lastModified(let own):
+            return reply.headers[.lastModified].map { HTTPGrammar.trimmed($0) != own } ?? false
+        case nil: return false
+        }
+    }
+
+    /// Whether a request with these fields would get the response.
+    func isSelected(by headers: HTTPHeaders) -> Bool {
+        guard let selecting else { return true }
+        return StoredAnswer.selecting(Array(selecting.keys), in: headers) == selecting
+    }
+}
+
+/// The running exchanges of each URL, and the responses that replaced stored ones while others were running.
+///
+/// An exchange that ends later than a newer one finds the newer response here, although nothing is stored.
+struct RunningExchanges: Sendable {
+    private var counts: [String: Int] = [:]
+    private var superseding: [String: [SupersedingResponse]] = [:]
+
+    mutating func began(_ resource: String) { self.counts[resource, default: 0] += 1 }
+
+    mutating func ended(_ resource: String) {
+        let count = (self.counts[resource] ?? 1) - 1
+        self.counts[resource] = count > 0 ? count : nil
+        if count <= 0 { self.superseding[resource] = nil }
+    }
+
+    /// Notes a response for the other running exchanges of its URL, if there are any.
+    mutating func note(_ response: SupersedingResponse, of resource: String, at now: Date) {
+        guard (self.counts[resource] ?? 0) > 1 else { return }
+        var noted = self.superseding[resource] ?? []
+        let place = noted.firstIndex { $0.selecting == response.selecting }
+        if let place {
+            if response.order.relation(to: noted[place].order, at: now) != .older { noted[place] = response }
+        } else {
+            noted.append(response)
+        }
+        self.superseding[resource] = noted
+    }
+
+    /// Whether a newer response than `answer` has arrived and is not stored.
+    func supersede(_ answer: StoredAnswer, to headers: HTTPHeaders, of resource: String, at now: Date) -> Bool {
+        self.superseding[resource]?.contains { newer in
+            newer.isSelected(by: headers) && answer.order.relation(to: newer.order, at: now) != .newer
+        } ?? false
+    }
+
+    /// The number of URLs with a running exchange.
+    var count: Int { max(self.counts.count, self.superseding.count) }
+}
