@@ -167,15 +167,34 @@ struct FolderLock: Sendable {
 
     /// Runs `body` under the lock; makes the folder (mode 0700) if it is missing.
     func hold<R>(_ body: () throws(MuxStoreError) -> R) throws(MuxStoreError) -> R {
-        let file: OpenFile
-        do {
-            file = try self.fileSystem.openFile(self.path, for: .append)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
-            try self.fileSystem.makeFolders(self.folder)
-            file = try self.fileSystem.openFile(self.path, for: .append)
-        }
-        try self.fileSystem.lock(file)
+        let file = try self.lockedFile()
         defer { try? self.fileSystem.unlock(file) }
         return try body()
+    }
+
+    private static let maximumAttempts = 3
+
+    /// The open file, locked.
+    ///
+    /// The system may remove the file while this waits. The lock of a removed file excludes no other process, so it is not used.
+    private func lockedFile() throws(MuxStoreError) -> OpenFile {
+        for _ in 0..<Self.maximumAttempts {
+            do {
+                let file = try self.openFile()
+                try self.fileSystem.lock(file)
+                if try self.fileSystem.status(of: file).linkCount > 0 { return file }
+                try? self.fileSystem.unlock(file)
+            } catch  where error.isMissing {}
+        }
+        throw .fileSystem(.lock, code: POSIXFileSystem.noSuchFile)
+    }
+
+    private func openFile() throws(MuxStoreError) -> OpenFile {
+        do {
+            return try self.fileSystem.openFile(self.path, for: .append)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            try self.fileSystem.makeFolders(self.folder)
+            return try self.fileSystem.openFile(self.path, for: .append)
+        }
     }
 }

@@ -77,7 +77,7 @@ final class BodyFolder: Sendable {
         let path = FilePath.join(self.root, name)
         let (opened, isAbandoned) = self.state.withLock { ($0.path, $0.isAbandoned) }
         guard opened != path else { return }
-        if isAbandoned, try self.fileSystem.status(at: self.root) != nil { try self.removeSessions { _ in true } }
+        if isAbandoned { try self.removeSessions { _ in true } }
         try self.fileSystem.makeFolders(path)
         try? self.fileSystem.mark(self.root)
         try self.removeSessions { $0 != name }
@@ -106,7 +106,6 @@ final class BodyFolder: Sendable {
         try self.lastEpoch.withLock { _ throws(MuxStoreError) in
             // What cannot be removed now is when the folder is opened again.
             self.abandon()
-            guard try self.fileSystem.status(at: self.root) != nil else { return }
             try self.removeSessions { _ in true }
             self.state.withLock { $0.isAbandoned = false }
         }
@@ -118,8 +117,10 @@ final class BodyFolder: Sendable {
     }
 
     private func removeSessions(_ isOver: (String) -> Bool) throws(MuxStoreError) {
-        for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.prefix) && isOver(name) {
-            try self.fileSystem.removeTree(FilePath.join(self.root, name))
+        try ignoringMissing { () throws(MuxStoreError) in
+            for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.prefix) && isOver(name) {
+                try self.fileSystem.removeTree(FilePath.join(self.root, name))
+            }
         }
     }
 
@@ -137,8 +138,53 @@ final class BodyFolder: Sendable {
     func begin() throws -> Growing {
         guard let folder = self.state.withLock({ $0.path }) else { throw Gone() }
         let name = Hex.text(of: .random(in: .min ... .max))
-        let file = try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
+        let file = try self.create(name, in: folder)
         return Growing(file: file, name: name, folder: folder)
+    }
+
+    /// Opens a new file; the system may have removed the folder since it was opened.
+    private func create(_ name: String, in folder: String) throws -> OpenFile {
+        for _ in 1..<Self.maximumAttempts {
+            do {
+                return try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
+            } catch {
+                guard error.isMissing else { throw error }
+                try self.recreate(folder)
+            }
+        }
+        return try self.fileSystem.openFile(FilePath.join(folder, name), for: .create)
+    }
+
+    private static let maximumAttempts = 3
+
+    /// Makes the folder of the session again, in which no file is left.
+    ///
+    /// - Throws: ``Gone`` if the session has ended.
+    private func recreate(_ folder: String) throws {
+        try self.lastEpoch.withLock { _ in
+            Result {
+                guard self.state.withLock({ $0.path == folder }) else { throw Gone() }
+                try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.makeFolders(folder) }
+                try? self.fileSystem.mark(self.root)
+            }
+        }.get()
+    }
+
+    /// Copies a body whose file the system has removed to a new file of the same name; the open file has its bytes still.
+    private func restore(_ growing: Growing) throws {
+        let file = try self.create(growing.name, in: growing.folder)
+        var offset: Int64 = 0
+        while offset < growing.count {
+            let bytes = try self.fileSystem.readAll(growing.file, at: offset, count: Self.pieceSize)
+            guard !bytes.isEmpty else { throw Gone() }
+            try self.fileSystem.appendAll(bytes, to: file)
+            offset += Int64(bytes.count)
+        }
+        guard try self.isPresent(growing) else { throw Gone() }
+    }
+
+    private func isPresent(_ growing: Growing) throws(MuxStoreError) -> Bool {
+        try self.fileSystem.status(at: FilePath.join(growing.folder, growing.name)) != nil
     }
 
     func append(_ bytes: Data, to growing: inout Growing) throws(MuxStoreError) {
@@ -148,8 +194,14 @@ final class BodyFolder: Sendable {
 
     /// Counts the file as used, and removes others if there is too much.
     ///
-    /// - Returns: The name by which it is found; `nil` if its session has ended, and it is removed.
+    /// - Returns: The name by which it is found; `nil` if its session has ended, or it cannot be kept, and it is removed.
     func finish(_ growing: Growing) -> String? {
+        do {
+            if try !self.isPresent(growing) { try self.restore(growing) }
+        } catch {
+            self.discard(growing)
+            return nil
+        }
         let gone = self.state.withLock { state -> [String]? in
             guard state.path == growing.folder else { return nil }
             state.use(growing.name, size: growing.count)
@@ -238,6 +290,15 @@ struct BodySpool: Sendable {
 
     /// Whether a body of this length will do.
     func fits(_ count: Int) -> Bool { count <= self.limit }
+
+    /// Begins the file of a body that will be too long for memory, so that a folder that cannot be used is noticed before the body.
+    ///
+    /// - Parameter count: The expected length.
+    /// - Throws: The error of the disk, or ``BodyFolder/Gone``.
+    mutating func prepare(for count: Int) async throws {
+        guard count > self.memoryLimit, self.growing == nil, let folder else { return }
+        self.growing = try await BlockingWork.run { Result { try folder.begin() } }.get()
+    }
 
     /// Takes a piece of the body.
     ///

@@ -18,7 +18,9 @@ final class CachingSink: HTTPSink {
 
     private struct State: Sendable {
         var meaning: CacheExchange.Meaning?
-        var reply: HTTPReply?
+        /// The head of the answer, without the member of `Cache-Status` that follows.
+        var head: HTTPReply?
+        var status: HTTPCacheStatus?
         var spool: BodySpool?
         var hasForwarded = false
         var sinkFailed = false
@@ -61,10 +63,8 @@ final class CachingSink: HTTPSink {
             if spool == nil, !self.exchange.describes { self.exchange.isNotStored() }
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.isStored = spool != nil
-            var reply = head
-            reply.headers.append(status.description, for: .cacheStatus)
             self.state.withLock { $0.spool = spool }
-            try await self.pass(reply)
+            try await self.pass(head, status)
         case .rest(let stored, _):
             guard case .memory(let data) = stored.body else { throw OfNoUse() }
             var reply = head
@@ -75,10 +75,9 @@ final class CachingSink: HTTPSink {
             var status = HTTPCacheStatus(forward: .partial)
             status.forwardStatus = 206
             status.isStored = true
-            reply.headers.append(status.description, for: .cacheStatus)
             let spool = await self.exchange.spool(for: head)
             self.state.withLock { $0.spool = spool }
-            try await self.pass(reply)
+            try await self.pass(reply, status)
             try await self.passing { try await self.sink.receive(data) }
         }
     }
@@ -92,12 +91,28 @@ final class CachingSink: HTTPSink {
         try await self.passing { try await self.sink.receive(bytes) }
     }
 
-    private func pass(_ reply: HTTPReply) async throws {
+    private func pass(_ head: HTTPReply, _ status: HTTPCacheStatus) async throws {
         self.state.withLock { state in
-            state.reply = reply
+            (state.head, state.status) = (head, status)
             state.hasForwarded = true
         }
+        let reply = Self.reply(head, status)
         try await self.passing { try await self.sink.receive(head: reply) }
+    }
+
+    private static func reply(_ head: HTTPReply, _ status: HTTPCacheStatus?) -> HTTPReply {
+        var reply = head
+        if let status { reply.headers.append(status.description, for: .cacheStatus) }
+        return reply
+    }
+
+    /// The end of an exchange whose answer has passed on: its head says whether the answer is stored now.
+    private static func answered(_ state: State, _ head: HTTPReply, _ answer: StoredAnswer?) -> End {
+        var status = state.status
+        if answer == nil { status?.isStored = false }
+        var reply = Self.reply(state.head ?? head, status)
+        reply.trailers = head.trailers
+        return .answered(reply, answer)
     }
 
     private func passing(_ body: () async throws -> Void) async throws {
@@ -122,7 +137,7 @@ final class CachingSink: HTTPSink {
             self.state.withLock { [spool] in $0.spool = spool }
         } catch {
             await spool.discard()
-            if let reply = self.state.withLock({ $0.reply }) { await self.exchange.supersede(by: reply, self.sent) }
+            if let reply = self.state.withLock({ $0.head }) { await self.exchange.supersede(by: reply, self.sent) }
             self.exchange.isNotStored()
         }
     }
@@ -139,14 +154,12 @@ final class CachingSink: HTTPSink {
     /// The exchange is complete, and its answer stored if it may be.
     func finish(_ head: HTTPReply) async throws -> End {
         let state = self.state.withLock { $0 }
-        var reply = state.reply ?? head
-        reply.trailers = head.trailers
         switch state.meaning {
         case .askAgain: return .askAgain
         // A transport that hands no head on.
         case nil:
             await self.exchange.supersede(by: head, self.sent)
-            return .answered(reply, nil)
+            return Self.answered(state, head, nil)
         case .failure(let fallback): return .failed(fallback, head.status)
         case .notModified(let answer):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
@@ -155,14 +168,14 @@ final class CachingSink: HTTPSink {
             return .validated(answer, status)
         case .answer(let answer):
             await self.exchange.noted(head, self.sent)
-            return .answered(reply, await self.complete(answer, state.spool, head))
+            return Self.answered(state, head, await self.complete(answer, state.spool, head))
         case .rest(let stored, let rest):
-            guard let rest = await self.completed(rest, state.spool) else { return .answered(reply, nil) }
+            guard let rest = await self.completed(rest, state.spool) else { return Self.answered(state, head, nil) }
             guard let whole = stored.combined(with: rest, limit: .max) else {
                 await self.exchange.drop(rest)
-                return .answered(reply, nil)
+                return Self.answered(state, head, nil)
             }
-            return .answered(reply, await self.exchange.store(whole) ? whole : nil)
+            return Self.answered(state, head, await self.exchange.store(whole) ? whole : nil)
         }
     }
 

@@ -13,9 +13,13 @@ extension ResponseCache {
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         var folder = self.folder
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
-        let spool = BodySpool(in: folder, memoryLimit: self.options.memoryBodyLimit, limit: self.options.bodyLimit)
+        var spool = BodySpool(in: folder, memoryLimit: self.options.memoryBodyLimit, limit: self.options.bodyLimit)
         let announced = reply.headers[.contentLength].flatMap { HTTPGrammar.number($0) } ?? 0
-        return Int(exactly: announced).map { spool.fits($0) } ?? false ? spool : nil
+        guard let count = Int(exactly: announced), spool.fits(count), (try? await spool.prepare(for: count)) != nil
+        else {
+            return nil
+        }
+        return spool
     }
 
     nonisolated(nonsending) func open(_ folder: BodyFolder) async throws {

@@ -63,6 +63,21 @@ final class MediaCore: Sendable {
         let digest = sha256?.lowercased()
         guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
         let name = MediaName(url)
+        for _ in 0..<Self.maximumRemovals {
+            let file = try await self.request(name, digest, isUrgent)
+            guard let digest, try await !self.verify(name, digest) else { return file }
+        }
+        throw MediaError.removed
+    }
+
+    /// How often one request starts again because another program removed its file.
+    private static let maximumRemovals = 3
+
+    private nonisolated(nonsending) func request(
+        _ name: MediaName,
+        _ digest: String?,
+        _ isUrgent: Bool
+    ) async throws -> URL {
         var met: MuxEvent.Kind?
         let landing = try await self.engine.enter(
             name,
@@ -83,7 +98,6 @@ final class MediaCore: Sendable {
             }
         )
         guard case .output(let file) = landing else { throw CancellationError() }
-        if let digest { try await self.verify(name, digest) }
         return file
     }
 
@@ -92,12 +106,18 @@ final class MediaCore: Sendable {
     }
 
     /// Verifies a file whose flight may have begun before this caller asked for a digest.
-    private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws {
-        guard self.engine.withState({ $0.verified[name.file] }) != digest else { return }
+    ///
+    /// - Returns: `false` if the file does not exist any more.
+    /// - Throws: ``MediaError/wrongDigest``, or an error of the disk.
+    private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
+        guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
         let folder = self.folder
         let found = try await BlockingWork.run { Result { try folder.digest(of: name) } }.get()
-        guard let found else { throw MediaError.removed }
-        if found == digest { return self.engine.withState { $0.verified[name.file] = digest } }
+        guard let found else { return false }
+        if found == digest {
+            self.engine.withState { $0.verified[name.file] = digest }
+            return true
+        }
         try await self.remove(name)
         throw MediaError.wrongDigest
     }
@@ -106,10 +126,21 @@ final class MediaCore: Sendable {
 
     private func fly(_ name: MediaName, _ flight: FlightID) async {
         var hasStarted = false
+        var removals = 0
         while true {
             do {
+                // After a removal the folder has to be made again.
+                try await self.open(anew: removals > 0)
                 let (file, isFetched) = try await self.obtain(name, flight, &hasStarted)
-                return self.landed(file, isFetched, name, flight)
+                guard let size = try self.folder.fileSystem.status(at: file.path)?.size else {
+                    throw MediaFolder.Removed()
+                }
+                return self.landed(file, size, isFetched, name, flight)
+            } catch is MediaFolder.Removed {
+                removals += 1
+                guard removals < Self.maximumRemovals else {
+                    return self.failed(MediaError.removed, name, flight, hasStarted)
+                }
             } catch is MediaFolder.Fenced {
                 // The waiting callers get what is fetched after the fence.
                 guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
@@ -126,7 +157,6 @@ final class MediaCore: Sendable {
         _ flight: FlightID,
         _ hasStarted: inout Bool
     ) async throws -> (URL, isFetched: Bool) {
-        try await self.open()
         if let file = try await self.findOnDisk(name) { return (file, false) }
         try await self.semaphore.enter(
             name,
@@ -169,7 +199,8 @@ final class MediaCore: Sendable {
             Result { () throws -> URL? in
                 guard let file = folder.find(name) else { return nil }
                 guard !wanted.isEmpty, wanted != [verified] else { return file }
-                guard let digest = try folder.digest(of: name), wanted != [digest] else { return file }
+                guard let digest = try folder.digest(of: name) else { return nil }
+                guard wanted != [digest] else { return file }
                 try folder.remove(name)  // damaged: fetched once more
                 return nil
             }
@@ -185,7 +216,7 @@ final class MediaCore: Sendable {
         return isCurrent
     }
 
-    private func landed(_ file: URL, _ isFetched: Bool, _ name: MediaName, _ flight: FlightID) {
+    private func landed(_ file: URL, _ size: Int64, _ isFetched: Bool, _ name: MediaName, _ flight: FlightID) {
         var isKept = false
         self.engine.land(flight, of: name, failed: false) { state, mayKeep in
             isKept = mayKeep
@@ -198,7 +229,6 @@ final class MediaCore: Sendable {
         }
         if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
         guard isKept else { return }
-        let size = (try? self.folder.fileSystem.status(at: file.path)?.size) ?? 0
         self.watchers.tell(AsyncMedia.Progress(received: size, total: size, isComplete: true), of: name)
     }
 
@@ -217,15 +247,16 @@ final class MediaCore: Sendable {
 
     /// Opens the folder for the present session, if that has not been done.
     ///
+    /// - Parameter anew: Whether it is opened again, because another program removed something.
     /// - Throws: ``MediaError/disk(_:)``.
-    func open() async throws {
+    func open(anew: Bool = false) async throws {
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
-        guard !isOpen else { return }
+        guard !isOpen || anew else { return }
         let epoch = try await self.repository.currentEpoch()
         let (engine, folder) = (self.engine, self.folder)
         try await BlockingWork.run {
             Result {
-                try folder.open(epoch: epoch, opening: opening) {
+                try folder.open(epoch: epoch, opening: opening, anew: anew) {
                     engine.withState { $0.opening == opening }
                 }
             }

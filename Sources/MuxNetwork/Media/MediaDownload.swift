@@ -122,7 +122,7 @@ struct MediaDownload: Sendable {
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch error {
-            case is MediaFolder.Fenced: false
+            case is MediaFolder.Fenced, is MediaFolder.Removed: false
             case MediaError.fetchedElsewhere: false
             case MediaError.contradiction, MediaError.tooLarge, MediaError.wrongDigest: true
             case HTTPError.status(let error) where error.status == .notFound || error.status == .gone: true

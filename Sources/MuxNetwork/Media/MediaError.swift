@@ -31,15 +31,15 @@ public enum MediaError: Error, Sendable, Equatable {
     /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
     case fetchedElsewhere
 
-    /// The file was removed as soon as it was complete.
+    /// Another program removed the file, or its folder, again and again while it was fetched.
     case removed
 }
 
 extension MediaError: RetryableError {
-    /// Transient for ``brokeOff`` and ``fetchedElsewhere``.
+    /// Transient for ``brokeOff``, ``fetchedElsewhere`` and ``removed``.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .brokeOff, .fetchedElsewhere: .transient
+        case .brokeOff, .fetchedElsewhere, .removed: .transient
         default: .permanent
         }
     }

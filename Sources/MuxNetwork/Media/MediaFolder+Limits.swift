@@ -50,6 +50,11 @@ extension MediaFolder {
         }
     }
 
+    /// Throws ``Removed`` if a growing file has no name any more: it could not be completed.
+    func requireLinked(_ file: OpenFile) throws {
+        guard try self.fileSystem.status(of: file).linkCount > 0 else { throw Removed() }
+    }
+
     /// Appends bytes to a growing file.
     ///
     /// - Returns: The number of bytes written, at least one.

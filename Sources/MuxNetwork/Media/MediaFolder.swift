@@ -6,7 +6,8 @@ import MuxKit
 /// Members block, and are called on threads that may. Each is atomic under one lock, and checks for fences inside it, so that
 /// removed files do not come back.
 ///
-/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed.
+/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed. The system
+/// may remove any of them at any time: members for downloads then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates them.
 final class MediaFolder: Sendable {
     /// Whether no fence has passed the caller's work; called inside the lock.
     typealias Check = () -> Bool
@@ -16,9 +17,16 @@ final class MediaFolder: Sendable {
         var retryAdvice: RetryAdvice { .permanent }
     }
 
+    /// Another program removed the folder, or the file in use.
+    struct Removed: RetryableError {
+        var retryAdvice: RetryAdvice { .permanent }
+    }
+
     struct Disk: Sendable {
         /// The number of the present opening; `nil` while the folder has to be opened.
         var opening: UInt64?
+        /// The epoch of that opening's session.
+        var epoch: UInt64 = 0
         /// The approximate number of bytes: the system may remove files, too.
         var used: Int64 = 0
         /// The number of uses of a file, by the name of the complete file.
@@ -66,38 +74,41 @@ final class MediaFolder: Sendable {
     /// - Parameters:
     ///   - epoch: The epoch of the session.
     ///   - opening: The number of this opening, which takes effect once.
+    ///   - anew: Whether it takes effect again, because another program removed something.
     ///   - check: Whether no fence has passed the caller's work.
     /// - Throws: ``MediaError``, or ``Fenced``.
-    func open(epoch: UInt64, opening: UInt64, _ check: Check) throws {
-        try self.whole { disk in
+    func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
+        try self.whole(attempts: Self.maximumAttempts) { disk in
             guard check() else { throw Fenced() }
-            guard disk.opening != opening else { return }
+            guard disk.opening != opening || anew else { return }
             try self.fileSystem.makeFolders(self.root)
             try? self.fileSystem.mark(self.root)
-            let file = DurableFile("session", in: self.root, fileSystem: self.fileSystem)
-            let session = try file.read().flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
+            let content = try self.session.read()
+            let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {
-                try self.moveAway()
-                try file.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
+                // Without the file, the session of the files is known only to the object that opened the folder.
+                let isOwn = content == nil && disk.opening == opening && disk.epoch == epoch
+                if !isOwn { try self.moveAway() }
+                try self.session.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
             }
             try self.fileSystem.makeFolders(self.path)
             self.removeLeftoverSidecars()
             disk.used = try self.entries().reduce(0) { $0 + $1.size }
-            disk.opening = opening
+            (disk.opening, disk.epoch) = (opening, epoch)
         }
         // Outside the lock: these files have no readers.
         try? self.removeMovedAway()
-        try? DurableFile("session", in: self.root, fileSystem: self.fileSystem).removeLeftovers()
+        try? self.session.removeLeftovers()
     }
 
     /// Removes the files of a session that has ended, unless the folder is open for the next one already.
     func end(opening: UInt64) throws {
-        try self.whole { disk in
+        try self.whole(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
             disk.opening = nil
             disk.used = 0
             try self.moveAway()
-            try DurableFile("session", in: self.root, fileSystem: self.fileSystem).remove(durability: self.durability)
+            try self.session.remove(durability: self.durability)
         }
         do {
             try self.removeMovedAway()
@@ -106,9 +117,18 @@ final class MediaFolder: Sendable {
         }
     }
 
+    /// Writes the session's file again if another program has removed it.
+    ///
+    /// Without it, the next launch would remove the files, because it could not tell to which session they belong.
+    private func keepSession(_ disk: Disk) throws {
+        guard try self.fileSystem.status(at: self.session.path) == nil else { return }
+        guard disk.opening != nil else { throw Removed() }
+        try self.session.write(try JSONEncoder().encode(Session(epoch: disk.epoch)), durability: self.durability)
+    }
+
     /// Removes all files; the session goes on.
     func removeAll() throws {
-        try self.whole { disk in
+        try self.whole(attempts: Self.maximumAttempts) { disk in
             try self.moveAway()
             try self.fileSystem.makeFolders(self.path)
             disk.used = 0
@@ -125,9 +145,10 @@ final class MediaFolder: Sendable {
     }
 
     private func removeMovedAway() throws(MuxStoreError) {
-        guard try self.fileSystem.status(at: self.root) != nil else { return }
-        for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.removedPrefix) {
-            try self.fileSystem.removeTree(FilePath.join(self.root, name))
+        try ignoringMissing { () throws(MuxStoreError) in
+            for name in try self.fileSystem.names(in: self.root) where name.hasPrefix(Self.removedPrefix) {
+                try self.fileSystem.removeTree(FilePath.join(self.root, name))
+            }
         }
     }
 
@@ -142,6 +163,8 @@ final class MediaFolder: Sendable {
 
     private static let removedPrefix = "removed-"
 
+    private var session: DurableFile { DurableFile("session", in: self.root, fileSystem: self.fileSystem) }
+
     // MARK: - Complete files
 
     /// The complete file, if there is one; marks it as used.
@@ -150,20 +173,26 @@ final class MediaFolder: Sendable {
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
                 !status.isFolder
             else { return nil }
-            self.markUsed(name, &disk)
-            return self.url(name)
+            return self.markUsed(name, &disk) ? self.url(name) : nil
         }
     }
 
-    private func markUsed(_ name: MediaName, _ disk: inout Disk) {
+    /// Marks the complete file as used; returns whether it exists.
+    @discardableResult
+    private func markUsed(_ name: MediaName, _ disk: inout Disk) -> Bool {
         let now = Int64((self.wallTime().timeIntervalSince1970 * 1e9).clamped(to: 0...9e18))
         disk.lastMark = max(now, disk.lastMark + 1)
-        try? self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)
+        do throws(MuxStoreError) {
+            try self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)
+        } catch {
+            return !error.isMissing
+        }
+        return true
     }
 
     /// Removes the complete file, the growing file and its sidecar.
     func remove(_ name: MediaName) throws {
-        try self.whole { disk in
+        try self.whole(attempts: Self.maximumAttempts) { disk in
             for file in [name.file, name.partial, name.sidecar] { try self.remove(file, &disk) }
         }
     }
@@ -171,7 +200,7 @@ final class MediaFolder: Sendable {
     /// Removes a file, if it exists.
     func remove(_ name: String, _ disk: inout Disk) throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path(name)) else { return }
-        try self.fileSystem.removeFile(self.path(name))
+        try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.removeFile(self.path(name)) }
         if !name.hasPrefix(MediaName.sidecarPrefix) { disk.used -= status.size }
     }
 
@@ -179,17 +208,18 @@ final class MediaFolder: Sendable {
 
     /// Opens the growing file and reads its state.
     ///
-    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked it.
+    /// - Throws: ``MediaError/fetchedElsewhere`` if another process or object has locked it; ``Removed``.
     func openPartial(
         _ name: MediaName,
         _ check: Check
     ) throws -> (file: OpenFile, partial: DownloadStateMachine.Partial) {
-        try self.whole { _ in
+        try self.whole { disk in
             guard check() else { throw Fenced() }
+            try self.keepSession(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
             // The former owner may have completed or removed it between the two calls.
-            guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
+            try self.requirePresent(file, name)
             let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
             let sidecar = content.flatMap { MediaSidecar($0) }
             let size = try self.fileSystem.status(of: file).size
@@ -202,6 +232,12 @@ final class MediaFolder: Sendable {
         try self.fileSystem.status(at: self.path(name.partial))?.identity == self.fileSystem.status(of: file).identity
     }
 
+    /// Throws ``MediaError/fetchedElsewhere`` or ``Removed`` unless the growing file still has its name.
+    private func requirePresent(_ file: OpenFile, _ name: MediaName) throws {
+        guard try self.fileSystem.status(at: self.path(name.partial)) != nil else { throw Removed() }
+        guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
+    }
+
     /// Unlocks the growing file, which may stay open for a moment.
     func unlock(_ file: OpenFile) { try? self.fileSystem.unlock(file) }
 
@@ -209,6 +245,8 @@ final class MediaFolder: Sendable {
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.whole { disk in
             guard check() else { throw Fenced() }
+            // Otherwise the sidecar would be written into a new folder, without the session's file.
+            try self.requirePresent(file, name)
             // In this order: bytes are never beside a sidecar of another representation.
             let size = try self.fileSystem.status(of: file).size
             disk.used -= size
@@ -230,11 +268,12 @@ final class MediaFolder: Sendable {
         if self.durability == .full { try self.fileSystem.synchronize(file) }
         return try self.whole { disk in
             guard check() else { throw Fenced() }
-            guard try self.isPresent(file, name) else { throw MediaError.fetchedElsewhere }
+            try self.requirePresent(file, name)
             let former = try self.fileSystem.status(at: self.path(name.file))?.size ?? 0
             try self.fileSystem.move(self.path(name.partial), to: self.path(name.file))
             disk.used -= former
             try? self.remove(name.sidecar, &disk)
+            try? self.keepSession(disk)
             self.markUsed(name, &disk)
             if self.durability == .full { try? self.fileSystem.synchronizeFolder(self.path) }
             self.evict(toFree: 0, &disk)
@@ -255,14 +294,32 @@ final class MediaFolder: Sendable {
         }
     }
 
+    private static let maximumAttempts = 3
+
     /// Runs `body` under the lock.
-    func whole<R: Sendable>(_ body: (inout Disk) throws -> R) throws -> R {
-        let result = self.disk.withLock { disk in Result { try body(&disk) } }
-        do {
-            return try result.get()
-        } catch let error as MuxStoreError {
-            throw MediaError(error)
+    ///
+    /// - Parameters:
+    ///   - attempts: How often, as long as files are missing that should exist.
+    ///   - body: The work.
+    /// - Returns: The result of `body`.
+    /// - Throws: What `body` threw. A missing file is ``Removed`` after the first attempt of one, so that the caller can open the folder anew.
+    func whole<R: Sendable>(attempts: Int = 1, _ body: (inout Disk) throws -> R) throws -> R {
+        for _ in 1..<attempts {
+            do {
+                return try self.once(body)
+            } catch let error as MuxStoreError {
+                guard error.isMissing else { throw MediaError(error) }
+            }
         }
+        do {
+            return try self.once(body)
+        } catch let error as MuxStoreError {
+            throw attempts == 1 && error.isMissing ? Removed() : MediaError(error)
+        }
+    }
+
+    private func once<R: Sendable>(_ body: (inout Disk) throws -> R) throws -> R {
+        try self.disk.withLock { disk in Result { try body(&disk) } }.get()
     }
 }
 

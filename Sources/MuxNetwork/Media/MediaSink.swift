@@ -79,6 +79,7 @@ final class MediaSink: HTTPSink {
         try self.whole { state, file in
             var rest = [UInt8](bytes)[...]
             if let contradiction = state.machine.receives(count: rest.count) { throw self.error(contradiction) }
+            try self.folder.requireLinked(file)
             if state.machine.partial.total == nil { try self.folder.reserve(Int64(rest.count)) }
             while !rest.isEmpty {
                 let count = try self.folder.append(rest, to: file)
@@ -107,7 +108,7 @@ final class MediaSink: HTTPSink {
         do {
             try result.get()
         } catch let error as MuxStoreError {
-            throw MediaError(error)
+            throw error.isMissing ? MediaFolder.Removed() : MediaError(error)
         }
     }
 

@@ -56,7 +56,20 @@ package struct DurableFile: Sendable {
     }
 
     /// Replaces the file's content (mode 0600); creates the folder (mode 0700) if necessary.
+    ///
+    /// The system may remove a folder of caches at any time: the write is repeated if the folder disappears meanwhile.
     package func write(_ content: Data, durability: MuxDurability = .full) throws(MuxStoreError) {
+        for _ in 1..<Self.maximumAttempts {
+            do {
+                return try self.writeOnce(content, durability)
+            } catch  where error.isMissing {}
+        }
+        try self.writeOnce(content, durability)
+    }
+
+    private static let maximumAttempts = 3
+
+    private func writeOnce(_ content: Data, _ durability: MuxDurability) throws(MuxStoreError) {
         let temporary = self.path + "." + Hex.text(of: .random(in: .min ... .max)) + Self.suffix
         do {
             let file = try self.create(temporary)
@@ -77,7 +90,8 @@ package struct DurableFile: Sendable {
         } catch .fileSystem(.remove, code: POSIXFileSystem.noSuchFile) {
             return
         }
-        if durability == .full { try self.fileSystem.synchronizeFolder(self.folder) }
+        guard durability == .full else { return }
+        try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.synchronizeFolder(self.folder) }
     }
 
     /// Removes the temporary files of killed writers; call only while no other writer is active.
@@ -89,7 +103,9 @@ package struct DurableFile: Sendable {
             return
         }
         for name in names where self.isLeftover(name) {
-            try self.fileSystem.removeFile(FilePath.join(self.folder, name))
+            try ignoringMissing { () throws(MuxStoreError) in
+                try self.fileSystem.removeFile(FilePath.join(self.folder, name))
+            }
         }
     }
 

@@ -110,16 +110,34 @@ extension FileSystem {
     }
 
     /// Removes the folder and its content; does not follow links.
+    ///
+    /// A file or folder that is missing already is not an error.
     package func removeTree(_ path: String) throws(MuxStoreError) {
-        for name in try self.names(in: path) {
-            let inner = FilePath.join(path, name)
-            if try self.status(at: inner)?.isFolder == true {
-                try self.removeTree(inner)
-            } else {
-                try self.removeFile(inner)
+        try ignoringMissing { () throws(MuxStoreError) in
+            for name in try self.names(in: path) {
+                let inner = FilePath.join(path, name)
+                if try self.status(at: inner)?.isFolder == true {
+                    try self.removeTree(inner)
+                } else {
+                    try ignoringMissing { () throws(MuxStoreError) in try self.removeFile(inner) }
+                }
             }
+            try self.removeFolder(path)
         }
-        try self.removeFolder(path)
+    }
+}
+
+/// Runs `body`, which may find that another program has removed a file or folder.
+package func ignoringMissing(_ body: () throws(MuxStoreError) -> Void) throws(MuxStoreError) {
+    do {
+        try body()
+    } catch  where error.isMissing {}
+}
+
+extension MuxStoreError {
+    /// Whether a file or folder does not exist.
+    package var isMissing: Bool {
+        if case .fileSystem(_, code: POSIXFileSystem.noSuchFile) = self { true } else { false }
     }
 }
 

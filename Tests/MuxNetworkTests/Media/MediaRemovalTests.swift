@@ -1,0 +1,173 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The system removes a folder or a file of media while the process runs: before every call to the file system.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct MediaRemovalTests {
+    /// What is removed.
+    enum Target: String, CaseIterable, Sendable {
+        case root, folder, session, partial, sidecar, file
+
+        func url(_ world: MediaWorld) -> URL {
+            let (name, folder) = (MediaName(world.url), world.folder.appending(path: "media"))
+            return switch self {
+            case .root: world.folder
+            case .folder: folder
+            case .session: world.folder.appending(component: "session")
+            case .partial: folder.appending(component: name.partial)
+            case .sidecar: folder.appending(component: name.sidecar)
+            case .file: folder.appending(component: name.file)
+            }
+        }
+    }
+
+    /// Work during which something is removed.
+    enum Scenario: String, CaseIterable, Sendable {
+        case fetch, resume, findOnDisk, digest, remove, removeAll, signOut
+
+        var faults: [LoopbackServer.File.Fault] { self == .resume ? [.cut(after: 10_000)] : [] }
+
+        /// Returns the file that was reported, if the work reports one.
+        func run(_ media: AsyncMedia, _ world: MediaWorld) async throws -> URL? {
+            switch self {
+            case .fetch, .resume, .findOnDisk: return try await media.request(url: world.url)
+            case .digest:
+                let digest = SHA256.text(SHA256.hash(world.file.content))
+                return try await media.request(url: world.url, sha256: digest)
+            case .remove: try await media.remove(url: world.url)
+            case .removeAll: try await media.removeAll()
+            case .signOut: #expect(await world.repository.clearAll().failures.isEmpty)
+            }
+            return nil
+        }
+
+        var needsFile: Bool { [.findOnDisk, .remove, .removeAll, .signOut].contains(self) }
+    }
+
+    /// A session's repository in which media with `fileSystem` are open.
+    private static func prepared(
+        _ scenario: Scenario,
+        _ fileSystem: RecordingFileSystem,
+        _ world: MediaWorld
+    ) async throws -> AsyncMedia {
+        let media = world.media(fileSystem: fileSystem)
+        _ = await media.loadCachedValue(url: world.url)
+        if scenario.needsFile { _ = try await media.request(url: world.url) }
+        world.faults.withLock { $0 = scenario.faults }
+        fileSystem.restart()
+        return media
+    }
+
+    @Test(arguments: Scenario.allCases, Target.allCases)
+    func `WR-04 media removed at any call are fetched again`(scenario: Scenario, target: Target) async throws {
+        var number = 1
+        var isOver = false
+        while !isOver {
+            let world = try MediaWorld(LoopbackServer.File(size: 20_000))
+            try await world.run { (world) async throws in
+                let moment = Locked(Int.max)
+                let fileSystem = RecordingFileSystem { count, _ in
+                    guard count == moment.withLock({ $0 }) else { return nil }
+                    return .perform { try? FileManager.default.removeItem(at: target.url(world)) }
+                }
+                let media = try await Self.prepared(scenario, fileSystem, world)
+                moment.withLock { $0 = number }
+
+                if let file = try await scenario.run(media, world) {
+                    #expect(try Data(contentsOf: file) == world.file.content, "removed before call \(number)")
+                }
+                moment.withLock { $0 = .max }
+                isOver = fileSystem.calls.count < number
+
+                let next = try await media.request(url: world.url)
+                #expect(try Data(contentsOf: next) == world.file.content, "removed before call \(number)")
+                #expect(media.cachedValue(url: world.url) == next)
+                // The file is that of the session for the next launch, too, unless the session's file was removed after the download.
+                let relaunched = world.media()
+                let found = await relaunched.loadCachedValue(url: world.url)
+                #expect(found == next || (target == .session && found == nil), "removed before call \(number)")
+                #expect(try await relaunched.request(url: world.url) == next)
+                #expect(world.names == [next.lastPathComponent])
+                await media.expectAtRest()
+            }
+            number += 1
+        }
+        #expect(number > 2)
+    }
+
+    @Test(arguments: [Target.root, .folder])
+    func `WR-04 a folder removed between downloads costs no download`(target: Target) async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let other = world.server.url.appending(path: "other.jpg")
+            _ = try await media.request(url: world.url)
+            try FileManager.default.removeItem(at: target.url(world))
+
+            #expect(media.cachedValue(url: world.url) == nil)
+            let file = try await media.request(url: other)
+
+            #expect(try Data(contentsOf: file) == world.file.content)
+            #expect(world.server.requestCount == 2)
+            #expect(await media.loadCachedValue(url: world.url) == nil)
+        }
+    }
+
+    @Test func `WR-04 a lost session file costs no other file`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let first = try await media.request(url: world.url)
+            try FileManager.default.removeItem(at: Target.session.url(world))
+
+            _ = try await media.request(url: world.server.url.appending(path: "other.jpg"))
+
+            #expect(await world.media().loadCachedValue(url: world.url) == first)
+        }
+    }
+
+    @Test func `WR-04 a folder that is always removed is a transient error`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1000))
+        try await world.run { (world) async throws in
+            let isHostile = Locked(true)
+            let fileSystem = RecordingFileSystem { _, call in
+                guard call.operation == .write, call.name.hasPrefix("partial-"), isHostile.withLock({ $0 }) else {
+                    return nil
+                }
+                return .perform { try? FileManager.default.removeItem(at: world.folder) }
+            }
+            let media = world.media(fileSystem: fileSystem)
+
+            let error = await #expect(throws: MediaError.removed) { try await media.request(url: world.url) }
+            #expect(error?.retryAdvice == .transient)
+            #expect(world.server.requestCount == 3)
+
+            isHostile.withLock { $0 = false }
+            #expect(try Data(contentsOf: await media.request(url: world.url)) == world.file.content)
+        }
+    }
+
+    @Test func `WR-04 downloads at the same time share a folder that is removed`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let urls = (0..<5).map { world.server.url.appending(path: "\($0).jpg") }
+            let requests = urls.map { url in Task { try await media.request(url: url) } }
+            await gate.waitForCall(5)
+            try FileManager.default.removeItem(at: world.folder)
+            gate.openForGood(returning: ())
+
+            for request in requests { #expect(try Data(contentsOf: await request.value) == world.file.content) }
+            #expect(world.names.count == 5)
+            await media.expectAtRest()
+        }
+    }
+}
