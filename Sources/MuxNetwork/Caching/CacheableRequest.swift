@@ -220,9 +220,9 @@ extension CacheableRequest {
         guard self.call.method == .post, (200...299).contains(reply.status) else { return false }
         guard HTTPCacheControl(reply.headers[.cacheControl]).maxAge != nil || reply.headers[.expires] != nil,
             let location = reply.headers[.contentLocation],
-            let url = URL(string: location, relativeTo: reply.url ?? self.call.call.url)
+            let url = URLReference.url(location, relativeTo: reply.url ?? self.call.call.url)
         else { return false }
-        return HTTPResourceName(url.absoluteURL)?.text == self.name
+        return HTTPResourceName(url)?.text == self.name
     }
 
     /// Which requests share an exchange: those for the same URL with the same values of the fields that its answers depend on.

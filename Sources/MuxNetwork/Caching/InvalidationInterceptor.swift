@@ -53,7 +53,7 @@ package final class InvalidationInterceptor: Sendable {
         guard (200...399).contains(reply.status) else { return [] }
         let url = call.call.url
         let named = [HTTPHeaders.Name.location, .contentLocation].compactMap { reply.headers[$0] }.compactMap {
-            URL(string: $0, relativeTo: reply.url ?? url)?.absoluteURL
+            URLReference.url($0, relativeTo: reply.url ?? url)
         }
         // Section 4.4: not those of another origin, for a server could invalidate what others sent.
         return Set(([url] + named.filter { HTTPOrigin($0) == call.origin }).compactMap { HTTPResourceName($0) })

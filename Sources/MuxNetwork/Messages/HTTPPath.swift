@@ -215,6 +215,24 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
+    /// Encodes bytes that are not allowed, and each `%` that begins no escape; escapes stay as they are.
+    package static func encodeIllegal(_ source: some Collection<UInt8>, allowing isAllowed: (UInt8) -> Bool) -> String {
+        let source = Array(source)
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(source.count)
+        for (index, byte) in source.enumerated() {
+            let isEscape =
+                byte == UInt8(ascii: "%") && index + 2 < source.count && self.digit(source[index + 1]) != nil
+                && self.digit(source[index + 2]) != nil
+            if isEscape || isAllowed(byte) {
+                bytes.append(byte)
+            } else {
+                bytes += [UInt8(ascii: "%"), self.digits[Int(byte >> 4)], self.digits[Int(byte & 15)]]
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
     /// Decodes; invalid encodings stay, and bytes that are no UTF-8 become replacement characters.
     package static func decode(_ text: some StringProtocol, plusIsBlank: Bool = false) -> String {
         let source = Array(text.utf8)

@@ -54,6 +54,13 @@ public struct HTTPResponse: Sendable, Hashable {
     /// The status's phrase in English; `nil` if the status is not registered.
     public var message: String? { self.status.phrase }
 
+    /// The URL of a link in the response, such as the value of `Location` or of a `next` in its body: RFC 3986, section 5.
+    ///
+    /// - Parameter link: The link as the server sent it, absolute or relative. Characters that are illegal in a URL are percent-encoded;
+    ///   valid escapes stay as they are, where `URL(string:)` would encode them again.
+    /// - Returns: An absolute URL; `nil` for an empty link, and for a host with illegal characters.
+    public func url(of link: String) -> URL? { URLReference.url(link, relativeTo: self.url ?? self.request.url) }
+
     /// The media type of the body, if the server sent a valid one.
     public var contentType: HTTPMediaType? {
         self.headers[.contentType].flatMap { HTTPMediaType(rawValue: $0) }

@@ -111,7 +111,7 @@ public struct OAuthAuthorization: Sendable {
 
     /// Whether a redirection has the scheme, host, port and path of ``redirectURI``.
     private func isHome(_ callback: URL) -> Bool {
-        guard let home = URL(string: self.redirectURI) else { return false }
+        guard let home = URLReference.url(self.redirectURI, relativeTo: nil) else { return false }
         func place(_ url: URL) -> [String?] {
             let path = url.path(percentEncoded: true)
             let port = HTTPOrigin(url)?.port ?? url.port
@@ -154,7 +154,9 @@ enum OAuthAddress {
     ///
     /// A safe endpoint, or an address of an app's own scheme (RFC 8252, section 7.1), but none that browsers handle themselves.
     static func isSafeRedirection(_ text: String) -> Bool {
-        guard let url = URL(string: text), let scheme = url.scheme?.lowercased() else { return false }
+        guard let url = URLReference.url(text, relativeTo: nil), let scheme = url.scheme?.lowercased() else {
+            return false
+        }
         switch scheme {
         case "http", "https": return self.isSafeEndpoint(url)
         case "javascript", "vbscript", "data", "blob", "about", "file", "filesystem", "view-source", "ws", "wss", "ftp":

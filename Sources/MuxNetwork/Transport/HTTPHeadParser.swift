@@ -105,7 +105,8 @@ package struct HTTPHeadParser: Sendable {
         else { return }
         let value = line[(colon + 1)...]
         guard !value.contains(where: { $0 == 0 || $0 == 10 || $0 == 13 }) else { return }
-        headers.append(self.text(value), for: name)
+        let isReference = name == .location || name == .contentLocation
+        headers.append(isReference ? self.reference(value) : self.text(value), for: name)
     }
 
     /// Bytes outside ASCII are UTF-8 if all are, otherwise ISO 8859-1 (RFC 9110, section 5.5).
@@ -114,6 +115,12 @@ package struct HTTPHeadParser: Sendable {
             String(validating: bytes, as: UTF8.self)
             ?? String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
         return HTTPGrammar.trimmed(text)
+    }
+
+    /// A URL reference is percent-encoded byte for byte where it is not UTF-8: as text of ISO 8859-1 it would lead elsewhere.
+    private static func reference(_ bytes: ArraySlice<UInt8>) -> String {
+        guard String(validating: bytes, as: UTF8.self) == nil else { return self.text(bytes) }
+        return HTTPGrammar.trimmed(PercentEncoding.encodeIllegal(bytes) { $0 < 128 })
     }
 
     private static func withoutEnd(_ bytes: some Collection<UInt8>) -> [UInt8] {

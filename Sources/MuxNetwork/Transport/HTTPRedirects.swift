@@ -11,6 +11,8 @@ import MuxKit
 /// while let next = try redirects.next(after: reply) { reply = try await self.exchange(next) }
 /// ```
 ///
+/// `Location` may contain characters that are illegal in a URL, beside valid escapes: the former are percent-encoded, the latter stay.
+///
 /// A redirection from `https` to `http` is refused, and one that would carry a body to another scheme, host or port. Credentials are
 /// dropped there, and do not come back when a later redirection returns.
 public struct HTTPRedirects: Sendable {
@@ -36,12 +38,13 @@ public struct HTTPRedirects: Sendable {
     /// 301 and 302 change a `POST` to `GET`, 303 any method but `HEAD`; these drop the body and the fields that describe it.
     ///
     /// - Parameter reply: The answer to the request before.
-    /// - Returns: The next request; `nil` if the answer is the one for the caller, as is a redirection without a valid `Location`.
+    /// - Returns: The next request; `nil` if the answer is the one for the caller, as is a redirection without a valid `Location`, such as one
+    ///   with illegal characters in the host.
     /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``.
     public mutating func next(after reply: HTTPReply) throws(HTTPError) -> HTTPCall? {
         let locations = reply.headers.values(of: .location)
         guard [301, 302, 303, 307, 308].contains(reply.status), let text = locations.first, Set(locations).count == 1,
-            let url = URL(string: HTTPGrammar.trimmed(text), relativeTo: self.call.url)?.absoluteURL, url.scheme != nil
+            let url = URLReference.url(text, relativeTo: self.call.url)
         else { return nil }
         self.count += 1
         guard self.count <= self.limit else { throw .redirectRefused(.tooMany(limit: self.limit)) }
