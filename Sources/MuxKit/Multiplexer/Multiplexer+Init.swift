@@ -92,7 +92,6 @@ extension Multiplexer {
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence,
-            isAttached: !choice.isMismatch,
             fetch: .value { _ in
                 try choice.check(persistence?.domain)
                 return try await dependency.run { .output(try await onFetch($0)) }

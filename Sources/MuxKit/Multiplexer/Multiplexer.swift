@@ -31,7 +31,6 @@ public final actor Multiplexer<Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<SoleKey, Value>?,
-        isAttached: Bool = false,
         selection: EntrySelection<SoleKey>? = nil,
         fetch: FetchFunction<SoleKey, Value>
     ) {
@@ -40,7 +39,6 @@ public final actor Multiplexer<Value: Sendable> {
             policy: policy,
             repository: repository,
             persistence: persistence,
-            isAttached: isAttached,
             selection: selection,
             keyText: { _ in nil },
             fetch: fetch
@@ -180,10 +178,10 @@ public final actor Multiplexer<Value: Sendable> {
 
     // MARK: - Repository
 
-    /// Has the repository keep this multiplexer alive, and include it in what is done to all.
+    /// Makes the repository keep this multiplexer alive, until ``unregister()``.
     ///
-    /// One with a `cacheKey` or a dependency takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
-    /// nothing.
+    /// Nothing else depends on it: sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository reach every multiplexer
+    /// from its initialiser to its deallocation. A second call changes nothing.
     ///
     /// - Returns: The multiplexer.
     @discardableResult
@@ -194,6 +192,6 @@ public final actor Multiplexer<Value: Sendable> {
 
     /// Undoes ``register()``.
     public nonisolated func unregister() {
-        self.core.repository.release(self.core, staysAttached: self.core.isAttached)
+        self.core.repository.release(self.core)
     }
 }

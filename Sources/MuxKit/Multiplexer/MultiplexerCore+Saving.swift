@@ -5,6 +5,10 @@ extension MultiplexerCore: SessionParticipant {
 
     package var domain: String? { self.persistence?.domain ?? self.sharing?.persistence.domain }
 
+    package var detachesItself: Bool { true }
+
+    package var isPlain: Bool { self.domain == nil && self.users == nil && !self.handsOutTokens }
+
     package var statistics: MuxRepository.Statistics { self.engine.withState { $0.statistics } }
 
     package var gauges: MuxRepository.Gauges {

@@ -30,10 +30,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The multiplexer's name, for events; `nil` if there is no observer.
     private let name: String?
     private let keyText: @Sendable (Key) -> String?
-    /// Whether it takes part in sign-outs without being registered: it can be on disk, or has a dependency of a session.
-    let isAttached: Bool
-    /// The number of ended sessions at creation; `nil` if the core is attached at creation.
-    package let endedSessionsAtCreation: UInt64?
+    /// Its number in the repository, which knows it from here to its `deinit`: a sign-out reaches it whatever it is.
+    private let order = Atomic<UInt64>(0)
     /// The limits of a request without options.
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let coarseClock: CoarseClock
@@ -53,7 +51,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<Key, Value>?,
-        isAttached: Bool,
         selection: EntrySelection<Key>?,
         users: UsersOfKeys<Key>? = nil,
         handsOutTokens: Bool = false,
@@ -78,8 +75,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.isShared = self.sharing != nil
         self.keyText = keyText
-        self.isAttached = isAttached || persistence != nil
-        self.endedSessionsAtCreation = self.isAttached ? nil : repository.endedSessions
         self.fetch = fetch
         if case .value(let plainFetch) = fetch, policy.retry == nil {
             self.plainFetch = plainFetch
@@ -105,8 +100,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engine = FlightEngine(State(slots: slots), options, time: repository.time, spawn: repository.spawn)
         self.engineState = self.engine.engineState
         self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
-        if self.isAttached { repository.attach(self) }
+        self.order.store(repository.attach(self), ordering: .relaxed)
     }
+
+    deinit { self.repository.detach(self.order.load(ordering: .relaxed), domain: self.domain) }
 
     // MARK: - Requests
 

@@ -95,7 +95,6 @@ extension MultiplexerMap {
             policy: policy,
             repository: choice.repository,
             persistence: choice.isMismatch ? nil : persistence,
-            isAttached: !choice.isMismatch,
             fetch: .value { key in
                 try choice.check(persistence?.domain)
                 return try await dependency.run { .output(try await onFetch(key.key, $0)) }

@@ -28,7 +28,6 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         policy: MuxPolicy,
         repository: MuxRepository,
         persistence: Persistence<ExactKey<Key>, Value>?,
-        isAttached: Bool = false,
         selection: EntrySelection<ExactKey<Key>>? = nil,
         users: UsersOfKeys<ExactKey<Key>>? = nil,
         handsOutTokens: Bool = false,
@@ -46,7 +45,6 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
             policy: policy,
             repository: repository,
             persistence: persistence,
-            isAttached: isAttached,
             selection: selection,
             users: users,
             handsOutTokens: handsOutTokens,
@@ -268,10 +266,10 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     // MARK: - Repository
 
-    /// Has the repository keep this map alive, and include it in what is done to all.
+    /// Makes the repository keep this map alive, until ``unregister()``.
     ///
-    /// One with a `cacheKey` or a dependency takes part in saves and sign-outs anyway, as long as it lives. Calling it again changes
-    /// nothing.
+    /// Nothing else depends on it: sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository reach every map
+    /// from its initialiser to its deallocation. A second call changes nothing.
     ///
     /// - Returns: The map.
     @discardableResult
@@ -282,6 +280,6 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Undoes ``register()``.
     public nonisolated func unregister() {
-        self.core.repository.release(self.core, staysAttached: self.core.isAttached)
+        self.core.repository.release(self.core)
     }
 }

@@ -180,7 +180,7 @@ extension MuxRepository {
 }
 
 extension MuxRepository {
-    /// What everything that takes part in sign-outs holds and does at a moment, and how the store fares.
+    /// The contents and the activity of all participants of sign-outs at a moment, and the state of the store.
     public struct Gauges: Sendable, Equatable {
         /// Values in memory.
         public var entries = 0
@@ -224,7 +224,7 @@ extension MuxRepository {
         }
     }
 
-    /// What everything counted that takes part in sign-outs: registered, with a `cacheKey` or a dependency, or media.
+    /// The counters of all multiplexers, maps and media of this repository that are alive, added up.
     public nonisolated var statistics: MuxRepository.Statistics {
         self.participants.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }

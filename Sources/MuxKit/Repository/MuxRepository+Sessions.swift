@@ -90,12 +90,21 @@ extension MuxRepository {
     ///
     /// A sign-out of another process is noticed by comparing epochs. Without this one, values that were stored before the first
     /// read would count as values of the session that is found later.
-    nonisolated func learnSession() {
+    ///
+    /// - Parameter isPlain: Whether the value is kept in memory only: a read that failed is not repeated for that.
+    nonisolated func learnSession(isPlain: Bool) {
         // Under the lock: no other value may be stored before the epoch is known.
-        self.hasLearntSession.withLock { hasLearnt in
-            // If it cannot be read, the next participant tries again.
-            guard !hasLearnt, let epoch = self.store.peekSessionEpoch() else { return }
-            hasLearnt = true
+        self.sessionKnowledge.withLock { knowledge in
+            switch knowledge {
+            case .known: return
+            case .unreadable where isPlain: return
+            case .none, .unreadable: break
+            }
+            guard let epoch = self.store.peekSessionEpoch() else {
+                knowledge = .unreadable
+                return
+            }
+            knowledge = .known
             self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
         }
     }
@@ -185,7 +194,6 @@ extension MuxRepository {
         let others = inOrder(again).reversed().map { $0.sessionEnded(isTold: true) }
         let late = self.registry.withLock { registry in
             publish(&registry)
-            registry.endedSessions &+= 1
             return registry.participants.living(after: order)
         }
         let lateAnswers = inOrder(late).map { $0.sessionEnded(isTold: true) }
@@ -206,7 +214,7 @@ extension MuxRepository {
         // Those that are added meanwhile may have been fetched into already.
         while true {
             let (some, order) = self.registry.withLock { registry in
-                (registry.participants.living(after: last), registry.participants.lastOrder)
+                (registry.participants.living(after: last, plain: false), registry.participants.lastOrder)
             }
             guard !some.isEmpty else { break }
             answers += some.compactMap { $0.sessionEnded(of: user) }
@@ -215,12 +223,12 @@ extension MuxRepository {
         for answerWaiters in answers { answerWaiters() }
     }
 
-    /// Calls `body` for each participant, including those added meanwhile.
+    /// Calls `body` for each participant that is not plain, including those added meanwhile.
     private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
         var last: UInt64 = 0
         while true {
             let (participants, order) = self.registry.withLock { registry in
-                (registry.participants.living(after: last), registry.participants.lastOrder)
+                (registry.participants.living(after: last, plain: false), registry.participants.lastOrder)
             }
             guard !participants.isEmpty else { return }
             last = order
@@ -267,8 +275,9 @@ extension MuxRepository {
     /// runners are removed; values that came while all this happened are dropped, too. If the process dies in between, the
     /// next one reads nothing of the old session and finishes the removal.
     ///
-    /// Multiplexers and runners that are made, requested or registered while it runs are signed out like the others. A
-    /// sign-in that begins after callers were told of the end belongs to the next session, and its tokens stay.
+    /// Every multiplexer and runner of the repository is signed out, from its initialiser to its deallocation: registered or not, with a
+    /// `cacheKey` or without, and also if it is made or requested during the sign-out. A sign-in that begins after callers were told
+    /// of the end belongs to the next session, and its tokens stay.
     ///
     /// Other processes that share the folder notice with their next look at the disk: the next request that memory does not
     /// answer, or the next save. See <doc:SeveralProcesses>.
@@ -326,6 +335,14 @@ extension MuxRepository {
         return done ?? MuxRepository.ClearReport(failures: [MuxError.calledFromStore])
     }
 
+    /// Signs out: another name of ``clearAll()``.
+    ///
+    /// Tokens of the repository's runners are removed, too. ``OAuthDependentRunner/signOut()`` is the same call.
+    ///
+    /// - Returns: The result of ``clearAll()``.
+    @discardableResult
+    public nonisolated func signOut() async -> MuxRepository.ClearReport { await self.clearAll() }
+
     /// Forgets all values that have one of the tags, here and on all machines that share the store.
     ///
     /// Requests that wait get what their fetch brings, which is not kept. Tags are those of ``MultiplexerMap/CacheKey/init(_:tags:)``, in a
@@ -338,7 +355,7 @@ extension MuxRepository {
     public nonisolated func clear(tags: [String]) async -> MuxRepository.ClearReport {
         guard let sharedStore else { return MuxRepository.ClearReport() }
         return await sharedStore.invalidate(tags.map { .tag($0) }) {
-            for participant in self.participants {
+            for participant in self.concernedParticipants {
                 for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
             }
         }
@@ -378,9 +395,10 @@ extension MuxRepository {
         try result.get()
     }
 
-    /// Notifies all participants but one of cleared entries; in the lane.
+    /// Notifies the participants with the same `cacheKey`, but one, of cleared entries; in the lane.
     nonisolated func tellOthers(_ cleared: ClearedEntries, but one: any SessionParticipant) {
-        for participant in self.participants where participant !== one { participant.cleared(cleared) }
+        let others = self.registry.withLock { $0.participants.living(in: cleared.domain) }
+        for participant in others where participant !== one { participant.cleared(cleared) }
     }
 
     private static func next(after epoch: UInt64) throws -> UInt64 {

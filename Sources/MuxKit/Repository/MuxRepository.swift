@@ -65,20 +65,26 @@ public actor MuxRepository {
     nonisolated let durability: MuxDurability
     nonisolated let savePolicy: MuxRepository.SavePolicy
     nonisolated let registry = Locked(Registry())
-    /// Whether the session epoch was read before the first value; the lock is held meanwhile.
-    nonisolated let hasLearntSession = Locked(false)
+    /// Whether the session epoch was read before the first value; the lock is held during the read.
+    nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
     /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
     private nonisolated let memoryWarnings = Locked<MemoryWarnings?>(nil)
     private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
+
+    enum SessionKnowledge: Sendable {
+        /// The session epoch was not read.
+        case none
+        /// It could not be read.
+        case unreadable
+        case known
+    }
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
         /// The epoch of this process's session, once it was read.
         var sessionEpoch: UInt64?
-        /// The number of sessions that have ended in this process.
-        var endedSessions: UInt64 = 0
         /// Whether a session that another process has ended is about to end here: nothing is read from disk meanwhile.
         var isEnding = false
         /// Whether a sign-out could not raise the epoch on disk, whose entries belong to an ended session.
@@ -209,7 +215,7 @@ public actor MuxRepository {
             SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn)
         }
         self.sharedStore?.listen { [weak self] change in
-            for participant in self?.participants ?? [] { participant.sharedStoreChanged(change) }
+            for participant in self?.concernedParticipants ?? [] { participant.sharedStoreChanged(change) }
         }
         self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
         guard savePolicy != .explicit else { return }
@@ -227,44 +233,49 @@ public actor MuxRepository {
 
     // MARK: - Registry
 
-    /// Includes `participant` in saves and sign-outs as long as it lives.
-    package nonisolated func attach(_ participant: any SessionParticipant) {
+    /// Includes `participant` in sign-outs and saves as long as it lives.
+    ///
+    /// - Returns: Its number, for ``detach(_:domain:)``.
+    /// - Complexity: Amortised O(1), without a hash for a participant without a domain.
+    @discardableResult
+    package nonisolated func attach(_ participant: any SessionParticipant) -> UInt64 {
         let domain = participant.domain
-        if domain != nil { self.learnSession() }
+        self.learnSession(isPlain: participant.isPlain)
         let insertion = self.registry.withLock { $0.participants.insert(participant, domain: domain) }
         if insertion.sharesDomain { self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
+        return insertion.order
     }
 
-    /// Keeps `owner` alive, and attaches `participant`.
+    /// Forgets a participant; called by its `deinit`.
+    nonisolated func detach(_ order: UInt64, domain: String?) {
+        self.registry.withLock { $0.participants.remove(order, domain: domain) }
+    }
+
+    /// Keeps `owner`, of which `participant` is the implementation, alive.
     nonisolated func retain(_ owner: some AnyObject & Sendable, _ participant: any SessionParticipant) {
-        self.learnSession()
-        let (insertion, endedSessions) = self.registry.withLock { registry in
-            registry.retained[ObjectIdentifier(participant)] = owner
-            return (registry.participants.insert(participant, domain: participant.domain), registry.endedSessions)
-        }
-        // Its values may be from a session that ended before it was attached.
-        guard insertion.isNew, participant.endedSessionsAtCreation != endedSessions else { return }
-        participant.sessionEnded(isTold: false)()
+        self.registry.withLock { $0.retained[ObjectIdentifier(participant)] = owner }
     }
 
-    /// Undoes ``retain(_:_:)``; the participant stays attached if it was before.
-    nonisolated func release(_ participant: any SessionParticipant, staysAttached: Bool) {
-        let owner = self.registry.withLock { registry in
-            if !staysAttached { registry.participants.remove(participant) }
-            return registry.retained.removeValue(forKey: ObjectIdentifier(participant))
-        }
+    /// Undoes ``retain(_:_:)``.
+    nonisolated func release(_ participant: any SessionParticipant) {
+        let owner = self.registry.withLock { $0.retained.removeValue(forKey: ObjectIdentifier(participant)) }
         _ = owner  // released outside the lock: it may be the last reference
     }
-
-    /// The number of sessions that have ended in this process.
-    nonisolated var endedSessions: UInt64 { self.registry.withLock { $0.endedSessions } }
 }
 
 extension MuxRepository {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
-    /// Forgets values in memory, of everything alive that has a `cacheKey` or a dependency, or is registered.
+    /// The living participants but the plain ones.
+    nonisolated var concernedParticipants: [any SessionParticipant] {
+        self.registry.withLock { $0.participants.living(plain: false) }
+    }
+
+    /// The number of places in the registry of participants.
+    package nonisolated var participantPlaces: Int { self.registry.withLock { $0.participants.placeCount } }
+
+    /// Forgets values in memory, of everything of this repository that is alive.
     ///
     /// Nothing is lost: what has to go to disk and is not there yet stays in memory, what is on disk is read again when it is
     /// asked for, and the rest is fetched. Fetches that are running go on. On Apple platforms this happens by itself when

@@ -12,8 +12,11 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     var gauges: MuxRepository.Gauges { get }
 
-    /// The number of ended sessions of this process when the participant was made; `nil` if it was attached at creation.
-    var endedSessionsAtCreation: UInt64? { get }
+    /// Whether the participant concerns no disk, no other machine, no token and no user: only sign-outs and memory.
+    var isPlain: Bool { get }
+
+    /// Whether its `deinit` removes it from the repository.
+    var detachesItself: Bool { get }
 
     /// The session is about to end: marks persistent state outside the repository as void for sessions before `epoch`.
     ///
@@ -95,7 +98,8 @@ extension SessionParticipant {
     package var handsOutTokens: Bool { false }
     package var statistics: MuxRepository.Statistics { MuxRepository.Statistics() }
     package var gauges: MuxRepository.Gauges { MuxRepository.Gauges() }
-    package var endedSessionsAtCreation: UInt64? { nil }
+    package var isPlain: Bool { false }
+    package var detachesItself: Bool { false }
     package func signOutCompleted() {}
     package func sessionWillEnd(before epoch: UInt64) async throws {}
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? { nil }
@@ -154,75 +158,144 @@ package struct UnsavedEntry: Sendable {
 }
 
 /// The living participants of a repository, in the order of their insertion.
+///
+/// An ascending array of weak references, without a hash table: a multiplexer is added when it is made, and removed by its `deinit`.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64
-        weak let participant: (any SessionParticipant)?
+        weak var participant: (any SessionParticipant)?
+        let isPlain: Bool
+        let detachesItself: Bool
+        /// Whether the participant was removed; its weak reference cannot be read for that, since this retains it under a lock.
+        var isVacant = false
     }
 
     struct Insertion: Sendable {
-        /// Whether the participant was not present before.
-        var isNew = false
+        /// The number of the participant, for ``WeakParticipants/remove(_:domain:)``.
+        var order: UInt64 = 0
         /// Whether another living participant has the same `cacheKey`.
         var sharesDomain = false
         /// Participants to be released outside the caller's lock: each may be the last reference.
         var met: [any SessionParticipant] = []
     }
 
-    private var places: [ObjectIdentifier: Place] = [:]
-    /// The participants of each `cacheKey`, some of which may be deallocated.
-    private var domains: [String: [ObjectIdentifier]] = [:]
-    /// The number of places at which those of deallocated participants are removed.
+    /// Ascending by their order.
+    private var places: [Place] = []
+    private var vacantCount = 0
+    /// The orders of the participants of each `cacheKey`, ascending; some of these may be deallocated.
+    private var domains: [String: [UInt64]] = [:]
+    /// The number of places whose participants do not detach themselves.
+    private var purgeableCount = 0
+    /// The number of these places at which those of deallocated participants are removed.
     private var purgeCount = 64
 
     /// The number of the last participant; ascending.
     private(set) var lastOrder: UInt64 = 0
 
-    /// Adds `participant`, unless it is present.
+    /// The number of places, those of deallocated participants included.
+    var placeCount: Int { self.places.count }
+
+    /// Adds a participant.
+    ///
+    /// - Complexity: Amortised O(1).
     mutating func insert(_ participant: any SessionParticipant, domain: String?) -> Insertion {
-        let id = ObjectIdentifier(participant)
         var insertion = Insertion()
-        // A deallocated object may have had the same address.
-        if let present = self.places[id]?.participant {
-            insertion.met.append(present)
-            return insertion
-        }
-        insertion.isNew = true
-        if self.places.count >= self.purgeCount { insertion.met = self.purge() }
+        if self.purgeableCount >= self.purgeCount { insertion.met = self.purge() }
         self.lastOrder &+= 1
-        self.places[id] = Place(order: self.lastOrder, participant: participant)
+        insertion.order = self.lastOrder
+        let place = Place(
+            order: self.lastOrder,
+            participant: participant,
+            isPlain: participant.isPlain,
+            detachesItself: participant.detachesItself
+        )
+        if !place.detachesItself { self.purgeableCount += 1 }
+        self.places.append(place)
         guard let domain else { return insertion }
         // Removed while it is changed, so that it is not copied.
-        var ids = self.domains.removeValue(forKey: domain) ?? []
-        while let last = ids.last {
-            if let other = self.places[last]?.participant {
+        var orders = self.domains.removeValue(forKey: domain) ?? []
+        while let last = orders.last {
+            if let other = self.place(of: last).flatMap({ self.places[$0].participant }) {
                 insertion.met.append(other)
                 insertion.sharesDomain = other.domain == domain
             }
             guard !insertion.sharesDomain else { break }
-            ids.removeLast()
+            orders.removeLast()
         }
-        ids.append(id)
-        self.domains[domain] = ids
+        orders.append(self.lastOrder)
+        self.domains[domain] = orders
         return insertion
+    }
+
+    /// Removes the participant with number `order`, which is being deallocated.
+    ///
+    /// - Complexity: Amortised O(log *n*).
+    mutating func remove(_ order: UInt64, domain: String?) {
+        guard let place = self.place(of: order), !self.places[place].isVacant else { return }
+        self.places[place].participant = nil
+        self.places[place].isVacant = true
+        self.vacantCount += 1
+        if self.vacantCount > 32, self.vacantCount > self.places.count / 2 {
+            self.places = self.places.filter { !$0.isVacant }
+            self.vacantCount = 0
+        }
+        guard let domain, var orders = self.domains.removeValue(forKey: domain) else { return }
+        let index = orders.partition(after: order - 1)
+        if index < orders.count, orders[index] == order { orders.remove(at: index) }
+        if !orders.isEmpty { self.domains[domain] = orders }
     }
 
     /// Removes the places of deallocated participants, and returns the others.
     private mutating func purge() -> [any SessionParticipant] {
-        let living = self.living()
-        let ids = Set(living.map { ObjectIdentifier($0) })
-        self.places = self.places.filter { ids.contains($0.key) }
-        self.domains = self.domains.mapValues { $0.filter(ids.contains) }.filter { !$0.value.isEmpty }
-        self.purgeCount = max(64, self.places.count * 2)
+        var living: [any SessionParticipant] = []
+        self.places = self.places.filter { place in
+            guard let participant = place.participant else { return false }
+            living.append(participant)
+            return true
+        }
+        let orders = Set(self.places.map(\.order))
+        self.domains = self.domains.mapValues { $0.filter(orders.contains) }.filter { !$0.value.isEmpty }
+        self.vacantCount = 0
+        self.purgeableCount = self.places.count { !$0.detachesItself }
+        self.purgeCount = max(64, self.purgeableCount * 2)
         return living
     }
 
-    mutating func remove(_ participant: any SessionParticipant) {
-        self.places[ObjectIdentifier(participant)] = nil
+    /// The living participants that were added after the one with number `order`.
+    ///
+    /// - Parameters:
+    ///   - order: The number.
+    ///   - plain: Whether to include those that are plain.
+    /// - Returns: The participants, in the order of their insertion.
+    func living(after order: UInt64 = 0, plain: Bool = true) -> [any SessionParticipant] {
+        self.places[self.places.partition(after: order) { $0.order }...].compactMap { place in
+            plain || !place.isPlain ? place.participant : nil
+        }
     }
 
-    /// The living participants that were added after the one with number `order`.
-    func living(after order: UInt64 = 0) -> [any SessionParticipant] {
-        self.places.values.filter { $0.order > order }.sorted { $0.order < $1.order }.compactMap(\.participant)
+    /// The living participants with that `cacheKey`.
+    func living(in domain: String) -> [any SessionParticipant] {
+        (self.domains[domain] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
     }
+
+    private func place(of order: UInt64) -> Int? {
+        let place = self.places.partition(after: order &- 1) { $0.order }
+        return place < self.places.count && self.places[place].order == order ? place : nil
+    }
+}
+
+extension Array {
+    /// The index of the first element whose number is greater than `number`; the elements are ascending by their numbers.
+    fileprivate func partition(after number: UInt64, _ numberOf: (Element) -> UInt64) -> Int {
+        var (low, high) = (0, self.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if numberOf(self[middle]) > number { high = middle } else { low = middle + 1 }
+        }
+        return low
+    }
+}
+
+extension [UInt64] {
+    fileprivate func partition(after number: UInt64) -> Int { self.partition(after: number) { $0 } }
 }

@@ -132,7 +132,6 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             policy: grants.mapPolicy,
             repository: repository,
             persistence: nil,
-            isAttached: true,
             users: UsersOfKeys(of: self.group),
             handsOutTokens: true,
             fetch: .fetched { user, before in
@@ -328,7 +327,6 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             policy: policy,
             repository: self.repository,
             persistence: self.tagged(cacheKey?.persistence) { $0.key },
-            isAttached: true,
             users: UsersOfKeys(of: self.group),
             fetch: .value { key in
                 try await self.run(key, endsWithSession: true) { .output(try await onFetch(key.key, $0)) }
@@ -355,7 +353,6 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             policy: policy,
             repository: self.repository,
             persistence: self.tagged(cacheKey?.persistence) { $0.key.user },
-            isAttached: true,
             users: UsersOfKeys(of: self.group) { $0.key.exactUser },
             fetch: .value { key in
                 let user = key.key.exactUser
@@ -460,7 +457,7 @@ extension MuxSessions: SessionParticipant {
         if let user = (read ?? UUID(uuidString: text) as? UserID).map(ExactKey.init), user.hasText(text) {
             return EndedUser(user, of: self.group)
         }
-        return self.repository.participants.lazy.compactMap { $0.user(of: self.group, withText: text) }.first
+        return self.repository.concernedParticipants.lazy.compactMap { $0.user(of: self.group, withText: text) }.first
     }
 }
 

@@ -81,7 +81,6 @@ final class ResponseCache: Sendable {
             ),
             repository: repository,
             persistence: cacheKey?.persistence,
-            isAttached: true,
             fetch: .value { _ in throw CancellationError() }
         )
         self.folder = options.cacheKey.map { key in

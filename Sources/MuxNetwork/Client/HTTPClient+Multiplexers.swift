@@ -39,7 +39,6 @@ extension HTTPClient {
             policy: resource.policy,
             repository: resource.repository,
             persistence: resource.persistence(like: cacheKey?.persistence) { _ in true },
-            isAttached: resource.isOfSession,
             selection: resource.selection { _ in true },
             fetch: .fetched { try await resource.fetch(true, $1) }
         )
@@ -76,7 +75,6 @@ extension HTTPClient {
             policy: resources.policy,
             repository: resources.repository,
             persistence: resources.persistence(like: cacheKey?.persistence) { $0.key },
-            isAttached: resources.isOfSession,
             selection: resources.selection { $0.key },
             fetch: .fetched { try await resources.fetch($0.key, $1) }
         )
@@ -88,8 +86,6 @@ extension HTTPClient {
 /// The parts of a multiplexer whose values are resources of a client: its fetch, and its rules for values that changed.
 private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: Sendable {
     let policy: MuxPolicy
-    /// Whether the values are fetched with a token, and so end with its session.
-    let isOfSession: Bool
     private let cacheKey: String?
     /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
     private let domain: String?
@@ -109,7 +105,6 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         let domain =
             client.configuration.viewer.flatMap { viewer in cacheKey.map { "\($0)\u{1f}\(viewer)" } } ?? cacheKey
         self.domain = self.choice.isMismatch ? nil : domain
-        self.isOfSession = client.authenticator != nil && !self.choice.isMismatch
         self.policy = StaleIfError.applied(to: policy)
         self.cacheKey = cacheKey
         self.conditionalFetch = HTTPFetch(client: client)

@@ -56,7 +56,6 @@ public final actor DecodedMedia<Value: Sendable> {
             policy: policy,
             repository: media.core.repository,
             persistence: nil,
-            isAttached: true,
             fetch: .value { key in
                 let (value, cost) = try await Self.decoded(key.key.url, of: media, decode)
                 return Decoded(value: value, cost: cost)

@@ -11,6 +11,7 @@ struct SignOutExplorerTests {
     enum Interjection: CaseIterable, Sendable {
         case makeAndRequest, makeAndStore, makeAndRequestMap, requestWhatIsThere, storeWhatIsThere
         case registerWhatHasAValue, makeRegisteredAndRequest, requestThatEndsLater, save, requestThroughRunner
+        case makePlainAndRequest, makePlainAndStore, requestPlain, storePlain, requestPlainThatEndsLater
     }
 
     /// One user's session and what takes part in it.
@@ -50,7 +51,7 @@ struct SignOutExplorerTests {
             await repository.saveAll()
         }
 
-        private func make(_ name: String?, isGated: Bool = false) -> Multiplexer<String> {
+        private func make(_ name: String?, isGated: Bool = false, isKept: Bool = true) -> Multiplexer<String> {
             let (user, gate) = (self.user, self.gate)
             let fetch: @Sendable () async throws -> String = {
                 let value = user.withLock { $0 }
@@ -59,7 +60,8 @@ struct SignOutExplorerTests {
             }
             let multiplexer =
                 name.map { Multiplexer(cacheKey: .init($0), repository: self.repository, onFetch: fetch) }
-                ?? Multiplexer(repository: self.repository, onFetch: fetch).register()
+                ?? Multiplexer(repository: self.repository, onFetch: fetch)
+            if name == nil, isKept { multiplexer.register() }
             self.made.withLock { $0.append(multiplexer) }
             return multiplexer
         }
@@ -88,6 +90,14 @@ struct SignOutExplorerTests {
                 let multiplexer = self.make("Later", isGated: true)
                 self.later { _ = try? await multiplexer.request() }
                 await self.gate.waitForCall(1)
+            case .makePlainAndRequest: _ = try? await self.make(nil, isKept: false).request()
+            case .makePlainAndStore: self.make(nil, isKept: false).store(self.user.withLock { $0 })
+            case .requestPlain: _ = try? await self.unregistered.request()
+            case .storePlain: self.unregistered.store(self.user.withLock { $0 })
+            case .requestPlainThatEndsLater:
+                let multiplexer = self.make(nil, isGated: true, isKept: false)
+                self.later { _ = try? await multiplexer.request() }
+                await self.gate.waitForCall(1)
             case .save: self.later { [repository] in await repository.saveAll() }
             case .requestThroughRunner:
                 let runner = self.runner
@@ -105,7 +115,7 @@ struct SignOutExplorerTests {
             self.gate.openForGood(returning: ())
             for task in self.tasks.withLock({ $0 }) { await task.value }
             await self.repository.saveAll()
-            let all = self.made.withLock { $0 } + [self.profile]
+            let all = self.made.withLock { $0 } + [self.profile, self.unregistered]
             for (number, multiplexer) in all.enumerated() {
                 if multiplexer.cachedValue == "alice" { traces.append("\(number) has it") }
                 if await multiplexer.loadCachedValue() == "alice" { traces.append("\(number) reads it") }

@@ -19,6 +19,8 @@ struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
             var things: [Thing] = []
             var kept: [any Inspectable] = []
             var faults: [String] = []
+            /// The number of things at which those of released objects are removed.
+            var purgeCount = 1_000
         }
 
         private let state = Locked(State())
@@ -27,7 +29,9 @@ struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
             self.state.withLock { state in
                 state.things.append(Thing(object: object))
                 if object is Scratch { state.kept.append(object) }
-                if state.things.count > 1_000 { state.things.removeAll { $0.object == nil } }
+                guard state.things.count > state.purgeCount else { return }
+                state.things.removeAll { $0.object == nil }
+                state.purgeCount = max(1_000, state.things.count * 2)
             }
         }
 

@@ -46,11 +46,21 @@ struct AccountOfClientTests {
         #expect(value.cachedValue == nil && map.cachedValue(key: 1) == nil)
         #expect(try await value.request() == Data("2".utf8))
         #expect(try await map.request(key: 1) == Data("2".utf8))
-        // Public values stay.
-        let open = HTTPClient(transport: self.mirror).multiplexer(repository: self.repository, Ask())
-        _ = try await open.request()
+    }
+
+    @Test func `AC-01 a sign-out reaches what a client without a token keeps in memory alone`() async throws {
+        let runner = self.runner()
+        let client = HTTPClient(transport: self.mirror)
+        let value = client.multiplexer(repository: self.repository, Ask())
+        let map = client.multiplexerMap(repository: self.repository) { (_: Int) in Ask() }
+        let other = client.multiplexer(repository: MuxRepository(store: MemoryStore()), Ask())
+        _ = try await (value.request(), map.request(key: 1), other.request())
+
         await runner.signOut()
-        #expect(open.cachedValue != nil)
+
+        #expect(value.cachedValue == nil && map.cachedValue(key: 1) == nil)
+        // Values that belong to no user have a repository without users.
+        #expect(other.cachedValue != nil)
     }
 
     @Test func `CO-09 a request that is under way at the sign-out ends with it, also in memory alone`() async throws {
