@@ -33,6 +33,12 @@ public struct RetryAdvice: Sendable, Hashable {
         self.retryAfter = retryAfter
     }
 
+    /// The server's `Retry-After` that `error`, or the error that it makes silenceable, has brought; `nil` if there is none.
+    package static func retryAfter(of error: any Error) -> Duration? {
+        let error = (error as? SilenceableError)?.underlying ?? error
+        return (error as? any RetryableError)?.retryAdvice.retryAfter
+    }
+
     /// Another attempt may succeed.
     public static let transient = RetryAdvice(isTransient: true)
 

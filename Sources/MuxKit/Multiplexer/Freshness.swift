@@ -29,6 +29,8 @@ package enum Freshness: Sendable, Hashable {
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool
+        /// Whether a fetch failed so recently that it is too early for one behind a request.
+        package var isRenewalPaused: Bool
 
         @usableFromInline
         package init(
@@ -38,7 +40,8 @@ package enum Freshness: Sendable, Hashable {
             stale: StaleLimits = StaleLimits(),
             isRefreshed: Bool = false,
             isInBackoff: Bool = false,
-            isFailureRemembered: Bool = false
+            isFailureRemembered: Bool = false,
+            isRenewalPaused: Bool = false
         ) {
             self.age = age
             self.timeToLive = timeToLive
@@ -47,6 +50,7 @@ package enum Freshness: Sendable, Hashable {
             self.isRefreshed = isRefreshed
             self.isInBackoff = isInBackoff
             self.isFailureRemembered = isFailureRemembered
+            self.isRenewalPaused = isRenewalPaused
         }
     }
 
@@ -91,16 +95,17 @@ package enum Freshness: Sendable, Hashable {
         let staleIfError = facts.stale.ifError ?? limits.staleIfError
         let isOldEnoughToGo = age >= Self.sum(facts.timeToLive, staleIfError)
         if limits.isReload { return isOldEnoughToGo ? .unusable : .fallback }
+        let mayRenew = !facts.isFailureRemembered && !facts.isRenewalPaused
         if !facts.isRefreshed, age < facts.timeToLive, age < limits.maximumAge ?? .longest {
             let isDue = facts.renewalAge.map { age >= $0 } ?? false
-            return .fresh(renews: isDue && !facts.isInBackoff && !facts.isFailureRemembered)
+            return .fresh(renews: isDue && !facts.isInBackoff && mayRenew)
         }
         if facts.isInBackoff, !isOldEnoughToGo { return .servable(renews: false) }
         let maySkipTheWait = !facts.isRefreshed && limits.maximumAge == nil
         let staleWhileRevalidate =
             limits.toleratedStaleness ?? facts.stale.whileRevalidate ?? limits.staleWhileRevalidate
         if maySkipTheWait, age < Self.sum(facts.timeToLive, staleWhileRevalidate) {
-            return .servable(renews: !facts.isFailureRemembered)
+            return .servable(renews: mayRenew)
         }
         return isOldEnoughToGo ? .unusable : .fallback
     }

@@ -255,13 +255,14 @@ extension MultiplexerCore {
             self.isForAnother(key) || !(self.selection?.includes(key, fallback?.entry?.validator) ?? true)
         let isSilenceable = self.policy.isSilenceable(error) && !isForAnother
         let memory = self.policy.memory(of: error)
+        let retryAfter = RetryAdvice.retryAfter(of: error)
         let now = self.repository.time.now
         let duration = now.duration(since: beginning.moment)
         var evictions: Evictions?
         let hasTimedOut = self.engine.land(flight, of: key, failed: true) { state, isKept in
             var current = state.slots.slot(of: key)
             if isKept {
-                let hold = max(self.policy.errorBackoff, memory)
+                let hold = max(max(self.policy.errorBackoff, memory), FailurePause.obeyed(retryAfter))
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()
                 let isSaved = !state.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
@@ -271,6 +272,8 @@ extension MultiplexerCore {
                         error,
                         heldUntil: heldUntil,
                         rememberedUntil: now.advanced(by: memory),
+                        pausing: self.policy.errorBackoff,
+                        retryAfter: retryAfter,
                         at: now,
                         sequence: number
                     )
@@ -287,9 +290,32 @@ extension MultiplexerCore {
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
             evictions = state.takeEvictions()
         }
+        if hasTimedOut { self.pauseAfterTimeout(key, fallback?.entry?.revision) }
         // What took too long was cancelled for it.
         self.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.release(evictions)
+    }
+
+    /// Pauses fetches of `key` behind requests, after one that took too long and whose flight the callers have left.
+    private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
+        let error = self.engine.options.timedOut
+        let now = self.repository.time.now
+        let hold = self.policy.isSilenceable(error) ? self.policy.errorBackoff : .zero
+        self.withSlots { state in
+            // A value that came meanwhile ends the pause.
+            guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
+            let number = state.nextRevision()
+            state.withSlot(of: key) {
+                $0.failed(
+                    error,
+                    heldUntil: now.advanced(by: hold),
+                    rememberedUntil: .distantPast,
+                    pausing: self.policy.errorBackoff,
+                    at: now,
+                    sequence: number
+                )
+            }
+        }
     }
 }
 

@@ -40,7 +40,15 @@ public struct MuxPolicy: Sendable {
     /// Whether an error permits to answer with an older value; ``SilenceableError/isSilenceable(_:)``.
     public var isSilenceable: @Sendable (any Error) -> Bool
 
-    /// How long after such a failure the older value is served without trying again; 1 second.
+    /// The time without another fetch after a failure, while an older value is served; 1 second, zero or less for none.
+    ///
+    /// - A request for which the older value replaces the failed fetch (``staleIfError``) gets the value without a fetch for that time
+    ///   after each failure.
+    /// - Renewals behind a request (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. This pause doubles with each
+    ///   failure in a row, up to a minute, or up to this time if it is longer. A success ends it.
+    /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both, by an hour at most.
+    ///
+    /// ``RequestOptions/reload``, a refresh, and a request without any value that may be served fetch in any case.
     public var errorBackoff: Duration
 
     /// What happens to a fetch whose last caller has left; cancelled after a second.

@@ -65,12 +65,15 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline let heldUntil: Moment
         /// A remembered failure, and until when it answers requests without a usable entry.
         @usableFromInline let failure: (error: any Error, until: Moment)?
+        /// The pause of fetches behind requests.
+        @usableFromInline let pause: FailurePause
         /// See ``Slot/Entry/sequence``.
         @usableFromInline let sequence: UInt64
 
-        init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, sequence: UInt64) {
+        init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, pause: FailurePause, sequence: UInt64) {
             self.heldUntil = heldUntil
             self.failure = failure
+            self.pause = pause
             self.sequence = sequence
         }
     }
@@ -126,7 +129,8 @@ package struct Slot<Value: Sendable>: Sendable {
             stale: entry.stale,
             isRefreshed: self.isRefreshed,
             isInBackoff: self.failureRecord.map { now < $0.heldUntil } ?? false,
-            isFailureRemembered: self.failure(at: now) != nil
+            isFailureRemembered: self.failure(at: now) != nil,
+            isRenewalPaused: self.failureRecord.map { !$0.pause.isOver(at: now) } ?? false
         )
         return .of(facts, limits)
     }
@@ -215,23 +219,36 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A fetch failed.
     ///
-    /// The entry, if there is one, is served until `heldUntil` without another fetch; the error is remembered until `until`.
+    /// - Parameters:
+    ///   - error: The error.
+    ///   - heldUntil: Until when the entry, if there is one, is served without another fetch.
+    ///   - until: Until when the error is remembered.
+    ///   - firstPause: The pause of fetches behind requests after a first failure; it grows with each failure in a row.
+    ///   - retryAfter: The server's `Retry-After`.
+    ///   - now: The time.
+    ///   - sequence: See ``Entry/sequence``.
     package mutating func failed(
         _ error: any Error,
         heldUntil: Moment,
         rememberedUntil until: Moment,
+        pausing firstPause: Duration = .zero,
+        retryAfter: Duration? = nil,
         at now: Moment,
         sequence: UInt64 = 0
     ) {
+        var pause = self.failureRecord?.pause ?? FailurePause()
+        pause.failed(at: now, first: firstPause, retryAfter: retryAfter)
         let isHeld = heldUntil > now && self.entry != nil
         let isRemembered = until > now
-        guard isHeld || isRemembered else {
+        let isPaused = !pause.isOver(at: now) && self.entry != nil
+        guard isHeld || isRemembered || isPaused else {
             self.failureRecord = nil
             return
         }
         self.failureRecord = FailureRecord(
             heldUntil: isHeld ? heldUntil : .distantPast,
             failure: isRemembered ? (error, until) : nil,
+            pause: pause,
             sequence: sequence
         )
     }

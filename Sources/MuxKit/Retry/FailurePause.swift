@@ -20,6 +20,7 @@ package struct FailurePause: Sendable, Hashable {
     package init() {}
 
     /// Whether an attempt may start.
+    @usableFromInline
     package func isOver(at now: Moment) -> Bool { self.end <= now }
 
     /// The time until an attempt may start; `nil` if one may start now.

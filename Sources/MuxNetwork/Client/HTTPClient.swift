@@ -214,7 +214,7 @@ public struct HTTPClient: Sendable {
     }
 
     private func send(_ call: ValidatedCall) async throws -> HTTPResponse {
-        let reply = try await self.retryAfter.send(call) {
+        let reply = try await self.retryAfter.send(call) { call in
             try await self.invalidation.send(call) { try await self.transport.exchange(call) }
         }
         return HTTPResponse(request: call.call, reply: reply)

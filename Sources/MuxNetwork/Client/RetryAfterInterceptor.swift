@@ -1,13 +1,13 @@
 package import Foundation
 package import MuxKit
 
-/// Sends no request to an origin that answered 429 or 503 with `Retry-After`, until that time has passed.
+/// Sends no request to an origin that answered 403, 429 or 503 with `Retry-After`, until that time has passed.
 ///
 /// RFC 9110, section 10.2.3; RFC 6585, section 4. A request that comes meanwhile fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request whose redirection leads to the origin.
 package final class RetryAfterInterceptor: Sendable {
     /// The longest time for which an origin is left alone.
-    package static let longestPause = Duration.seconds(3600)
+    package static let longestPause = FailurePause.longestRetryAfter
 
     private let time: TimeSource
     private let wallTime: @Sendable () -> Date
@@ -22,22 +22,30 @@ package final class RetryAfterInterceptor: Sendable {
     /// Runs `next`, which sends `call`, unless the origin is to be left alone.
     ///
     /// - Throws: ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, or what `next` throws.
-    package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
-        let now = self.time.now
-        let pause = self.pauses.withLock { pauses -> Duration? in
-            guard let end = pauses[call.origin] else { return nil }
-            guard end <= now else { return end.duration(since: now) }
-            pauses[call.origin] = nil
-            return nil
-        }
-        if let pause { throw HTTPError.transport(.serverBusy(retryAfter: pause)) }
-        let reply = try await next()
+    package func send(_ call: ValidatedCall, next: (ValidatedCall) async throws -> HTTPReply) async throws -> HTTPReply
+    {
+        try self.admit(call.origin)
+        var call = call
+        call.admit = { [weak self] (origin) throws(HTTPError) in try self?.admit(origin) }
+        let reply = try await next(call)
         self.note(reply, call)
         return reply
     }
 
+    /// Refuses a request to an origin that is left alone.
+    private func admit(_ origin: HTTPOrigin) throws(HTTPError) {
+        let now = self.time.now
+        let pause = self.pauses.withLock { pauses -> Duration? in
+            guard let end = pauses[origin] else { return nil }
+            guard end <= now else { return end.duration(since: now) }
+            pauses[origin] = nil
+            return nil
+        }
+        if let pause { throw .transport(.serverBusy(retryAfter: pause)) }
+    }
+
     private func note(_ reply: HTTPReply, _ call: ValidatedCall) {
-        guard [429, 503].contains(reply.status), let origin = reply.url.map({ HTTPOrigin($0) }) ?? call.origin,
+        guard [403, 429, 503].contains(reply.status), let origin = reply.url.map({ HTTPOrigin($0) }) ?? call.origin,
             let pause = reply.retryAfter(now: self.wallTime()), pause > .zero
         else { return }
         let now = self.time.now

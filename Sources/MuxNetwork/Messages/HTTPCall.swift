@@ -177,6 +177,8 @@ package struct ValidatedCall: Sendable {
     package let origin: HTTPOrigin
     /// The session in which the call began, if that was before it is sent: see ``ValidatedTransport/session``.
     package var session: UInt64?
+    /// Throws if no request may be sent to an origin to which a redirection leads; `nil` to admit all.
+    package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
 
     /// Validates a call.
     ///

@@ -85,6 +85,8 @@ extension HTTPResponse {
 package enum HTTPRetryAfter {
     /// Reads seconds or a date; `nil` if `text` is neither.
     ///
+    /// Seconds may have decimals, which some servers send although the RFC does not permit them.
+    ///
     /// - Parameters:
     ///   - text: The value of `Retry-After`.
     ///   - date: The value of `Date` of the same answer, from which a date counts: the server's clock may differ.
@@ -93,6 +95,10 @@ package enum HTTPRetryAfter {
     package static func parse(_ text: String?, date: String?, now: Date) -> Duration? {
         guard let text = text.map({ HTTPGrammar.trimmed($0) }) else { return nil }
         if let seconds = HTTPDeltaSeconds.parse(text) { return .seconds(seconds) }
+        let parts = text.split(separator: ".", omittingEmptySubsequences: false)
+        if parts.count == 2, parts.allSatisfy({ HTTPDeltaSeconds.parse(String($0)) != nil }) {
+            return Double(text).map { HTTPDeltaSeconds.duration($0) }
+        }
         guard let time = HTTPDate.parse(text, now: now) else { return nil }
         let start = date.flatMap { HTTPDate.parse($0, now: now) } ?? now
         return HTTPDeltaSeconds.duration(time.timeIntervalSince(start))

@@ -178,6 +178,7 @@ extension ValidatedTransport {
         in session: UInt64
     ) async throws -> HTTPReply {
         var call = call
+        let admit = call.admit
         var redirects = HTTPRedirects(call.call, self.options)
         let silence = call.call.timeout ?? self.options.timeout
         let limits = HTTPExchange.Limits(
@@ -201,6 +202,7 @@ extension ValidatedTransport {
             try exchange.check()
             redirects = redirecting.redirects
             call = try ValidatedCall(next)
+            if let admit, self.stored(for: call) == nil { try admit(call.origin) }
         }
     }
 }

@@ -21,7 +21,7 @@ struct RetryAfterTests {
         return time
     }
 
-    @Test(arguments: [(503, "7"), (429, "7"), (503, "Sun, 06 Nov 1994 08:49:44 GMT")])
+    @Test(arguments: [(503, "7"), (429, "7"), (403, "7"), (503, "7.0"), (503, "Sun, 06 Nov 1994 08:49:44 GMT")])
     func `N04 after a 503 with seven seconds no request goes to that host for seven seconds`(
         status: Int,
         text: String
@@ -80,7 +80,7 @@ struct RetryAfterTests {
         for number in 0..<100 {
             let url = try #require(URL(string: "https://\(number).example.com/"))
             let call = try ValidatedCall(HTTPCall(url: url))
-            _ = try await interceptor.send(call) { try await self.server.transport.exchange(call) }
+            _ = try await interceptor.send(call) { try await self.server.transport.exchange($0) }
             self.world.clock.advance(by: .seconds(1))
         }
         #expect(interceptor.count <= 7)
@@ -153,7 +153,7 @@ struct RetryAfterTests {
 
         #expect(try await number.requestEntry().staleReason == .fetchFailed)
         self.world.clock.advance(by: .seconds(3))
-        #expect(try await number.requestEntry().staleReason == .fetchFailed)
+        #expect(try await number.requestEntry().staleReason == .backingOff)
         #expect(self.server.calls.count == 2)
         self.server.state.withLock { $0.instead = nil }
         self.world.clock.advance(by: .seconds(4))
@@ -174,7 +174,7 @@ struct RetryAfterTests {
         }
         let interceptor = RetryAfterInterceptor(time: TimeSource(self.world.clock), wallTime: { self.world.now })
         let call = try ValidatedCall(HTTPCall(url: try #require(URL(string: "https://example.com/numbers/a"))))
-        let download = { try await self.server.transport.stream(call.call, into: Sink()) }
+        let download = { (call: ValidatedCall) in try await self.server.transport.stream(call.call, into: Sink()) }
         self.busy(503, "7")
         #expect(try await interceptor.send(call, next: download).status == 503)
 
@@ -184,5 +184,79 @@ struct RetryAfterTests {
             self.timeLeft($0) == .seconds(7)
         }
         #expect(self.server.calls.count == 1)
+    }
+
+    // MARK: - WR-07
+
+    @Test(arguments: [(403, "60"), (429, "60"), (503, "59.5"), (503, "Sun, 06 Nov 1994 08:50:37 GMT"), (500, "60")])
+    func `WR-07 behind a stale value 200 requests send one request while the server wants to be left alone`(
+        status: Int,
+        text: String
+    ) async throws {
+        let client = self.world.client(self.server.transport)
+        let policy = MuxPolicy(staleWhileRevalidate: .seconds(100_000))
+        let number = client.multiplexer(policy: policy, repository: self.world.repository, GetNumber())
+        let map = client.multiplexerMap(policy: policy, repository: self.world.repository) { GetNumber(id: $0) }
+        _ = try await (number.request(), map.request(key: "b"))
+        self.world.clock.advance(by: .seconds(10))
+        let headers: HTTPHeaders = ["Retry-After": text, "Date": "Sun, 06 Nov 1994 08:49:37 GMT"]
+        self.server.state.withLock { $0.instead = HTTPReply(status: status, headers: headers) }
+
+        for _ in 0..<200 {
+            #expect(try await number.request().version == 1)
+            #expect(try await map.request(key: "b").version == 1)
+            _ = await settledOccupancy { number.occupancy }
+            _ = await settledOccupancy { map.occupancy }
+        }
+        self.world.clock.advance(by: .seconds(59))
+        for _ in 0..<5 {
+            _ = try await (number.request(), map.request(key: "b"))
+            _ = await settledOccupancy { number.occupancy }
+            _ = await settledOccupancy { map.occupancy }
+        }
+
+        #expect(self.server.calls.count { $0.url.path() == "/numbers/a" } == 2)
+        #expect(self.server.calls.count { $0.url.path() == "/numbers/b" } <= 3)
+        self.server.state.withLock { $0.instead = nil }
+        self.world.clock.advance(by: .seconds(61))
+        _ = try await number.request()
+        _ = await settledOccupancy { number.occupancy }
+        #expect(try await number.requestEntry().isStale == false)
+    }
+
+    @Test func `WR-07 no redirection leads to a server that wants to be left alone`() async throws {
+        let asked = Locked<[String]>([])
+        let transport = ExchangeTransport(clock: self.world.clock) { call, sink in
+            asked.withLock { $0.append(call.url.absoluteString) }
+            let isBusy = call.url.host() == "busy.example.com"
+            let target = call.url.path() == "/numbers/c" ? "https://idle.example.com/c" : "https://busy.example.com/x"
+            let isTarget = call.url.host() != "example.com"
+            let reply =
+                isBusy
+                ? HTTPReply(status: 503, headers: ["Retry-After": "1.5"])
+                : isTarget
+                    ? HTTPReply(status: 200, headers: [:]) : HTTPReply(status: 302, headers: ["Location": target])
+            try await sink.receive(head: reply)
+            if isTarget, !isBusy { try await sink.receive(Data("{\"version\":1}".utf8)) }
+            return [:]
+        }
+        let client = self.world.client(transport)
+        await #expect { try await client.execute(GetNumber(id: "a")) } throws: {
+            ($0 as? HTTPError)?.status?.code == 503
+        }
+
+        for _ in 0..<20 {
+            await #expect { try await client.execute(GetNumber(id: "b")) } throws: {
+                self.timeLeft($0) == .milliseconds(1500)
+            }
+        }
+        #expect(try await client.execute(GetNumber(id: "c")).output.version == 1, "elsewhere")
+        #expect(asked.withLock { $0.count { $0.hasPrefix("https://busy.") } } == 1)
+
+        self.world.clock.advance(by: .milliseconds(1500))
+        await #expect { try await client.execute(GetNumber(id: "b")) } throws: {
+            ($0 as? HTTPError)?.status?.code == 503
+        }
+        #expect(asked.withLock { $0.count { $0.hasPrefix("https://busy.") } } == 2)
     }
 }

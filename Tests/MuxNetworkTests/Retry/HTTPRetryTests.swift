@@ -146,13 +146,19 @@ struct HTTPRetryTests {
 
     @Test(
         arguments: [
-            ("7", Duration.seconds(7)), ("0", .zero), ("", nil), ("-1", nil), ("7.5", nil), ("soon", nil),
-            (" 7 ", .seconds(7)),
+            ("7", Duration.seconds(7)), ("0", .zero), ("", nil), ("-1", nil), ("soon", nil), (" 7 ", .seconds(7)),
+            ("7.5", .milliseconds(7500)), ("0.25", .milliseconds(250)), ("7.", nil), (".5", nil), ("1.2.3", nil),
+            ("1e3", nil), ("-1.5", nil), ("7,5", nil), ("0x1.8", nil), ("inf", nil), ("nan", nil),
+            ("99999999999999999999999.5", .seconds(1 << 31)), ("0.0", .zero),
+            ("1.99999999999999999999999", .seconds(2)),
             ("Sun, 06 Nov 1994 08:49:44 GMT", .seconds(7)), ("Sun, 06 Nov 1994 08:49:30 GMT", .zero),
             ("99999999999999999999999", .seconds(1 << 31)),
         ] as [(String, Duration?)]
     )
-    func `E12 Retry-After is read as whole seconds or as a time of day`(text: String, expected: Duration?) throws {
+    func `WR-07 E12 Retry-After is read as seconds with or without decimals or as a time of day`(
+        text: String,
+        expected: Duration?
+    ) throws {
         let url = try #require(URL(string: "http://example.com"))
         let date = "Sun, 06 Nov 1994 08:49:37 GMT"
         let reply = HTTPReply(status: 503, headers: ["Retry-After": text, "Date": date])
