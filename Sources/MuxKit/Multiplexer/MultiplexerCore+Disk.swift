@@ -96,7 +96,10 @@ extension MultiplexerCore {
             let payload = try? MuxMigration.migrate(stored.payload, from: stored.schemaVersion, to: target, by: steps)
             return payload.flatMap { try? persistence.decode($0) }
         }
-        guard let value = decoded else { return failed(because: .decoding) }
+        guard let value = decoded else {
+            self.repository.misuseLog?.write(.undecodable(persistence.domain, type: "\(Value.self)"))
+            return failed(because: .decoding)
+        }
         let now = self.repository.time.now
         self.tell(.loaded, key, now.duration(since: start))
         let age: Duration

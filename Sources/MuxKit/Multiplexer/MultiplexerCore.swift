@@ -331,8 +331,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send((), to: key)
-        if self.persistence != nil { self.repository.changed() }
+        if self.persistence != nil { self.isToBeSaved() }
     }
+
+    @usableFromInline
+    func isToBeSaved() { self.repository.changed(self) }
 
     @inlinable
     func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {

@@ -58,6 +58,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""
         self.repository.observer?.tell(MuxEvent(.storageFailed, problem: problem.sentence + cause))
+        if problem == .damaged { self.repository.misuseLog?.write(.damagedTokens(problem.sentence)) }
     }
 
     func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }

@@ -80,3 +80,64 @@ extension MuxEvent.Kind {
         }
     }
 }
+
+/// The log of a repository's misuse in a debug build, where no observer is told of it.
+///
+/// A sentence is written once for each repository. No value, key or token is part of one.
+package final class MisuseLog: Sendable {
+    package enum Misuse: Sendable, Hashable {
+        /// Two living multiplexers have this `cacheKey`.
+        case cacheKeyShared(String)
+        /// An entry on disk of this `cacheKey` is not a value of the type.
+        case undecodable(String, type: String)
+        /// The tokens in a token store cannot be read, as the text says.
+        case damagedTokens(String)
+        /// A multiplexer with this name has another repository than its dependency.
+        case repositoryMismatch(String?)
+    }
+
+    /// A log that writes to the system's log; `nil` in a release build.
+    package static var standard: MisuseLog? {
+        guard SystemLog.isDebugBuild else { return nil }
+        let log = SystemLog(subsystem: "MuxKit", category: "misuse")
+        return MisuseLog { log.write($0, isTrouble: true) }
+    }
+
+    /// The greatest number of sentences.
+    private static let limit = 100
+
+    private let sink: @Sendable (String) -> Void
+    private let written = Locked<Set<Misuse>>([])
+
+    /// Makes a log that passes its sentences on.
+    package init(_ sink: @escaping @Sendable (String) -> Void) { self.sink = sink }
+
+    /// Writes a sentence about `misuse`, unless it was written before.
+    func write(_ misuse: Misuse) {
+        let isNew = self.written.withLock { $0.count < Self.limit && $0.insert(misuse).inserted }
+        if isNew { self.sink(misuse.sentence) }
+    }
+}
+
+extension MisuseLog.Misuse {
+    fileprivate var sentence: String {
+        switch self {
+        case .cacheKeyShared(let name):
+            "Two multiplexers have the cacheKey \(Self.shown(name)): they share entries on disk, and the later save wins."
+        case .undecodable(let name, let type):
+            """
+            An entry on disk of \(Self.shown(name)) cannot be decoded as \(type): it is ignored; raise the schemaVersion of \
+            the policy, or add a migration.
+            """
+        case .damagedTokens(let text): text
+        case .repositoryMismatch(let name):
+            """
+            \(name.map { "The multiplexer \(Self.shown($0))" } ?? "A multiplexer") has another repository than its \
+            dependency: its requests fail, since a sign-out would reach only one of them.
+            """
+        }
+    }
+
+    /// A name in quotes, without the viewer that a client adds to it.
+    private static func shown(_ name: String) -> String { String(name.prefix { $0 != "\u{1f}" }).debugDescription }
+}

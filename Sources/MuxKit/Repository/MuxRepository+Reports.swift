@@ -97,7 +97,8 @@ extension MuxRepository {
         /// By itself, so long after a value was fetched or stored; what comes meanwhile is saved with it.
         ///
         /// On Apple platforms also when the app enters the background, without waiting. What could not be saved is tried again
-        /// with the next change, or when told to.
+        /// with the next change, or when told to. A multiplexer that is released before the save is kept until its values are
+        /// written, or, if the disk fails, as long as there are at most 1,024 of these.
         case afterFetch(debounce: Duration)
     }
 }

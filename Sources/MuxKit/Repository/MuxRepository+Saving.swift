@@ -13,12 +13,12 @@ extension MuxRepository {
         return report
     }
 
-    /// An unsaved change: schedules a save if the policy says so.
-    @usableFromInline
-    nonisolated func changed() {
+    /// An unsaved change: schedules a save if the policy says so, and keeps `participant` alive until then.
+    nonisolated func changed(_ participant: any SessionParticipant) {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in
             defer { registry.isSaveDue = true }
+            registry.unsaved[ObjectIdentifier(participant)] = participant
             return !registry.isSaveDue
         }
         guard isFirst else { return }
@@ -26,11 +26,30 @@ extension MuxRepository {
         ReentrantAsyncMutex.outside {
             _ = self.spawn(name: "mux.save") { [weak self] in
                 try? await time.sleep(for: debounce)
-                self?.registry.withLock { $0.isSaveDue = false }
-                await self?.saveAll()
+                await self?.saveDue()
             }
         }
     }
+
+    /// Saves after a change, and releases the participants whose values are written.
+    private nonisolated func saveDue() async {
+        let due = self.registry.withLock { registry in
+            defer { registry.unsaved = [:] }
+            registry.isSaveDue = false
+            return registry.unsaved
+        }
+        await self.saveAll()
+        let failed = due.filter { $0.value.gauges.unsaved > 0 }
+        guard !failed.isEmpty else { return }
+        self.registry.withLock { registry in
+            for (id, participant) in failed where registry.unsaved.count < Self.mostUnsaved {
+                registry.unsaved[id] = participant
+            }
+        }
+    }
+
+    /// How many participants are kept alive whose values could not be written.
+    private static var mostUnsaved: Int { 1_024 }
 
     /// The app enters the background, or ends: saves now.
     nonisolated func enteredBackground(isLast: Bool) {

@@ -54,6 +54,8 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let random: @Sendable () -> Double
     package nonisolated let spawn: TaskLauncher
     package nonisolated let observer: (any MuxObserver)?
+    /// `nil` in a release build, and where an observer is told of misuse.
+    nonisolated let misuseLog: MisuseLog?
     /// Serialises all changes of the store and the session.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
@@ -91,6 +93,8 @@ public actor MuxRepository {
         var owesSignOut = false
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
+        /// Participants with values that the scheduled save has to write: users may have released them.
+        var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
         /// What the last save could not write or repair.
         var lastSaveFailures = 0
         /// Whether entries of ended sessions could not be removed from disk.
@@ -200,13 +204,15 @@ public actor MuxRepository {
         random: @escaping @Sendable () -> Double,
         spawn: TaskLauncher,
         backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames,
-        sharedStore: (store: any MuxSharedStore, policy: MuxShared.Policy)? = nil
+        sharedStore: (store: any MuxSharedStore, policy: MuxShared.Policy)? = nil,
+        misuseLog: MisuseLog? = .standard
     ) {
         self.store = store
         self.promptStore = store as? any PromptStore
         self.durability = durability
         self.savePolicy = savePolicy
         self.observer = observer
+        self.misuseLog = observer == nil ? misuseLog : nil
         self.time = time
         self.wallTime = wallTime
         self.random = random
@@ -242,7 +248,10 @@ public actor MuxRepository {
         let domain = participant.domain
         self.learnSession(isPlain: participant.isPlain)
         let insertion = self.registry.withLock { $0.participants.insert(participant, domain: domain) }
-        if insertion.sharesDomain { self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain)) }
+        if insertion.sharesDomain {
+            self.observer?.tell(MuxEvent(.cacheKeyShared, cacheKey: domain))
+            if let domain { self.misuseLog?.write(.cacheKeyShared(domain)) }
+        }
         return insertion.order
     }
 
@@ -346,6 +355,8 @@ package struct RepositoryChoice: Sendable {
             for repository in [self.repository, other] {
                 repository.observer?.tell(MuxEvent(.repositoryMismatch, name: name ?? cacheKey, cacheKey: cacheKey))
             }
+            // One of two observers is enough.
+            if other.observer == nil { self.repository.misuseLog?.write(.repositoryMismatch(name ?? cacheKey)) }
         }
         throw MuxError.repositoryMismatch
     }

@@ -40,6 +40,89 @@ struct SavePolicyTests {
         #expect(await number.save().unchanged == 1)
     }
 
+    @Test func `DS-04 values of multiplexers that are released before the save are saved`() async throws {
+        let (clock, store) = (VirtualClock(), UnreliableStore())
+        let saved = Gate<Void>()
+        saved.openForGood(returning: ())
+        store.beforeSave.withLock { $0 = { try? await saved.pass() } }
+        let objects = Locked<[Weak]>([])
+        do {
+            let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
+            let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
+            for number in 0..<20 {
+                let one = Multiplexer<Int>(cacheKey: .init("\(number)"), repository: repository) { number }
+                let map = MultiplexerMap<Int, Int>(cacheKey: .init("Map \(number)"), repository: repository) { $0 }
+                if number % 2 == 0 { #expect(try await one.request() == number) } else { one.store(number) }
+                #expect(try await map.request(key: number) == number)
+                await one.expectAtRest()
+                await map.expectAtRest()
+                objects.withLock { $0 += [Weak(one), Weak(map), Weak(repository)] }
+            }
+        }
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(5))
+        await saved.waitForCall(1)
+
+        // The save releases what it has kept, and with that the repository.
+        let left = await settledOccupancy { (0, objects.withLock { $0.count { $0.object != nil } }, 0) }
+        #expect(left.tasks == 0)
+        let next = MuxRepository(store: store)
+        for number in 0..<20 {
+            let one = Multiplexer<Int>(cacheKey: .init("\(number)"), repository: next) { -1 }
+            #expect(try await one.request() == number)
+            let map = MultiplexerMap<Int, Int>(cacheKey: .init("Map \(number)"), repository: next) { _ in -1 }
+            #expect(try await map.request(key: number) == number)
+        }
+    }
+
+    @Test func `DS-04 what could not be written is kept for the next save`() async throws {
+        let (clock, store) = (VirtualClock(), UnreliableStore())
+        let saves = Gate<Void>()
+        saves.openForGood(returning: ())
+        store.beforeSave.withLock { $0 = { try? await saves.pass() } }
+        let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
+        let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
+        store.failsSaves.withLock { $0 = true }
+        func release() async throws {
+            let one = Multiplexer<Int>(cacheKey: "One", repository: repository) { 1 }
+            _ = try await one.request()
+        }
+        try await release()
+        await clock.waitForSleepers(1)
+        clock.advance(by: .seconds(5))
+        await saves.waitForCall(1)
+        // In the lane, behind the save that fails.
+        #expect(await repository.saveAll().failed.count == 1)
+        store.failsSaves.withLock { $0 = false }
+
+        #expect(await repository.saveAll().saved == 1)
+    }
+
+    @Test func `DS-04 a sign-out before the save leaves nothing to write`() async throws {
+        let (clock, store) = (VirtualClock(), MemoryStore())
+        let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
+        let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
+        func release() async throws {
+            let one = Multiplexer<String>(cacheKey: "One", repository: repository) { "alice" }
+            _ = try await one.request()
+        }
+        try await release()
+        await clock.waitForSleepers(1)
+        await repository.clearAll()
+
+        clock.advance(by: .seconds(5))
+        #expect(await repository.saveAll().saved == 0)
+
+        #expect(await store.load(MuxStoreKey(domain: "One")) == nil)
+    }
+
+    /// A weak reference.
+    private struct Weak: Sendable {
+        weak let object: (any AnyObject & Sendable)?
+
+        init(_ object: any AnyObject & Sendable) { self.object = object }
+    }
+
     @Test func `RP-08 by default nothing is saved unasked`() async throws {
         let world = World()
         let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 1 }

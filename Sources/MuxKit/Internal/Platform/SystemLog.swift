@@ -37,3 +37,14 @@ package struct SystemLog: Sendable {
     }
 }
 #endif
+
+extension SystemLog {
+    /// Whether the library was built for debugging.
+    package static var isDebugBuild: Bool {
+        #if DEBUG
+        true
+        #else
+        false
+        #endif
+    }
+}
