@@ -3,13 +3,18 @@
 
 #if defined(__linux__)
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 struct message {
     int kind;
@@ -39,6 +44,11 @@ struct mux_curl {
     int (*multi_poll)(void *, void *, unsigned, int, int *);
     int (*multi_wakeup)(void *);
     struct message *(*multi_info_read)(void *, int *);
+    // Of the TLS library that libcurl uses; NULL if libcurl uses another one.
+    int (*openssl_has_pending)(const void *);
+    int (*openssl_get_shutdown)(const void *);
+    void (*openssl_get_protocol)(const void *, const unsigned char **, unsigned *);
+    size_t (*gnutls_pending)(void *);
 };
 
 // OpenSSL frees its tables when the process exits. From then on, no thread enters libcurl any more.
@@ -81,6 +91,10 @@ mux_curl *mux_curl_open(const char *name) {
         free(curl);
         return NULL;
     }
+    *(void **)&curl->openssl_has_pending = dlsym(library, "SSL_has_pending");
+    *(void **)&curl->openssl_get_shutdown = dlsym(library, "SSL_get_shutdown");
+    *(void **)&curl->openssl_get_protocol = dlsym(library, "SSL_get0_alpn_selected");
+    *(void **)&curl->gnutls_pending = dlsym(library, "gnutls_record_check_pending");
     // Handlers run in reverse order: this one before that of OpenSSL, which was registered in global_init.
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, shut_at_exit);
@@ -118,15 +132,132 @@ int mux_easy_set_before_sending(
     return curl->easy_setopt(easy, 20312 /* CURLOPT_PREREQFUNCTION, 7.80 */, function);
 }
 
-static int close_on_exec(void *context, int socket, int purpose) {
-    (void)context;
+// MARK: - Sockets
+
+struct mux_sockets {
+    size_t count, capacity;
+    struct { int descriptor, is_used; } *entries;
+};
+
+mux_sockets *mux_sockets_make(void) { return calloc(1, sizeof(struct mux_sockets)); }
+
+void mux_sockets_free(mux_sockets *sockets) {
+    if (sockets) free(sockets->entries);
+    free(sockets);
+}
+
+static void forget(mux_sockets *sockets, int descriptor) {
+    for (size_t i = 0; i < sockets->count; i++)
+        if (sockets->entries[i].descriptor == descriptor) sockets->entries[i--] = sockets->entries[--sockets->count];
+}
+
+// SOCKOPTFUNCTION: a socket was made.
+static int opened(void *context, int descriptor, int purpose) {
     (void)purpose;
-    fcntl(socket, F_SETFD, FD_CLOEXEC);
+    mux_sockets *sockets = context;
+    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    forget(sockets, descriptor);
+    if (sockets->count == sockets->capacity) {
+        size_t capacity = sockets->capacity ? 2 * sockets->capacity : 16;
+        void *entries = realloc(sockets->entries, capacity * sizeof *sockets->entries);
+        if (!entries) return 1;
+        sockets->entries = entries;
+        sockets->capacity = capacity;
+    }
+    sockets->entries[sockets->count].descriptor = descriptor;
+    sockets->entries[sockets->count++].is_used = 0;
     return 0;
 }
 
-int mux_easy_close_on_exec(const mux_curl *curl, void *easy) {
-    return curl->easy_setopt(easy, 20148 /* CURLOPT_SOCKOPTFUNCTION */, close_on_exec);
+// CLOSESOCKETFUNCTION: also for connections that outlive the transfer for which they were made.
+static int closed(void *context, int descriptor) {
+    forget(context, descriptor);
+    return close(descriptor);
+}
+
+int mux_easy_set_sockets(const mux_curl *curl, void *easy, mux_sockets *sockets) {
+    int result = curl->easy_setopt(easy, 10149 /* CURLOPT_SOCKOPTDATA */, sockets);
+    if (result == 0) result = curl->easy_setopt(easy, 20148 /* CURLOPT_SOCKOPTFUNCTION */, opened);
+    if (result == 0) result = curl->easy_setopt(easy, 10209 /* CURLOPT_CLOSESOCKETDATA */, sockets);
+    if (result == 0) result = curl->easy_setopt(easy, 20208 /* CURLOPT_CLOSESOCKETFUNCTION */, closed);
+    return result;
+}
+
+static int is_address(const struct sockaddr_storage *address, const char *ip, int port) {
+    char text[INET6_ADDRSTRLEN] = "";
+    int number = 0;
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+        inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        number = ntohs(in->sin_port);
+    } else if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)address;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        number = ntohs(in->sin6_port);
+    }
+    return number == port && ip && strcmp(text, ip) == 0;
+}
+
+// Whether nothing has arrived, not even the end of the connection.
+static int is_socket_silent(int descriptor) {
+    char byte;
+    ssize_t count;
+    do { count = recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT); } while (count < 0 && errno == EINTR);
+    return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+// Whether an idle HTTP/2 connection has ended, or is about to. Other bytes on it are frames, which are no response to a later stream;
+// a GOAWAY among them makes nghttp2 refuse the stream, which libcurl sends again.
+static int has_ended_http2(int descriptor) {
+    struct pollfd events = {.fd = descriptor, .events = POLLIN | POLLRDHUP};
+    if (poll(&events, 1, 0) < 0 || events.revents & (POLLRDHUP | POLLHUP | POLLERR)) return 1;
+    unsigned char bytes[4096];
+    ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (count <= 0) return 1;
+    // TLS 1.2 tells alerts from data; in TLS 1.3 both have the type of data, and an alert has 2 bytes, 1 for the type and 16 for the tag.
+    for (ssize_t at = 0, length; at < count; at += 5 + length) {
+        if (count - at < 5 || bytes[at] == 21) return 1;
+        length = bytes[at + 3] << 8 | bytes[at + 4];
+        if (length <= 19) return 1;
+    }
+    return 0;
+}
+
+// Whether nothing has arrived on the connection of a transfer since its last response. The TLS library may hold a part of a record of
+// which libcurl has read the rest, or know of an end that libcurl before 8 has overlooked on an idle HTTP/2 connection.
+static int is_idle(const mux_curl *curl, void *easy, int descriptor) {
+    struct { int backend; void *session; } *tls = NULL;
+    int is_silent = is_socket_silent(descriptor);
+    if (curl->easy_getinfo(easy, 0x400000 + 45 /* CURLINFO_TLS_SSL_PTR */, &tls) != 0 || !tls || !tls->session) return is_silent;
+    if (tls->backend == 2 /* CURLSSLBACKEND_GNUTLS */)
+        return is_silent && (!curl->gnutls_pending || curl->gnutls_pending(tls->session) == 0);
+    if (tls->backend != 1 /* CURLSSLBACKEND_OPENSSL */) return is_silent;
+    if (curl->openssl_get_shutdown && curl->openssl_get_shutdown(tls->session) & 2 /* SSL_RECEIVED_SHUTDOWN */) return 0;
+    const unsigned char *protocol = NULL;
+    unsigned length = 0;
+    if (curl->openssl_get_protocol) curl->openssl_get_protocol(tls->session, &protocol, &length);
+    if (length == 2 && memcmp(protocol, "h2", 2) == 0) return is_silent || !has_ended_http2(descriptor);
+    return is_silent && !(curl->openssl_has_pending && curl->openssl_has_pending(tls->session));
+}
+
+int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *sockets, mux_addresses addresses) {
+    long connects = 0;
+    curl->easy_getinfo(easy, 0x200000 + 26 /* CURLINFO_NUM_CONNECTS */, &connects);
+    for (size_t i = 0; i < sockets->count; i++) {
+        int descriptor = sockets->entries[i].descriptor;
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        if (getsockname(descriptor, (struct sockaddr *)&address, &length) != 0) continue;
+        if (!is_address(&address, addresses.local_ip, addresses.local_port)) continue;
+        length = sizeof address;
+        // A reset connection has no peer any more.
+        if (getpeername(descriptor, (struct sockaddr *)&address, &length) == 0
+            && !is_address(&address, addresses.remote_ip, addresses.remote_port)) continue;
+        int is_new = connects > 0 && !sockets->entries[i].is_used;
+        sockets->entries[i].is_used = 1;
+        return is_new || is_idle(curl, easy, descriptor);
+    }
+    return connects > 0;
 }
 
 long mux_easy_connect_status(const mux_curl *curl, void *easy) {

@@ -135,10 +135,12 @@ start_nginx() {
     [ "$(id -u)" != 0 ] || user="user root;"
     # nginx takes no port 0, so it is asked until it finds free ones.
     for _ in $(seq 1 20); do
-        port=$((10000 + RANDOM % 3600 * 6))
+        port=$((10000 + RANDOM % 1800 * 12))
         sed -e "s|@WORK@|$work|g" -e "s|@PORT@|$port|g" -e "s|@OTHER@|$((port + 1))|g" -e "s|@USER@|$user|g" \
             -e "s|@PROXY@|$((port + 2))|g" -e "s|@GOOD@|$((port + 3))|g" -e "s|@WRONG@|$((port + 4))|g" \
             -e "s|@EXPIRED@|$((port + 5))|g" -e "s|@TLS@|$tls|g" \
+            -e "s|@SHORT12@|$((port + 6))|g" -e "s|@SHORT12H2@|$((port + 7))|g" \
+            -e "s|@SHORT13@|$((port + 8))|g" -e "s|@SHORT13H2@|$((port + 9))|g" \
             "$here/nginx/nginx.conf" >"$work/nginx.conf"
         "$nginx" -p "$work" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
         if wait_for "$work/nginx.pid" $!; then
@@ -152,6 +154,8 @@ start_nginx() {
                 export MUX_INTEROP_TLS_WRONG="https://127.0.0.1:$((port + 4))"
                 export MUX_INTEROP_TLS_EXPIRED="https://127.0.0.1:$((port + 5))"
                 export MUX_INTEROP_AUTHORITY="$work/tls/ca.pem"
+                short_lived="nginx-12=https://127.0.0.1:$((port + 6)) nginx-12-h2=https://127.0.0.1:$((port + 7))"
+                short_lived+=" nginx-13=https://127.0.0.1:$((port + 8)) nginx-13-h2=https://127.0.0.1:$((port + 9))"
             fi
             for suite in "$@"; do filters+=(--filter "$suite"); done
             return 0
@@ -162,6 +166,23 @@ start_nginx() {
     echo "interop: nginx did not start"
     tail -n 5 "$work/nginx.log"
     exit 1
+}
+
+# Servers that end idle connections after a second, and one that sends bytes on them; after start_nginx.
+start_wire() {
+    [ -n "${short_lived:-}" ] || { echo "interop: skipped idle connections: no nginx with TLS"; return 0; }
+    find_python 'uvicorn, hypercorn' wire 'uvicorn, hypercorn' 'uvicorn>=0.30,<1' 'hypercorn>=0.17,<1' || return 0
+    PYTHONDONTWRITEBYTECODE=1 "$python" "$here/wire/serve.py" "$work/tls/good.pem" "$work/tls/key.pem" \
+        >"$work/wire.urls" 2>"$work/wire.log" &
+    pids+=($!)
+    wait_for "$work/wire.urls" $! || {
+        echo "interop: uvicorn and hypercorn did not start"
+        tail -n 5 "$work/wire.log"
+        exit 1
+    }
+    MUX_INTEROP_WIRE="$short_lived $(tr '\n' ' ' <"$work/wire.urls")"
+    export MUX_INTEROP_WIRE
+    filters+=(--filter WireInteropTests)
 }
 
 # Runs the suites whose servers have started; builds the tests if that has not been done.

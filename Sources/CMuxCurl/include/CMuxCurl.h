@@ -16,10 +16,10 @@ typedef struct mux_curl mux_curl;
 
 // The numbers of curl.h, which do not change: they are libcurl's binary interface.
 enum {
-    MUX_CURLOPT_WRITEDATA = 10001, MUX_CURLOPT_URL = 10002, MUX_CURLOPT_READDATA = 10009,
+    MUX_CURLOPT_WRITEDATA = 10001, MUX_CURLOPT_URL = 10002, MUX_CURLOPT_READDATA = 10009, MUX_CURLOPT_ERRORBUFFER = 10010,
     MUX_CURLOPT_WRITEFUNCTION = 20011, MUX_CURLOPT_READFUNCTION = 20012,
     MUX_CURLOPT_HTTPHEADER = 10023, MUX_CURLOPT_HEADERDATA = 10029, MUX_CURLOPT_CUSTOMREQUEST = 10036, MUX_CURLOPT_NOBODY = 44,
-    MUX_CURLOPT_UPLOAD = 46, MUX_CURLOPT_CAINFO = 10065, MUX_CURLOPT_FRESH_CONNECT = 74, MUX_CURLOPT_HEADERFUNCTION = 20079,
+    MUX_CURLOPT_UPLOAD = 46, MUX_CURLOPT_CAINFO = 10065, MUX_CURLOPT_FRESH_CONNECT = 74, MUX_CURLOPT_FORBID_REUSE = 75, MUX_CURLOPT_HEADERFUNCTION = 20079,
     MUX_CURLOPT_HTTP_VERSION = 84, MUX_CURLOPT_CAPATH = 10097, MUX_CURLOPT_BUFFERSIZE = 98, MUX_CURLOPT_NOSIGNAL = 99,
     MUX_CURLOPT_INFILESIZE_LARGE = 30115, MUX_CURLOPT_CONNECTTIMEOUT_MS = 156,
     MUX_CURLOPT_HTTP_CONTENT_DECODING = 158, MUX_CURLOPT_SEEKFUNCTION = 20167, MUX_CURLOPT_SEEKDATA = 10168,
@@ -46,8 +46,18 @@ int mux_easy_set_seek(const mux_curl *curl, void *easy, int (*function)(void *co
 // The function is called before each sending of the request, also of one that libcurl repeats; 1 from it ends the transfer.
 int mux_easy_set_before_sending(
     const mux_curl *curl, void *easy, int (*function)(void *context, char *, char *, int, int), void *context);
-// Keeps the sockets of a transfer from child processes.
-int mux_easy_close_on_exec(const mux_curl *curl, void *easy);
+// The open sockets of the connections of one multi handle, which child processes do not inherit; to be freed after that handle.
+typedef struct mux_sockets mux_sockets;
+mux_sockets *mux_sockets_make(void);
+void mux_sockets_free(mux_sockets *sockets);
+// Records the sockets that libcurl opens for a transfer.
+int mux_easy_set_sockets(const mux_curl *curl, void *easy, mux_sockets *sockets);
+
+// Both ends of a connection, as the function called before a sending gets them.
+typedef struct { const char *remote_ip, *local_ip; int remote_port, local_port; } mux_addresses;
+// For the function called before a sending: whether the connection is new, or nothing has arrived since its last response. Bytes on an
+// idle connection are its end, or would be read as the response to the next request.
+int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *sockets, mux_addresses addresses);
 // The status of a proxy's answer to CONNECT; 0 if there was none.
 long mux_easy_connect_status(const mux_curl *curl, void *easy);
 int mux_easy_pause(const mux_curl *curl, void *easy, int mask);

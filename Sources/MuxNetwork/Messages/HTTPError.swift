@@ -279,10 +279,12 @@ extension HTTPError {
         /// The host's name, or the proxy's, has no address.
         case notResolved(any Error)
 
-        /// There is no connection to the host, or to the proxy.
+        /// There is no connection to the host, or to the proxy, or the connection was lost during the TLS handshake.
+        ///
+        /// Nothing was sent.
         case notConnected(any Error)
 
-        /// TLS failed: the certificate is not trusted, is of another name or has expired, or the handshake broke off.
+        /// TLS failed: a certificate is not trusted, is of another name or has expired, or the server does not speak TLS.
         case insecureConnection(any Error)
 
         /// The connection ended before the head of an answer was complete; the server may have done what was asked.

@@ -14,6 +14,15 @@ enum Interop {
     static let authority = ProcessInfo.processInfo.environment["MUX_INTEROP_AUTHORITY"].map { URL(filePath: $0) }
     static let nginxFolder = ProcessInfo.processInfo.environment["MUX_INTEROP_NGINX_FOLDER"]
 
+    /// By name, such as `nginx-13-h2` for nginx with TLS 1.3 and HTTP/2.
+    static let wire: [String: URL] = {
+        let pairs = (ProcessInfo.processInfo.environment["MUX_INTEROP_WIRE"] ?? "").split(separator: " ").compactMap {
+            let parts = $0.split(separator: "=", maxSplits: 1).map { String($0) }
+            return parts.count == 2 ? URL(string: parts[1]).map { (parts[0], $0) } : nil
+        }
+        return Dictionary(pairs) { first, _ in first }
+    }()
+
     private static func url(_ name: String) -> URL? {
         ProcessInfo.processInfo.environment[name].flatMap { URL(string: $0) }
     }

@@ -6,9 +6,15 @@ package import MuxKit
 /// Nothing is stored between requests: no cookies, no credentials, no answers. A 401 is an answer like any other. Redirections are
 /// followed as ``HTTPRedirects`` says.
 ///
-/// **On Linux** the calls of a transport share a thread, which sleeps while nothing happens. libcurl is opened when the first transport is
-/// made (`libcurl.so.4`, 7.68 or later; before 7.87 a cancelled call whose host is being resolved holds up the others); where there is none, as in a static executable, the transport is a ``URLSessionTransport``, which
-/// is logged once.
+/// **On Linux** the calls of a transport share a thread, which sleeps while nothing happens. libcurl is opened when the first
+/// transport is made (`libcurl.so.4`, 7.68 or later). Where there is none, as in a static executable, the transport is a
+/// ``URLSessionTransport``, which is logged once. Before 7.87 a cancelled call whose host is being resolved delays the others.
+///
+/// **Kept connections.** Before a request is sent on a kept connection, the transport checks that nothing has arrived on it since the
+/// last response. A connection that the server has closed, or on which it has sent bytes, is closed, and the request is sent on
+/// a new connection, whatever its method. Bytes that arrive in the microseconds between the check and the sending cannot be told
+/// from the response; a request that is not idempotent fails if the server closes the connection in that time. Before libcurl
+/// 7.80, which offers no time for the check, each request has a new connection.
 ///
 /// **Limits of libcurl.** An answer over TLS that announces no length and ends without TLS's own end counts as complete before OpenSSL 3.2.
 ///

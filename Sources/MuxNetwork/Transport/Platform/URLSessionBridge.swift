@@ -221,12 +221,13 @@ private final class URLSessionProducer: HTTPProducer {
 
 extension HTTPExchangeStateMachine.Failure {
     /// What an error of the URL loading system says of the exchange.
-    fileprivate init(_ error: any Error) {
+    package init(_ error: any Error) {
         switch (error as? URLError)?.code {
         case .cannotFindHost?, .dnsLookupFailed?: self = .other(.transport(.notResolved(error)))
         case .cannotConnectToHost?, .notConnectedToInternet?, .internationalRoamingOff?, .callIsActive?,
             .dataNotAllowed?:
             self = .other(.transport(.notConnected(error)))
+        case .secureConnectionFailed? where !Self.isVerdict(error): self = .other(.transport(.notConnected(error)))
         case .secureConnectionFailed?, .serverCertificateHasBadDate?, .serverCertificateUntrusted?,
             .serverCertificateHasUnknownRoot?, .serverCertificateNotYetValid?, .clientCertificateRejected?,
             .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:
@@ -236,6 +237,16 @@ extension HTTPExchangeStateMachine.Failure {
         case .timedOut?: self = .other(.timedOut(after: .seconds(86_400)))
         default: self = .other(.unreachable(error))
         }
+    }
+
+    /// Whether a failed handshake is a judgement, by either side, on a certificate; otherwise the connection was lost.
+    private static func isVerdict(_ error: any Error) -> Bool {
+        // Numbers of Security/SecureTransport.h: chains and roots, dates, names; alerts about the client's certificate.
+        let certificates: Set = [
+            -9807, -9808, -9812, -9813, -9814, -9815, -9825, -9826, -9827, -9828, -9829, -9831, -9843,
+        ]
+        guard let detail = (error as NSError).userInfo["_kCFStreamErrorCodeKey"] as? Int else { return false }
+        return certificates.contains(detail)
     }
 }
 

@@ -1,0 +1,338 @@
+#if os(Linux)
+import CMuxCurl
+import Foundation
+import MuxKit
+
+/// One transfer of libcurl.
+final class CurlTransfer {
+    let order: CurlOrder
+    let easy: UnsafeMutableRawPointer
+    private let library: CurlLibrary
+    private let agenda: CurlAgenda
+    private let sockets: OpaquePointer
+    private var fields: UnsafeMutableRawPointer?
+    private var head: HTTPHeadParser
+    /// Why it was ended from inside one of libcurl's callbacks.
+    private var failure: HTTPExchangeStateMachine.Failure?
+    /// Whether all options could be set.
+    private var isPrepared = true
+    private var sendings = 0
+    /// Whether libcurl tells of each sending (7.80).
+    private var countsSendings = false
+    /// libcurl's text for a failure.
+    private let errorText: UnsafeMutablePointer<CChar>
+    /// Whether the transfer was ended before the request was sent, because the kept connection could not be used.
+    private(set) var canRestart = false
+
+    init(
+        _ order: CurlOrder,
+        _ easy: UnsafeMutableRawPointer,
+        _ library: CurlLibrary,
+        _ agenda: CurlAgenda,
+        sockets: OpaquePointer
+    ) {
+        self.order = order
+        self.easy = easy
+        self.library = library
+        self.agenda = agenda
+        self.sockets = sockets
+        self.errorText = .allocate(capacity: Self.errorTextSize)
+        self.errorText.initialize(repeating: 0, count: Self.errorTextSize)
+        self.head = HTTPHeadParser(url: order.call.call.url, limit: order.options.maximumHeadSize)
+    }
+
+    /// Sets the handle's options.
+    ///
+    /// - Returns: Whether all could be set.
+    func prepare() -> Bool {
+        self.setOptions()
+        self.setMethod()
+        self.setCallbacks()
+        return self.setFields() && self.isPrepared
+    }
+
+    /// Prepares the handle, which is removed from its multi handle, to send the request on a new connection.
+    ///
+    /// - Returns: Whether the request can be sent from its beginning.
+    func prepareRestart() -> Bool {
+        self.canRestart = false
+        guard self.order.upload?.rewind() ?? true else {
+            self.failure = .closed(CurlError(52, self.library))
+            return false
+        }
+        self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
+        self.set(CInt(MUX_CURLOPT_FORBID_REUSE), 0)
+        return self.isPrepared
+    }
+
+    /// Releases what the handle, which was freed, used.
+    func free() {
+        if let fields { mux_list_free(self.library.table, fields) }
+        self.fields = nil
+    }
+
+    deinit { self.errorText.deallocate() }
+
+    /// `CURL_ERROR_SIZE`.
+    private static let errorTextSize = 256
+
+    /// libcurl has ended the transfer.
+    func ended(_ result: CInt) {
+        let exchange = self.order.exchange
+        if let failure {
+            exchange.ended(failure)
+        } else if result == 0 {
+            let isComplete = exchange.isHeadReceived
+            exchange.ended(isComplete ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
+        } else {
+            let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
+            exchange.ended(
+                .init(
+                    result,
+                    self.library,
+                    detail: String(cString: self.errorText),
+                    isUnsent: self.countsSendings && self.sendings == 0,
+                    connectStatus: mux_easy_connect_status(self.library.table, self.easy),
+                    headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
+                )
+            )
+        }
+    }
+
+    // MARK: - Options
+
+    /// Sets an option without which a transfer is right, too.
+    private func offer(_ option: CInt, _ value: Int) {
+        _ = mux_easy_set_long(self.library.table, self.easy, option, CLong(value))
+    }
+
+    private func set(_ option: CInt, _ value: Int) {
+        self.require(mux_easy_set_long(self.library.table, self.easy, option, CLong(value)))
+    }
+
+    private func set(_ option: CInt, _ text: String) {
+        self.require(mux_easy_set_text(self.library.table, self.easy, option, text))
+    }
+
+    private func require(_ result: CInt) { if result != 0 { self.isPrepared = false } }
+
+    private func setOptions() {
+        let call = self.order.call.call
+        var components = URLComponents(url: call.url, resolvingAgainstBaseURL: true)
+        // libcurl would send a name and a password of the URL as credentials.
+        components?.user = nil
+        components?.password = nil
+        components?.fragment = nil
+        guard let url = components?.url?.absoluteString else {
+            self.isPrepared = false
+            return
+        }
+        self.set(CInt(MUX_CURLOPT_URL), url)
+        self.set(CInt(MUX_CURLOPT_PROTOCOLS), Int(MUX_CURLPROTO_HTTP_AND_HTTPS))
+        self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
+        self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
+        // Removing a handle does not wait for a name that is being resolved (libcurl 7.87).
+        self.offer(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
+        self.offer(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
+        self.offer(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
+        self.require(mux_easy_set_sockets(self.library.table, self.easy, self.sockets))
+        self.require(
+            mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_ERRORBUFFER), self.errorText)
+        )
+        self.set(CInt(MUX_CURLOPT_HTTP_CONTENT_DECODING), 0)
+        self.set(CInt(MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS), 1)
+        self.set(CInt(MUX_CURLOPT_BUFFERSIZE), 64 << 10)
+        // The exchange measures the server's silence from when there is a connection. libcurl gives each address of a host a part of
+        // the time for that.
+        let silence = call.timeout ?? self.order.options.timeout
+        self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
+        if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
+        if let authorities = self.order.options.certificateAuthorities {
+            self.set(CInt(MUX_CURLOPT_CAINFO), authorities.path(percentEncoded: false))
+            _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
+        }
+    }
+
+    private func setMethod() {
+        let method = self.order.call.method
+        if let upload = self.order.upload {
+            self.set(CInt(MUX_CURLOPT_UPLOAD), 1)
+            let length = Int64(upload.length ?? -1)
+            _ = mux_easy_set_offset(self.library.table, self.easy, CInt(MUX_CURLOPT_INFILESIZE_LARGE), length)
+        } else if method == .head {
+            self.set(CInt(MUX_CURLOPT_NOBODY), 1)
+        } else if [.post, .put, .patch].contains(method) {
+            // RFC 9110, section 8.6: their length is sent even if it is zero.
+            self.set(CInt(MUX_CURLOPT_UPLOAD), 1)
+            _ = mux_easy_set_offset(self.library.table, self.easy, CInt(MUX_CURLOPT_INFILESIZE_LARGE), 0)
+        }
+        if method != .get || self.order.upload != nil { self.set(CInt(MUX_CURLOPT_CUSTOMREQUEST), method.rawValue) }
+    }
+
+    private func setFields() -> Bool {
+        let headers = self.order.call.call.headers
+        var lines = headers.fields.map { field in
+            // What libcurl takes for a field without a value, rather than for one to leave out.
+            let value = HTTPGrammar.trimmed(field.value)
+            return value.isEmpty ? "\(field.name.rawValue);" : "\(field.name.rawValue): \(value)"
+        }
+        if headers[.acceptEncoding] == nil, !DecodableCoding.accepted.isEmpty {
+            lines.append("Accept-Encoding: \(DecodableCoding.accepted)")
+        }
+        // What libcurl adds by itself.
+        lines += [HTTPHeaders.Name.accept, .expect].filter { headers[$0] == nil }.map { "\($0.rawValue):" }
+        for line in lines {
+            guard let list = mux_list_append(self.library.table, self.fields, line) else { return false }
+            self.fields = list
+        }
+        return mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_HTTPHEADER), self.fields) == 0
+    }
+
+    // MARK: - Callbacks
+
+    private typealias Callback =
+        @convention(c) (UnsafeMutablePointer<CChar>?, Int, Int, UnsafeMutableRawPointer?) -> Int
+
+    private func setCallbacks() {
+        let table = self.library.table
+        let own = Unmanaged.passUnretained(self).toOpaque()
+        let header: Callback = { bytes, size, count, context in
+            CurlTransfer.from(context)?.received(line: UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+        }
+        let write: Callback = { bytes, size, count, context in
+            CurlTransfer.from(context)?.received(UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+        }
+        let read: Callback = { bytes, size, count, context in
+            guard let bytes else { return Int(MUX_CURL_READFUNC_ABORT) }
+            let room = UnsafeMutableRawBufferPointer(start: bytes, count: size * count)
+            return CurlTransfer.from(context)?.send(into: room) ?? Int(MUX_CURL_READFUNC_ABORT)
+        }
+        let seek: @convention(c) (UnsafeMutableRawPointer?, Int64, CInt) -> CInt = { context, offset, origin in
+            let canRewind = offset == 0 && origin == 0 && CurlTransfer.from(context)?.order.upload?.rewind() ?? true
+            return CInt(canRewind ? MUX_CURL_SEEKFUNC_OK : MUX_CURL_SEEKFUNC_FAIL)
+        }
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_HEADERFUNCTION), header)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_HEADERDATA), own)
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_WRITEFUNCTION), write)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_WRITEDATA), own)
+        _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_READFUNCTION), read)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_READDATA), own)
+        let before:
+            @convention(c) (
+                UnsafeMutableRawPointer?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, CInt, CInt
+            ) -> CInt =
+                { context, remoteIP, localIP, remotePort, localPort in
+                    let addresses = mux_addresses(
+                        remote_ip: remoteIP,
+                        local_ip: localIP,
+                        remote_port: remotePort,
+                        local_port: localPort
+                    )
+                    return CurlTransfer.from(context)?.mayBeSent(between: addresses) ?? true ? 0 : 1
+                }
+        if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
+            self.countsSendings = true
+            self.order.exchange.isServersTurn(false)
+        } else {
+            self.order.exchange.isServersTurn(true)
+            // Before 7.80 a kept connection cannot be checked, and only a new one keeps libcurl from sending twice.
+            self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
+        }
+        _ = mux_easy_set_seek(table, self.easy, seek)
+        _ = mux_easy_set_pointer(table, self.easy, CInt(MUX_CURLOPT_SEEKDATA), own)
+    }
+
+    private static func from(_ context: UnsafeMutableRawPointer?) -> CurlTransfer? {
+        context.map { Unmanaged<CurlTransfer>.fromOpaque($0).takeUnretainedValue() }
+    }
+
+    /// A line of the head or of the trailers has arrived.
+    ///
+    /// - Returns: The number of bytes taken; another than given ends the transfer.
+    private func received(line: UnsafeRawBufferPointer) -> Int {
+        switch self.head.read(line) {
+        case .goOn:
+            self.order.exchange.showedLife()
+            return line.count
+        case .head(let reply):
+            self.agenda.flush(self.order.exchange)
+            // libcurl completes an answer that came before the request was sent only if the sending is not paused.
+            if self.order.upload != nil { self.agenda.resume(self) }
+            guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
+            self.endIfComplete()
+            return line.count
+        case .invalid: return self.failed(.other(.notHTTP))
+        case .tooLarge:
+            return self.failed(.other(.transport(.headTooLarge(limit: self.order.options.maximumHeadSize))))
+        }
+    }
+
+    private func failed(_ error: HTTPExchangeStateMachine.Failure?) -> Int {
+        self.failure = error
+        return -1
+    }
+
+    /// The request is about to be sent, on a connection.
+    ///
+    /// libcurl sends a request again when a kept connection ends without an answer. The server may have done what it asked, so only
+    /// one that is idempotent is sent twice (RFC 9110, section 9.2.2).
+    ///
+    /// libcurl before 8 sends a request on a kept connection that the server has ended with TLS's `close_notify` (curl#10690), and any
+    /// libcurl may read bytes that arrived between two requests as the response to the second (RFC 9112, section 9.2). Such a connection
+    /// is closed, and the request, of which nothing was sent, gets a new one. Bytes that arrive between this check and the sending
+    /// cannot be told from the response.
+    ///
+    /// - Returns: Whether it may be sent.
+    private func mayBeSent(between addresses: mux_addresses) -> Bool {
+        guard self.sendings == 0 || self.order.call.method.isIdempotent else {
+            self.failure = .closed(CurlError(52, self.library))
+            return false
+        }
+        guard mux_easy_is_connection_clean(self.library.table, self.easy, self.sockets, addresses) != 0 else {
+            self.canRestart = true
+            self.set(CInt(MUX_CURLOPT_FORBID_REUSE), 1)
+            return false
+        }
+        self.sendings += 1
+        self.order.exchange.isServersTurn(true)
+        return true
+    }
+
+    /// A piece of the body has arrived.
+    private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
+        self.agenda.flush(self.order.exchange)
+        switch self.order.exchange.received(Data(bytes)) {
+        case .taken:
+            self.endIfComplete()
+            return bytes.count
+        case .paused: return Int(MUX_CURL_WRITEFUNC_PAUSE)
+        case .ended: return self.failed(nil)
+        }
+    }
+
+    private func endIfComplete() {
+        guard let upload = self.order.upload, !upload.isSent, self.order.exchange.isComplete else { return }
+        self.agenda.complete(self)
+    }
+
+    /// The next bytes of the request's body.
+    private func send(into room: UnsafeMutableRawBufferPointer) -> Int {
+        guard let upload = self.order.upload else { return 0 }
+        switch upload.read(limit: room.count) {
+        case .bytes(let bytes):
+            self.order.exchange.isServersTurn(true)
+            return bytes.withUnsafeBytes { source in
+                room.copyMemory(from: source)
+                return source.count
+            }
+        case .later:
+            self.order.exchange.isServersTurn(false)
+            return Int(MUX_CURL_READFUNC_PAUSE)
+        case .end:
+            self.order.exchange.isServersTurn(true)
+            return 0
+        case .failed: return Int(MUX_CURL_READFUNC_ABORT)
+        }
+    }
+}
+#endif
