@@ -27,6 +27,8 @@ public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
     }
 }
 
+extension UserKey: ExactlyEqual {}
+
 extension UserKey: CustomStringConvertible {
     /// The user and the key.
     public var description: String { "\(self.user), \(self.key)" }

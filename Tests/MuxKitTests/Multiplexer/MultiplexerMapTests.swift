@@ -191,4 +191,84 @@ struct MultiplexerMapTests {
         #expect(relative != absolute)
         #expect(relative.keyText != absolute.keyText)
     }
+
+    private struct WrappedText: MuxKey {
+        let rawValue: String
+        var keyText: String { self.rawValue }
+    }
+
+    private struct Described: MuxKey, LosslessStringConvertible {
+        let description: String
+        init(_ description: String) { self.description = description }
+    }
+
+    /// Texts that are equal to Swift, and differ in their bytes: composed and decomposed, Kelvin sign and letter, long ones.
+    private static let equalTexts = [
+        ["\u{e9}", "e\u{301}"], ["K", "\u{212a}"], ["\u{1e69}", "s\u{323}\u{307}", "\u{1e63}\u{307}"],
+        [String(repeating: "x", count: 40) + "\u{e9}", String(repeating: "x", count: 40) + "e\u{301}"],
+    ]
+
+    private func expectDistinct<Key: MuxKey>(_ keys: [Key], in world: World) async throws {
+        let fetch: @Sendable (Key) async throws -> String = { $0.keyText.unicodeScalars.map { "\($0.value)" }.joined() }
+        let texts = try await keys.asyncMap { try await fetch($0) }
+        let map = MultiplexerMap<Key, String>(cacheKey: "Map", repository: world.repository, onFetch: fetch)
+        for (key, text) in zip(keys, texts) { #expect(try await map.request(key: key) == text) }
+        for (key, text) in zip(keys, texts) { #expect(map.cachedValue(key: key) == text) }
+        #expect(map.statistics.fetches == keys.count)
+        await map.save()
+
+        // In the next launch, and without one of them.
+        let next = world.relaunched()
+        let again = MultiplexerMap<Key, String>(cacheKey: "Map", repository: next.repository, onFetch: fetch)
+        for (key, text) in zip(keys, texts) { #expect(await again.loadCachedValue(key: key) == text) }
+        await again.clear(key: keys[0])
+        #expect(again.cachedValue(key: keys[0]) == nil)
+        for (key, text) in zip(keys, texts).dropFirst() { #expect(again.cachedValue(key: key) == text) }
+        #expect(again.statistics.fetches == 0)
+
+        // Each in a batch of its own.
+        let batches = MultiplexerMap<Key, String>(
+            batching: .init(maximumSize: keys.count),
+            repository: world.repository
+        ) { keys in
+            var values: [Key: String] = [:]
+            for key in keys { values[key] = try await fetch(key) }
+            #expect(values.count == keys.count)
+            return values
+        }
+        let callers = keys.map { key in Task { try await batches.request(key: key) } }
+        for (caller, text) in zip(callers, texts) { #expect(try await caller.value == text) }
+    }
+
+    @Test func `DS-05 keys that wrap a string are compared by the bytes of their text`() async throws {
+        for texts in Self.equalTexts {
+            #expect(Set(texts.map { WrappedText(rawValue: $0) }).count == 1, "equal to Swift")
+            try await self.expectDistinct(texts, in: World())
+            try await self.expectDistinct(texts.map { WrappedText(rawValue: $0) }, in: World())
+            try await self.expectDistinct(texts.map { Described($0) }, in: World())
+            try await self.expectDistinct(texts.map { UserKey(WrappedText(rawValue: $0), 1) }, in: World())
+            try await self.expectDistinct(texts.map { UserKey(1, WrappedText(rawValue: $0)) }, in: World())
+        }
+    }
+
+    @Test func `DS-05 keys of equal text are one key, however they are stored`() async throws {
+        let map = MultiplexerMap<WrappedText, Int>(repository: World().repository) { _ in 1 }
+        for length in [3, 15, 16, 100] {
+            let text = String(repeating: "\u{e9}", count: length)
+            // In buffers of their own, native and not.
+            let texts = [
+                text, String(Array(text)), text.unicodeScalars.reduce(into: "") { $0.unicodeScalars.append($1) },
+            ]
+            for text in texts { _ = try await map.request(key: WrappedText(rawValue: text)) }
+        }
+        #expect(map.statistics.fetches == 4)
+    }
+}
+
+extension Array {
+    fileprivate func asyncMap<Result>(_ transform: (Element) async throws -> Result) async rethrows -> [Result] {
+        var results: [Result] = []
+        for element in self { results.append(try await transform(element)) }
+        return results
+    }
 }
