@@ -20,7 +20,8 @@ extension RunnerCore {
         _ outcome: Result<Updated, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
-        let result = self.checked(outcome, insteadOf: beginning.failed)
+        // An update without callers keeps no cancellation.
+        let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.failed)
         var value: (Dependency, EarlyRenewal?, updated: Updated)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
             value = (new, self.renewal(of: new, lifetime: updated.lifetime, isNew: true), updated)
@@ -202,14 +203,24 @@ extension RunnerCore {
     /// Replaces the value of `held` by the same with more known about it; `nil`, with no change, if `held` is outdated.
     @discardableResult
     package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
-        self.engine.withState { $0.machine.noted(held, as: value) }
+        let (noted, former) = self.engine.withState { state in
+            let former = state
+            return (state.machine.noted(held, as: value), former)
+        }
+        withExtendedLifetime(former) {}
+        return noted
     }
 
     /// Exchanges the value of `held` for one that continues it; `nil`, with no change, if `held` was replaced.
     package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
-        self.engine.withState { $0.machine.continued(held, with: value, raisesEpoch: raisesEpoch) }
+        let (continued, former) = self.engine.withState { state in
+            let former = state
+            return (state.machine.continued(held, with: value, raisesEpoch: raisesEpoch), former)
+        }
+        withExtendedLifetime(former) {}
+        return continued
     }
 
     /// Ends the session: running calls fail, and a running update is cancelled and dropped.

@@ -85,6 +85,12 @@ extension RunnerPolicy {
         _ update: () async throws -> Output
     ) async throws -> Output {
         guard let retry = self.retry else { return try await update() }
-        return try await RetryLoop(retry, time: time).runPlainly { _ in try await update() }
+        return try await RetryLoop(retry, time: time).runPlainly { _ in
+            do {
+                return try await update()
+            } catch {
+                throw Task.isCancelled ? error : error.ofUncancelledWork
+            }
+        }
     }
 }

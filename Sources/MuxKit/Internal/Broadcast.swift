@@ -11,16 +11,29 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 
     /// Registers `receiver` for the elements of `topic`.
     ///
+    /// - Parameters:
+    ///   - topic: The topic.
+    ///   - finish: Called after the removal of the receiver, and when the broadcast is deallocated.
+    ///   - receiver: Receives the elements.
     /// - Returns: A closure that removes the receiver. A call of the receiver that has begun goes on.
-    package func add(to topic: Topic, _ receiver: @escaping Receiver) -> @Sendable () -> Void {
-        let id = self.topics.withLock { $0[topic, default: Subscribers()].add(receiver) }
+    package func add(
+        to topic: Topic,
+        finish: (@Sendable () -> Void)? = nil,
+        _ receiver: @escaping Receiver
+    ) -> @Sendable () -> Void {
+        var receiver = receiver
+        if let finish {
+            let (end, receive) = (SubscriptionEnd(finish), receiver)
+            receiver = { element in withExtendedLifetime(end) { receive(element) } }
+        }
+        let id = self.topics.withLock { [receiver] in $0[topic, default: Subscribers()].add(receiver) }
         return { [weak self] in
-            let removed = self?.topics.withLock { topics in
-                let removed = topics[topic]?.remove(id)
-                if topics[topic]?.isEmpty ?? false { topics[topic] = nil }
-                return removed
+            let removed = self?.topics.withLock { topics -> (Receiver?, (key: Topic, value: Subscribers<Receiver>)?) in
+                guard let place = topics.index(forKey: topic) else { return (nil, nil) }
+                let receiver = topics.values[place].remove(id)
+                return (receiver, topics.values[place].isEmpty ? topics.remove(at: place) : nil)
             }
-            withExtendedLifetime(removed) {}
+            withExtendedLifetime(removed) {}  // released outside the lock
         }
     }
 
@@ -47,13 +60,22 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 }
 
 extension Broadcast where Element == Void {
-    /// A stream of the elements of `topic`, of which the newest is buffered; it ends when its consumer does.
+    /// A stream of the elements of `topic`, of which the newest is buffered; it ends with its consumer or with the broadcast.
     package func stream(of topic: Topic) -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        let remove = self.add(to: topic) { continuation.yield() }
+        let remove = self.add(to: topic, finish: { continuation.finish() }, { continuation.yield() })
         continuation.onTermination = { _ in remove() }
         return stream
     }
+}
+
+/// Ends what a receiver feeds when the receiver is released.
+private final class SubscriptionEnd: Sendable {
+    private let finish: @Sendable () -> Void
+
+    init(_ finish: @escaping @Sendable () -> Void) { self.finish = finish }
+
+    deinit { self.finish() }
 }
 
 /// Receivers in the order of their registration: a value, for the locked state of the sender.

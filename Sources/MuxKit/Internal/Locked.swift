@@ -74,6 +74,33 @@ package final class Locked<State> {
     }
 }
 
+/// Objects that were removed under a lock, and are released after it: the deinit of a key, a value, an error or a closure may be the
+/// user's, and call the owner of the lock.
+///
+/// A closure of ``Locked/withLock(_:)`` returns what it removes, or adds it here and returns what ``take()`` returns.
+@usableFromInline
+package struct Released<Object: Sendable>: Sendable {
+    /// Most critical sections remove one object, which takes no array.
+    @usableFromInline var first: Object?
+    @usableFromInline var others: [Object] = []
+
+    @inlinable
+    package init() {}
+
+    @inlinable
+    package mutating func add(_ object: Object) {
+        if self.first == nil { self.first = object } else { self.others.append(object) }
+    }
+
+    /// Takes all objects.
+    @inlinable
+    package mutating func take() -> Released {
+        guard self.first != nil else { return Released() }
+        defer { self = Released() }
+        return self
+    }
+}
+
 #if MUX_TSAN
 /// `@unchecked` only in the sanitizer build, where the compiler cannot see that the lock guards every access.
 extension Locked: @unchecked Sendable {}

@@ -167,6 +167,16 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @discardableResult
     package mutating func remove(_ key: Key) -> Element? { self.remove(at: self.place(of: key)) }
 
+    /// Removes the element of `key`.
+    ///
+    /// - Returns: The element, and the key as the table had it, to be released outside the caller's lock.
+    package mutating func removeEntry(_ key: Key) -> (key: Key, element: Element)? {
+        guard let hit = self.place(of: key).hit else { return nil }
+        let entry = (self.keys[hit.number], self.elements[hit.number])
+        self.remove(hit)
+        return entry
+    }
+
     /// Examines at most `count` elements, and removes those for which `isUnwanted` is true.
     ///
     /// From the end: the element that moves into a freed place was examined already.

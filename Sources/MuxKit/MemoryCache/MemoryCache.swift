@@ -9,7 +9,9 @@
 /// Values that are used once are evicted before those that are used again (S3-FIFO): scrolling through ten thousand images
 /// does not evict the ones that are needed all the time.
 ///
-/// **Concurrent calls.** Any member may be called from any thread; each takes effect at once, and none waits or throws.
+/// **Concurrent calls.** Any member may be called from any thread; each takes effect at once, and none waits or throws. Keys and values are
+/// released after the call has taken effect, so their deinit may use the cache. Equality and hash of a key are computed within a call, and
+/// must not use the cache.
 ///
 /// **On disk.** Nothing is kept on disk: an evicted value is lost.
 public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
@@ -70,19 +72,19 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     /// - Complexity: O(1), on average over many.
     public func insert(_ value: Value, for key: Key, cost: Int = 0) {
         guard key == key else { return }
-        // Evicted values are released outside the lock: their deinit may be the user's.
-        let lost = self.state.withLock { state -> [Value] in
+        // Evicted keys and values are released outside the lock: their deinit may be the user's.
+        let lost = self.state.withLock { state -> [(Key?, Value)] in
             let place = state.table.place(of: key)
-            var lost = state.table.element(at: place).map { [$0] } ?? []
+            var lost: [(Key?, Value)] = state.table.element(at: place).map { [(nil, $0)] } ?? []
             var evictions = 0
-            state.table.put(value, of: key, at: place, cost: cost, mayGo: { _ in true }) { _, value in
-                lost.append(value)
+            state.table.put(value, of: key, at: place, cost: cost, mayGo: { _ in true }) { key, value in
+                lost.append((key, value))
                 evictions += 1
             }
             state.statistics.evictions += evictions
             return lost
         }
-        _ = lost
+        withExtendedLifetime(lost) {}
     }
 
     /// Removes the value of `key`.
@@ -90,7 +92,11 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
     /// - Parameter key: Any key.
     /// - Returns: The removed value; `nil` if there was none.
     @discardableResult
-    public func remove(_ key: Key) -> Value? { self.state.withLock { $0.table.remove(key) } }
+    public func remove(_ key: Key) -> Value? {
+        // The key of the table is released outside the lock.
+        let removed = self.state.withLock { $0.table.removeEntry(key) }
+        return removed?.element
+    }
 
     /// Removes all values, as on a memory warning.
     public func removeAll() {
@@ -99,6 +105,6 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
             state.table = BoundedTable(maximumCount: former.maximumCount, maximumCost: former.maximumCost)
             return former
         }
-        _ = former  // released outside the lock
+        withExtendedLifetime(former) {}  // released outside the lock
     }
 }

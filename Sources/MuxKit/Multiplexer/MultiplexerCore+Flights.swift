@@ -134,6 +134,7 @@ extension MultiplexerCore {
     ) -> (isOver: Bool, loaded: FormerSlot?) {
         let now = self.repository.time.now
         var loaded: Slot<Value>?
+        var replaced: [Slot<Value>?] = []  // released outside the lock
         var evictions: Evictions?
         let isOver = self.engine.answerEarly(flight, of: key) { state, tickets in
             defer { evictions = state.takeEvictions() }
@@ -160,7 +161,9 @@ extension MultiplexerCore {
                     early.outputs[ticket] = found.served(because: .outOfPatience)
                     early.isOver = false
                 case .fallback, .unusable, nil:
-                    if waiter != nil { state.waiterOptions[ticket]?.loaded = slot }
+                    guard waiter != nil else { break }
+                    replaced.append(waiter?.loaded)
+                    state.waiterOptions[ticket]?.loaded = slot
                 }
             }
             if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
@@ -168,6 +171,7 @@ extension MultiplexerCore {
             }
             return early
         }
+        withExtendedLifetime(replaced) {}
         self.watchers.send((), to: key)
         self.release(evictions)
         return (isOver, isOver ? nil : loaded.map(FormerSlot.init))
@@ -250,6 +254,7 @@ extension MultiplexerCore {
         _ flight: FlightID,
         _ beginning: Beginning
     ) {
+        let error = error.ofUncancelledWork  // a flight without callers keeps no error
         let fallback = beginning.former?.slot
         let isForAnother =
             self.isForAnother(key) || !(self.selection?.includes(key, fallback?.entry?.validator) ?? true)
@@ -344,8 +349,9 @@ extension MultiplexerCore {
             do {
                 return try await self.fetch(key, before)
             } catch {
-                last = error
-                throw error
+                let failure = Task.isCancelled ? error : error.ofUncancelledWork
+                last = failure
+                throw failure
             }
         }
     }

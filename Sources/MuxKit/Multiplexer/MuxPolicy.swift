@@ -149,7 +149,7 @@ public struct MuxPolicy: Sendable {
 
     /// For how long `error` is remembered; zero or less for not.
     func memory(of error: any Error) -> Duration {
-        guard !(error is CancellationError), !(error is DecodingError), error as? MuxError != .sessionEnded else {
+        guard !(error is DecodingError), ![.sessionEnded, .fetchCancelled].contains(error as? MuxError) else {
             return .zero
         }
         return self.remembersFailure(error) ?? .zero

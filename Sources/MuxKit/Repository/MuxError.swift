@@ -10,6 +10,12 @@ public import Foundation
     /// The fetch did not end within ``MuxPolicy/fetchTimeout``.
     case timedOut(after: Duration)
 
+    /// The fetch, update or download threw a cancellation, although its callers were not cancelled.
+    ///
+    /// Such as a `URLError` `cancelled` of a session that was invalidated. It counts as a lost connection: a stale value is served
+    /// where the policy permits that, and another attempt is worth it.
+    case fetchCancelled
+
     /// The request came from within a fetch that it would have to wait for, directly or through others.
     ///
     /// A request of the fetch's own task, or of a child of it (`async let`, a task group), gets this at once. Of a `Task {}` that
@@ -58,6 +64,7 @@ extension MuxError: LocalizedError, CustomStringConvertible {
         switch self {
         case .sessionEnded: "The session ended before the value arrived."
         case .timedOut(let time): "The fetch did not end within \(ErrorText.time(time))."
+        case .fetchCancelled: "The fetch was cancelled from within, and not by its callers."
         case .wouldDeadlock: "The fetch waits for itself: it must not request what waits for it."
         case .cleared: "The value was cleared before it arrived."
         case .notCached: "There is no value in the cache."
@@ -78,13 +85,31 @@ extension MuxError: LocalizedError, CustomStringConvertible {
 }
 
 extension MuxError: RetryableError {
-    /// Transient for a time-out and an unavailable shared store, otherwise permanent.
+    /// Transient for a time-out, a fetch that was cancelled from within and an unavailable shared store, otherwise permanent.
     public var retryAdvice: RetryAdvice {
         switch self {
-        case .timedOut, .sharedStoreUnavailable: .transient
+        case .timedOut, .fetchCancelled, .sharedStoreUnavailable: .transient
         case .sessionEnded, .cleared, .wouldDeadlock, .notCached, .notFound, .tooManySessions, .unusableKey,
             .repositoryMismatch, .sharedRepositoryInUse, .calledFromStore:
             .permanent
         }
     }
+}
+
+extension MuxError: ConnectivityError {
+    /// Whether the fetch was cancelled from within, so that nothing is known of the value.
+    public var isConnectivityFailure: Bool { self == .fetchCancelled }
+}
+
+extension Error {
+    /// Whether this is a cancellation, Swift's or that of the URL loading system.
+    package var isCancellation: Bool {
+        if self is CancellationError { return true }
+        let error = self as NSError
+        return error.domain == "NSURLErrorDomain" && error.code == -999
+    }
+
+    /// The error as it concerns callers of work that none of them has cancelled.
+    @usableFromInline
+    package var ofUncancelledWork: any Error { self.isCancellation ? MuxError.fetchCancelled : self }
 }

@@ -214,6 +214,7 @@ extension MuxError: ClassifiedError {
     package var classification: ErrorClassification? {
         switch self {
         case .timedOut: .reason(.timeOut)
+        case .fetchCancelled: .reason(.cancellation)
         case .sharedStoreUnavailable: .reason(.connection)
         default: nil
         }

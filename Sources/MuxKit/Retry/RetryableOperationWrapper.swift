@@ -98,7 +98,11 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
                     return run.endAsImpossible(error)
                 }
             }
-            instance.withLock { $0 = inner }
+            let former = instance.withLock { [inner] instance in
+                defer { instance = inner }
+                return instance
+            }
+            withExtendedLifetime(former) {}  // released outside the lock
             Self.run(inner, run, in: queue, failure)
         }
     }

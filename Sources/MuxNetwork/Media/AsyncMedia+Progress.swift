@@ -50,6 +50,8 @@ extension AsyncMedia {
     /// callers left is no failure: the sequence goes on with the next one.
     ///
     /// **Cancellation.** The sequence ends when the consumer's task is cancelled.
+    ///
+    /// **Lifetime.** The sequence does not keep the ``AsyncMedia`` alive, and ends when it is deallocated.
     public struct ProgressSequence: AsyncSequence, Sendable {
         /// The state of the download.
         public typealias Element = AsyncMedia.Progress
@@ -129,7 +131,7 @@ final class MediaWatchers: Sendable {
             throwing: (any Error).self,
             bufferingPolicy: .bufferingNewest(1)
         )
-        let remove = self.steps.add(to: name) { step in
+        let receive: @Sendable (Result<AsyncMedia.Progress, any Error>) -> Void = { step in
             switch step {
             case .success(let progress):
                 continuation.yield(progress)
@@ -137,6 +139,7 @@ final class MediaWatchers: Sendable {
             case .failure(let error): continuation.finish(throwing: error)
             }
         }
+        let remove = self.steps.add(to: name, finish: { continuation.finish() }, receive)
         continuation.onTermination = { _ in remove() }
         return stream
     }

@@ -233,6 +233,7 @@ final class MediaCore: Sendable {
     }
 
     private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
+        let error = error.ofUncancelledWork  // a download without callers keeps no error
         var isKept = false
         self.engine.land(flight, of: name, failed: true) { state, mayKeep in
             isKept = mayKeep
@@ -242,7 +243,7 @@ final class MediaCore: Sendable {
             if hasStarted { state.statistics.failures += 1 }
         }
         if hasStarted { self.tell(.fetchFailed, because: error) }
-        if isKept, !(error is CancellationError) { self.watchers.fail(name, error) }
+        if isKept { self.watchers.fail(name, error) }
     }
 
     /// Opens the folder for the present session, if that has not been done.
@@ -298,9 +299,10 @@ extension MediaCore {
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = MediaName(url)
         return AsyncMedia.ProgressSequence(
-            changes: { self.watchers.changes(of: name) },
-            present: {
+            changes: { [weak self] in self?.watchers.changes(of: name) ?? AsyncThrowingStream { nil } },
+            present: { [weak self] in
                 guard !url.isFileURL else { return AsyncMedia.Progress(isComplete: true) }
+                guard let self else { return AsyncMedia.Progress() }
                 if let progress = self.engine.withState({ $0.progress[name] }) { return progress }
                 guard (try? await self.open()) != nil else { return AsyncMedia.Progress() }
                 let folder = self.folder

@@ -67,7 +67,7 @@ struct MediaDownload: Sendable {
         do {
             result = .success(try await self.attempt(&machine, file, partial))
         } catch {
-            result = .failure(error)
+            result = .failure(Task.isCancelled ? error : error.ofUncancelledWork)
         }
         // Not left to the last reference: a thread may hold it until after the next attempt begins.
         await BlockingWork.run { self.folder.unlock(file) }

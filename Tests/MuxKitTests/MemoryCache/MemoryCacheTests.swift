@@ -1,5 +1,6 @@
 import MuxKit
 import MuxTestSupport
+import MuxTesting
 import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
@@ -48,4 +49,46 @@ struct MemoryCacheTests {
         cache.removeAll()
         #expect(cache.count == 0)
     }
+
+    #if os(macOS) || os(Linux)
+    @Test func `DS-13 keys and values of a memory cache are released outside its lock`() async {
+        // A lock that is taken twice ends the process.
+        await #expect(processExitsWith: .success) {
+            typealias Cache = MemoryCache<CallingKey, LastCall>
+            let holder = Locked<Cache?>(nil)
+            let (made, gone) = (Locked(0), Tally())
+            let call: @Sendable () -> Void = {
+                gone.add()
+                guard let cache = holder.withLock({ $0 }) else { return }
+                let key = CallingKey(number: -1, last: nil)
+                cache.insert(LastCall {}, for: key, cost: 1)
+                _ = (cache.count, cache.totalCost, cache.statistics, cache.value(for: key), cache.remove(key))
+            }
+            let object: @Sendable () -> LastCall = {
+                _ = made.next()
+                return LastCall(call)
+            }
+            // Each use has a key of its own, so that the one in the table is the only reference to its object.
+            let key: @Sendable (Int) -> CallingKey = { CallingKey(number: $0, last: object()) }
+            for (count, cost) in [(nil, nil), (8, nil), (nil, 100), (8, 100), (0, nil)] as [(Int?, Int?)] {
+                let cache = Cache(maximumCount: count, maximumCost: cost)
+                holder.exchange(for: cache)
+                for number in 0..<40 { cache.insert(object(), for: key(number % 25), cost: 10 + number % 3) }
+                for number in 0..<25 { _ = cache.value(for: key(number)) }
+                // Replaced by one that is too costly, and by one that has others evicted.
+                for number in 0..<25 where number % 5 == 0 { cache.insert(object(), for: key(number), cost: 101) }
+                for number in 0..<25 where number % 5 == 1 { cache.insert(object(), for: key(number), cost: 90) }
+                for number in 10..<30 { cache.remove(key(number)) }
+                for number in 0..<200 { cache.insert(object(), for: key(number), cost: 1) }
+                for number in 0..<190 { cache.remove(key(number)) }
+                cache.removeAll()
+                #expect(cache.count == 0)
+                #expect(gone.value == made.withLock { $0 })
+                for number in 0..<4 { cache.insert(object(), for: key(number)) }
+                holder.exchange(for: nil)
+            }
+            #expect(gone.value >= made.withLock { $0 } - 8)
+        }
+    }
+    #endif
 }

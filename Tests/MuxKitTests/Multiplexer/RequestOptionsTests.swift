@@ -126,7 +126,7 @@ struct RequestOptionsTests {
         let broken = DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: ""))
         let fetch = ScriptedFetch<Int>([.failure(CancellationError()), .failure(broken)], thereafter: .value(3))
         let number = self.number(.init(remembersFailure: { _ in .seconds(60) }), fetch)
-        await #expect(throws: CancellationError.self) { try await number.request() }
+        await #expect(throws: MuxError.fetchCancelled) { try await number.request() }
         await #expect(throws: DecodingError.self) { try await number.request() }
         #expect(try await number.request() == 3)
     }
