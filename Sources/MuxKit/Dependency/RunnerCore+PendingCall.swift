@@ -61,6 +61,8 @@ extension RunnerCore {
                 call.arrive(waiter)
             } onCancel: {
                 engine.leave(ticket, .sole)
+            } onEscalation: {
+                engine.raise(ticket, .sole, to: $0)
             }
             guard let held = try await self.received(answer, call, lead) else { continue }
             if let output = try await self.attempt(task, held, call) { return output }

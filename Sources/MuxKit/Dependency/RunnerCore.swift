@@ -212,9 +212,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let engine = self.engine
         do {
             // A flight that made this call waits for the update, as for one in a task of its own.
-            let node = self.engine.node(.sole, flight)
-            let wait = WaitForGraph.WaitID(self.engine, flight)
-            if let caller = FlightContext.current { _ = WaitForGraph.begin(wait, of: caller, for: node, isNew: false) }
+            let node = self.engine.node(flight)
+            let wait = WaitForGraph.WaitID(self.engine.number, flight)
+            if let caller = FlightContext.current { _ = WaitForGraph.begin(wait, of: caller, for: node) }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The value to replace is the present one; it may have changed since the call asked.

@@ -26,19 +26,31 @@ package final class AsyncMutex: Sendable {
     }
 
     private nonisolated(nonsending) func enter() async {
-        let priority = Task.currentPriority
-        await withCheckedContinuation { continuation in
-            let (isFree, raise) = self.lane.withLock { lane in
-                guard lane.isBusy else {
-                    lane.isBusy = true
-                    return (true, nil as (@Sendable (TaskPriority) -> Void)?)
+        await withEscalationHandler {
+            self.raise(to: $0)
+        } _: {
+            await withCheckedContinuation { continuation in
+                let isFree = self.lane.withLock { lane in
+                    guard lane.isBusy else {
+                        lane.isBusy = true
+                        return true
+                    }
+                    lane.waiting.append(continuation)
+                    return false
                 }
-                lane.wanted = max(lane.wanted ?? priority, priority)
-                lane.waiting.append(continuation)
-                return (false, lane.raise)
+                if isFree { continuation.resume() } else { self.raise(to: Task.currentPriority) }
             }
-            if isFree { continuation.resume() } else { raise?(priority) }
         }
+    }
+
+    /// Raises the running operation, and those that run before the mutex is free.
+    private func raise(to priority: TaskPriority) {
+        let raise = self.lane.withLock { lane -> (@Sendable (TaskPriority) -> Void)? in
+            guard !lane.waiting.isEmpty else { return nil }
+            lane.wanted = max(lane.wanted ?? priority, priority)
+            return lane.raise
+        }
+        raise?(priority)
     }
 
     /// Sets `raise`, which raises the running operation to the priorities of those that wait, now and later.

@@ -95,7 +95,7 @@ package func finishing<Success: Sendable>(
 ) async -> Success {
     let task = Task(executorPreference: TaskLauncher.schedule, operation: operation)
     started(task)
-    return await task.value
+    return await withEscalationHandler({ task.raisePriority(to: $0) }, { await task.value })
 }
 
 extension Task {
@@ -103,7 +103,57 @@ extension Task {
     @usableFromInline
     package func raisePriority(to priority: TaskPriority) {
         guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return }
-        self.escalatePriority(to: priority)
+        Cascade.run { self.escalatePriority(to: priority) }
+    }
+}
+
+/// Runs `operation`; calls `raise` whenever the priority of the current task is raised meanwhile, where the system tells.
+@inlinable
+package nonisolated(nonsending) func withEscalationHandler<R>(
+    _ raise: @Sendable (TaskPriority) -> Void,
+    _ operation: nonisolated(nonsending) () async throws -> R
+) async rethrows -> R {
+    guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return try await operation() }
+    return try await withTaskPriorityEscalationHandler(operation: operation) { raise($1) }
+}
+
+/// Effects on tasks that lead to effects on other tasks.
+///
+/// A cancelled task, and one whose priority is raised, calls its handlers at once, under a lock of the runtime. These cancel, or raise, the
+/// flight that the task waits for, and so on: a long chain would overflow the stack. So an effect within another one is run after it.
+package enum Cascade {
+    private final class Pending: Sendable {
+        /// `nil` when all have run.
+        private let effects = Locked<[@Sendable () -> Void]?>([])
+
+        /// - Returns: `false` if it is too late.
+        func add(_ effect: @escaping @Sendable () -> Void) -> Bool {
+            self.effects.withLock { effects in
+                effects?.append(effect)
+                return effects != nil
+            }
+        }
+
+        func next() -> [@Sendable () -> Void]? {
+            self.effects.withLock { effects in
+                let next = effects
+                effects = next?.isEmpty ?? true ? nil : []
+                return effects == nil ? nil : next
+            }
+        }
+    }
+
+    /// The effects that wait for the end of one on this thread, or for that of one in which the current task was started.
+    @TaskLocal private static var pending: Pending?
+
+    /// Runs `effect`, and then those that it leads to.
+    package static func run(_ effect: @escaping @Sendable () -> Void) {
+        if let pending = self.pending, pending.add(effect) { return }
+        let pending = Pending()
+        self.$pending.withValue(pending) {
+            effect()
+            while let next = pending.next() { for effect in next { effect() } }
+        }
     }
 }
 

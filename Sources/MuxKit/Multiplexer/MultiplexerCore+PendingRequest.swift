@@ -109,7 +109,11 @@ extension MultiplexerCore {
         @inline(never)
         func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
-            if self.options != nil { core.engine.withState { $0.waiterOptions[self.ticket] = nil } }
+            if self.options != nil {
+                // The slot that was loaded for it is released outside the lock.
+                let gone = core.engine.withState { $0.waiterOptions.removeValue(forKey: self.ticket) }
+                withExtendedLifetime(gone) {}
+            }
             guard case .output(let entry) = try core.engine.landing(answer, self.cleanup) else {
                 throw CancellationError()
             }
@@ -154,6 +158,8 @@ extension MultiplexerCore {
             if areLast { timer = options.waitLimit.map { self.startWaitLimit(of: keys, first, $0) } }
         } onCancel: {
             for (index, key) in keys.enumerated() { engine.leave(first &+ Ticket(index), key) }
+        } onEscalation: {
+            for (index, key) in keys.enumerated() { engine.raise(first &+ Ticket(index), key, to: $0) }
         }
         timer?.cancel()
         return zip(calls, answers).map { call, answer in

@@ -93,7 +93,7 @@ extension MultiplexerCore {
         _ persistence: Persistence<Key, Value>
     ) async -> [MuxStoredEntry?]? {
         guard !names.isEmpty else { return [] }
-        let flights = portion.map { self.engine.node($0.key, $0.launch.flight) }
+        let flights = portion.map { self.engine.node($0.launch.flight) }
         return await WaitForGraph.loading(for: flights) {
             guard let stored = try? await self.repository.load(names), stored.count == names.count,
                 (try? await self.readRefresh(persistence)) != nil

@@ -200,6 +200,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             long.arrive($0, mayFly: !$1)
         } onCancel: {
             engine.leave(ticket, key)
+        } onEscalation: {
+            engine.raise(ticket, key, to: $0)
         }
     }
 
@@ -248,7 +250,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The entry of `key` over time.
     func values(_ key: Key) -> MuxValues<Value> {
-        MuxValues(current: { self.cachedEntry(key) }, changes: { self.watchers.stream(of: key) })
+        MuxValues(
+            current: { [weak self] in self.map { $0.cachedEntry(key) } },
+            changes: { [weak self] in self?.watchers.stream(of: key) ?? AsyncStream { nil } }
+        )
     }
 
     /// The entry of `key` in memory, however old.

@@ -14,6 +14,8 @@
 /// **Cancellation.** The sequence ends when the consumer's task is cancelled, or when the consumer stops; others notice
 /// nothing.
 ///
+/// **Lifetime.** The sequence does not keep the multiplexer alive, and ends when the multiplexer is deallocated.
+///
 /// **After a failure** of a fetch there is nothing new to tell: consumers keep what they have.
 ///
 /// **On disk.** Watching reads nothing from disk; an entry that a request loads from there is a change like any other.
@@ -23,7 +25,8 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
     /// Watching cannot fail.
     public typealias Failure = Never
 
-    let current: @Sendable () -> MuxEntry<Value>?
+    /// The entry; `nil` without, if the multiplexer was deallocated.
+    let current: @Sendable () -> MuxEntry<Value>??
     let changes: @Sendable () -> AsyncStream<Void>
 
     /// Begins to watch.
@@ -41,11 +44,11 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
         public typealias Failure = Never
 
         private var changes: AsyncStream<Void>.Iterator
-        private let current: @Sendable () -> MuxEntry<Value>?
+        private let current: @Sendable () -> MuxEntry<Value>??
         /// The revision that was given last: none yet, that of nothing, or that of an entry.
         private var last: UInt64??
 
-        init(changes: AsyncStream<Void>.Iterator, current: @escaping @Sendable () -> MuxEntry<Value>?) {
+        init(changes: AsyncStream<Void>.Iterator, current: @escaping @Sendable () -> MuxEntry<Value>??) {
             self.changes = changes
             self.current = current
         }
@@ -53,11 +56,11 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
         /// Suspends until the entry is another one than the one that was given last.
         ///
         /// - Parameter actor: Where the consumer runs.
-        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled.
+        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled or the multiplexer deallocated.
         public mutating func next(isolation actor: isolated (any Actor)?) async -> Element? {
             while true {
                 if self.last != nil { guard await self.changes.next(isolation: actor) != nil else { return nil } }
-                let entry = self.current()
+                guard let entry = self.current() else { return nil }
                 guard self.last != .some(entry?.revision) else { continue }
                 self.last = .some(entry?.revision)
                 return .some(entry)
@@ -66,7 +69,7 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
 
         /// Suspends until the entry is another one than the one that was given last.
         ///
-        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled.
+        /// - Returns: The entry, or `nil` within, if there is none; `nil` without, if the task is cancelled or the multiplexer deallocated.
         public mutating func next() async -> Element? { await self.next(isolation: #isolation) }
     }
 }

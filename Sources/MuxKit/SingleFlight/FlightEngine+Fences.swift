@@ -11,7 +11,7 @@ extension FlightEngine {
         answering error: (any Error)? = nil,
         _ change: (inout State) -> sending R
     ) -> sending R {
-        let (result, action) = self.engineState.withLock { engineState in
+        let (result, action) = self.withEngineState { engineState in
             (change(&engineState.state), engineState.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
         }
         self.carryOut([action], answering: error)
@@ -20,7 +20,7 @@ extension FlightEngine {
 
     /// Changes the owner's state and fences the flights of `key`, unless `change` returns `false`.
     package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
-        let action = self.engineState.withLock { engineState -> FlightStateMachine.FenceAction? in
+        let action = self.withEngineState { engineState -> FlightStateMachine.FenceAction? in
             guard change(&engineState.state) else { return nil }
             return engineState.withMachine(of: key) { $0.fenced(dismissing: false) }
         }
@@ -34,7 +34,7 @@ extension FlightEngine {
         answering error: (any Error)? = nil,
         _ change: (inout State) -> sending R
     ) -> sending R {
-        let (result, actions) = self.engineState.withLock { engineState in
+        let (result, actions) = self.withEngineState { engineState in
             (change(&engineState.state), engineState.fenced(dismissing: error != nil))
         }
         self.carryOut(actions, answering: error)
@@ -74,7 +74,7 @@ extension FlightEngine {
         where isConcerned: (Key) -> Bool = { _ in true },
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending (R, answerWaiters: @Sendable () -> Void) {
-        let (actions, (answer, result)) = self.engineState.withLock { engineState in
+        let (actions, (answer, result)) = self.withEngineState { engineState in
             let answer = change(&engineState.state)
             return (answer.0 == nil ? [] : engineState.fenced(dismissing: true, where: isConcerned), answer)
         }

@@ -7,7 +7,7 @@ extension FlightEngine {
         var launch = launch
         // First, for work that begins here may take long.
         self.startWatch(&launch)
-        let node = self.node(key, flight)
+        let node = self.node(flight)
         let task = self.spawn(
             name: self.options.name,
             priority: launch.priority,
@@ -58,7 +58,7 @@ extension FlightEngine {
                 return engineState.running[flight]?.task
             }
         }
-        for task in tasks { task.cancel() }
+        for task in tasks { Cascade.run { task.cancel() } }
     }
 
     /// The work of a flight is about to begin, after the look at the disk: fences count from here on.
@@ -71,7 +71,7 @@ extension FlightEngine {
     /// - Returns: Whether the work is to begin. Otherwise the flight has ended, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
-        let (isToBegin, stuck) = self.engineState.withLock { engineState -> (Bool, [Waiter]) in
+        let (isToBegin, stuck) = self.withEngineState { engineState -> (Bool, [Waiter]) in
             let wasFenced = engineState.machines[key]?.currentFlight != flight
             guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
                 engineState.running[flight] = nil
@@ -95,7 +95,7 @@ extension FlightEngine {
             return []
         }
         let waiting = Set(machine.currentTickets)
-        let stuck = WaitForGraph.moved(waiting, from: self.node(key, flight), to: self.node(key, next))
+        let stuck = WaitForGraph.moved(waiting, from: self.node(flight), to: self.node(next))
         guard !stuck.isEmpty else { return [] }
         return engineState.withMachine(of: key) { $0.taken(stuck, from: next) }
     }
@@ -129,7 +129,7 @@ extension FlightEngine {
         of key: Key,
         _ answers: (inout State, [Ticket]) -> EarlyAnswers
     ) -> Bool {
-        let (waiters, ended) = self.engineState.withLock { engineState -> ([(Waiter, Output)], RunningFlight?) in
+        let (waiters, ended) = self.withEngineState { engineState -> ([(Waiter, Output)], RunningFlight?) in
             guard let machine = engineState.machines[key], machine.currentFlight == flight else { return ([], nil) }
             let early = answers(&engineState.state, machine.currentTickets)
             let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
@@ -138,7 +138,7 @@ extension FlightEngine {
             }
             let outputs = answered.compactMap { early.outputs[$0] }
             // Now, not when they resume: the flight may go on and request what they work for.
-            for ticket in answered { WaitForGraph.end(WaitForGraph.WaitID(self, ticket)) }
+            WaitForGraph.end(answered, of: self.number)
             return (Array(zip(waiters, outputs)), isOver ? engineState.running.removeValue(forKey: flight) : nil)
         }
         ended?.linger?.cancel()
@@ -180,7 +180,7 @@ extension FlightEngine {
     ///   - key: Its key.
     ///   - failed: Whether it has no new outcome.
     ///   - settle: Called under the lock if the outcome is kept or has callers. Changes the owner's state if the flag says that
-    ///     the outcome may be kept, and returns the callers' answer.
+    ///     the outcome may be kept, and returns the callers' answer; a cancellation is ``MuxError/fetchCancelled`` for them.
     ///   - always: Called under the lock afterwards, also if the flight has ended already.
     /// - Returns: Whether the flight was cancelled because it took too long.
     @discardableResult
@@ -193,7 +193,7 @@ extension FlightEngine {
         always: (inout State) -> Void = { _ in }
     ) -> Bool {
         let deadline = self.options.deadline.map { self.time.now.advanced(by: $0) }
-        let (step, ended, stuck) = self.engineState.withLock { engineState -> (LandingStep, RunningFlight?, [Waiter]) in
+        let (step, ended, stuck) = self.withEngineState { engineState -> (LandingStep, RunningFlight?, [Waiter]) in
             let running = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
             let action = engineState.withMachine(of: key) { $0.ended(flight, failed: failed, next: next) }
@@ -214,10 +214,17 @@ extension FlightEngine {
         self.failStuck(stuck)
         switch step {
         case .nothing: break
-        case .wake(let waiters, let result): Self.wake(waiters, with: result)
+        case .wake(let waiters, let result): Self.wake(waiters, with: Self.answer(result))
         case .restart(let launch): self.launch(launch, of: key)
         }
         return ended?.hasTimedOut ?? false
+    }
+
+    /// The answer to the callers of a flight: they are not cancelled, or they would have left.
+    @inlinable
+    static func answer(_ result: Result<Output, any Error>) -> Result<Output, any Error> {
+        guard case .failure(let error) = result else { return result }
+        return .failure(error.ofUncancelledWork)
     }
 
     @inlinable

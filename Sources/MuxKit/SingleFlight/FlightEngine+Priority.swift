@@ -1,3 +1,15 @@
+extension FlightEngine {
+    /// Raises the flight that the caller with this ticket waits for, whose task was raised.
+    @usableFromInline
+    func raise(_ ticket: Ticket, _ key: Key, to priority: TaskPriority) {
+        let task = self.engineState.withLock { engineState -> Task<Void, Never>? in
+            guard let flight = engineState.machines[key]?.flight(of: ticket) else { return nil }
+            return engineState.raise(flight, to: priority)
+        }
+        task?.raisePriority(to: priority)
+    }
+}
+
 extension FlightEngine.EngineState {
     /// Raises a flight to the priority of a caller that joined.
     ///

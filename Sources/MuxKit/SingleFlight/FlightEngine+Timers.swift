@@ -20,7 +20,7 @@ extension FlightEngine {
     }
 
     private func lingerPassed(_ key: Key, since ticket: Ticket) {
-        let flight = self.engineState.withLock { engineState in
+        let flight = self.withEngineState { engineState in
             engineState.withMachine(of: key) { $0.lingerPassed(since: ticket) }
         }
         if let flight { self.cancel([flight]) }
@@ -44,10 +44,10 @@ extension FlightEngine {
 
     private func waitLimitPassed(of ticket: Ticket, _ key: Key, _ instead: Instead) {
         let now = self.time.now
-        let (action, result) = self.engineState.withLock {
+        let (action, result) = self.withEngineState {
             engineState -> (FlightStateMachine.LeaveAction, Result<Output, any Error>?) in
             guard let result = instead(&engineState.state, key, ticket, now) else { return (.ignore, nil) }
-            WaitForGraph.end(WaitForGraph.WaitID(self, ticket))
+            WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
             return (engineState.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, result)
         }
         guard let result else { return }
@@ -96,12 +96,14 @@ extension FlightEngine {
     }
 
     private func expire(at now: Moment, _ due: (inout EngineState) -> [(FlightID, Key)]) {
-        let (waiters, stuck, flights) = self.engineState.withLock { engineState in
+        let (waiters, stuck, flights) = self.withEngineState { engineState in
             var waiters: [Waiter] = []
             var stuck: [Waiter] = []
             var flights: [FlightID] = []
-            for (flight, key) in due(&engineState) {
-                let circle = WaitForGraph.ticketsInCircle(with: self.node(key, flight))
+            let due = due(&engineState)
+            let circles = WaitForGraph.ticketsInCycles(with: due.map { self.node($0.0) })
+            for (flight, key) in due {
+                let circle = circles[self.node(flight)] ?? []
                 if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
                 self.options.whenTimedOut?(&engineState.state, now)

@@ -102,6 +102,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var state: State
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine] = [:]
+        /// The keys of machines that were removed, for ``FlightEngine/withEngineState(_:)``.
+        @usableFromInline var released = Released<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all flights, which are the same as a rule.
         @usableFromInline var lowestPriority = TaskPriority.background
@@ -147,7 +149,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             // In place: copying a machine copies its queues.
             let result = body(&self.machines.values[place])
-            if self.machines.values[place].isIdle { self.machines.remove(at: place) }
+            if self.machines.values[place].isIdle { self.released.add(self.machines.remove(at: place).key) }
             return result
         }
     }
@@ -157,6 +159,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline let time: TimeSource
     @usableFromInline let options: Options
     @usableFromInline let lastID = Atomic<UInt64>(0)
+    /// Unique in the process.
+    @usableFromInline let number = WaitForNode.nextEngine()
     private let inspector = Inspection.inspector
 
     /// Makes an engine whose lock guards the owner's `state`.
@@ -187,7 +191,17 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
     @inlinable
-    package func node(_ key: Key, _ flight: FlightID) -> WaitForNode { WaitForNode(self, flight, key) }
+    package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
+
+    /// Changes flights; a key that is not needed any more is released after the lock, since its deinit may call the owner.
+    @inlinable
+    func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
+        let (result, released) = self.engineState.withLock { engineState in
+            (body(&engineState), engineState.released.take())
+        }
+        withExtendedLifetime(released) {}
+        return result
+    }
 
     /// Reads or changes the owner's state.
     @inlinable
@@ -238,6 +252,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             )
         } onCancel: {
             self.leave(ticket, key)
+        } onEscalation: {
+            self.raise(ticket, key, to: $0)
         }
         return try self.landing(answer, cleanup)
     }
@@ -289,11 +305,13 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ) -> Waiter.WaitCleanup? {
         let ticket = waiter.ticket
         let deadline = self.options.deadline.map(now.advanced)
-        let priority = Task.currentPriority
+        var priority = TaskPriority.medium
         let caller = FlightContext.ofTask
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
         let arrival = self.engineState.withLock { engineState -> Arrival in
+            // Under the lock: ``raise(_:_:to:)`` handles what raises it from here on, and had no effect before.
+            priority = Task.currentPriority
             switch decide(&engineState.state) {
             case .answer(let output): return .resume(.success(.output(output)))
             case .fail(let error): return .resume(.failure(error))
@@ -315,9 +333,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
             if let caller {
                 let flight = engineState.machines[key]?.currentFlight
-                let id = WaitForGraph.WaitID(self, ticket)
-                let awaited = self.node(key, flight ?? ticket)
-                guard WaitForGraph.begin(id, of: caller, for: awaited, isNew: flight == nil) else {
+                let id = WaitForGraph.WaitID(self.number, ticket)
+                let fenced = flight == nil ? engineState.machines[key]?.fencedFlights.map(self.node) ?? [] : []
+                guard WaitForGraph.begin(id, of: caller, for: self.node(flight ?? ticket), sameKey: fenced) else {
                     return .resume(.failure(self.options.wouldDeadlock))
                 }
                 wait = id
@@ -376,8 +394,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             case .some(let linger) where linger <= .zero: .cancel
             case .some: .linger
             }
-        let action = self.engineState.withLock { engineState in
-            WaitForGraph.end(WaitForGraph.WaitID(self, ticket))
+        let action = self.withEngineState { engineState in
+            WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
             return engineState.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
         }
         let answer = Answer(.failure(CancellationError()))

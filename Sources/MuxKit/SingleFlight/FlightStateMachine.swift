@@ -52,9 +52,19 @@ package struct FlightStateMachine: Sendable, Hashable {
     @usableFromInline
     package var currentFlight: FlightID? { self.current?.id }
 
+    /// Fenced flights that still have callers.
+    @usableFromInline
+    package var fencedFlights: [FlightID] { self.detached.map(\.id) }
+
     /// The tickets of the callers of the current flight.
     @usableFromInline
     package var currentTickets: [Ticket] { self.current?.waiters.tickets ?? [] }
+
+    /// The flight that the caller with this ticket waits for; `nil` if the caller waits for none.
+    func flight(of ticket: Ticket) -> FlightID? {
+        if self.current?.waiters.contains(ticket) ?? false { return self.current?.id }
+        return self.detached.first { $0.waiters.contains(ticket) }?.id
+    }
 
     /// The oldest flight.
     package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }

@@ -76,18 +76,28 @@ package struct FlightWaiter: Sendable, Hashable {
     ///   - arrive: Answers the waiter or adds it to a machine; called once, in the caller's isolation. Must check whether the
     ///     caller's task is cancelled, under a lock that `leave` takes too. The flag says whether the caller has an isolation.
     ///   - leave: Called when the caller's task is cancelled; must answer a waiter that has arrived.
+    ///   - raise: Called when the priority of the caller's task is raised while it waits.
     /// - Returns: A ``FlightAnswer``.
     @inlinable
     package static func answer(
         _ ticket: Ticket,
         isolation: isolated (any Actor)? = #isolation,
         arrive: (FlightWaiter, _ isIsolated: Bool) -> Void,
-        onCancel leave: @Sendable () -> Void
+        onCancel leave: @Sendable () -> Void,
+        onEscalation raise: @Sendable (TaskPriority) -> Void
     ) async -> Answer {
         await withTaskCancellationHandler {
             // Without this the closure would run on the pool, not in the caller's isolation (Swift 6.3.1).
             _ = isolation
-            return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
+            guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else {
+                return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
+            }
+            return await withTaskPriorityEscalationHandler {
+                _ = isolation
+                return await LeanContinuation.wait { arrive(FlightWaiter(ticket, $0), isolation != nil) }
+            } onPriorityEscalated: { _, priority in
+                raise(priority)
+            }
         } onCancel: {
             leave()
         }
@@ -159,6 +169,7 @@ package final class FlightGathering: Sendable {
     ///     Returns what has to be undone when that waiter is answered.
     ///   - arrived: Called when as many have arrived as may wait; the flag says whether these are the last.
     ///   - leave: Called when the caller's task is cancelled; must answer the waiters that have arrived.
+    ///   - raise: Called when the priority of the caller's task is raised while it waits.
     /// - Returns: The answers, in the order of the tickets.
     @inlinable
     static func answers(
@@ -168,27 +179,30 @@ package final class FlightGathering: Sendable {
         isolation: isolated (any Actor)? = #isolation,
         arrive: (Int, FlightWaiter) -> FlightWaiter.WaitCleanup?,
         arrived: (_ areLast: Bool) -> Void,
-        onCancel leave: @Sendable () -> Void
+        onCancel leave: @Sendable () -> Void,
+        onEscalation raise: @Sendable (TaskPriority) -> Void
     ) async -> [FlightWaiter.Answer?] {
         let gathering = FlightGathering(first: first, count: count)
-        await withTaskCancellationHandler {
-            _ = isolation
-            var next = 0
-            while next < count {
-                let end = next + min(count - next, limit - gathering.missingCount)
-                await LeanContinuation<Void>.wait { continuation in
-                    gathering.wait(continuation, for: end - next, butFor: end < count ? limit / 2 : 0)
-                    for index in next..<end {
-                        let ticket = first &+ Ticket(index)
-                        let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
-                        if let cleanup { gathering.note(cleanup, ticket) }
+        await withEscalationHandler(raise) {
+            await withTaskCancellationHandler {
+                _ = isolation
+                var next = 0
+                while next < count {
+                    let end = next + min(count - next, limit - gathering.missingCount)
+                    await LeanContinuation<Void>.wait { continuation in
+                        gathering.wait(continuation, for: end - next, butFor: end < count ? limit / 2 : 0)
+                        for index in next..<end {
+                            let ticket = first &+ Ticket(index)
+                            let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
+                            if let cleanup { gathering.note(cleanup, ticket) }
+                        }
+                        arrived(end == count)
                     }
-                    arrived(end == count)
+                    next = end
                 }
-                next = end
+            } onCancel: {
+                leave()
             }
-        } onCancel: {
-            leave()
         }
         return gathering.takeAnswers()
     }

@@ -37,6 +37,6 @@ package func shieldedFromCancellation<Success: Sendable>(
             }
         }
         defer { timer?.cancel() }
-        return try await task.value
+        return try await withEscalationHandler({ task.raisePriority(to: $0) }, { try await task.value })
     }
 }

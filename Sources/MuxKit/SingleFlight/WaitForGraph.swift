@@ -13,55 +13,30 @@ import Synchronization
 package enum WaitForGraph: Sendable {
     @usableFromInline
     package struct WaitID: Sendable, Hashable {
-        let engine: ObjectIdentifier
+        let engine: UInt64
         let ticket: Ticket
 
+        /// Identifies the wait of the caller with `ticket` in the engine with that number.
         @usableFromInline
-        package init(_ engine: AnyObject, _ ticket: Ticket) {
-            self.engine = ObjectIdentifier(engine)
+        package init(_ engine: UInt64, _ ticket: Ticket) {
+            self.engine = engine
             self.ticket = ticket
         }
     }
 
-    private struct Wait: Sendable {
-        let waiting: WaitForNode
-        let isCertain: Bool
-    }
-
-    private struct State: Sendable {
-        /// By the awaited flight.
-        var waits: [WaitForNode: [WaitID: Wait]] = [:]
-        var awaited: [WaitID: WaitForNode] = [:]
-
-        /// The flights that wait for `node`, directly or not, and `node` itself.
-        func dependents(of node: WaitForNode, certainOnly: Bool) -> Set<WaitForNode> {
-            var seen: Set<WaitForNode> = [node]
-            var open = [node]
-            while let next = open.popLast() {
-                for wait in (self.waits[next] ?? [:]).values where wait.isCertain || !certainOnly {
-                    if seen.insert(wait.waiting).inserted { open.append(wait.waiting) }
-                }
-            }
-            return seen
-        }
-
-        mutating func remove(_ id: WaitID) -> Wait? {
-            guard let awaited = self.awaited.removeValue(forKey: id) else { return nil }
-            let wait = self.waits[awaited]?.removeValue(forKey: id)
-            if self.waits[awaited]?.isEmpty ?? false { self.waits[awaited] = nil }
-            return wait
-        }
-    }
-
-    /// How many flights of one key may be nested by possible waits.
-    private static let greatestDepth = 16
-
-    private static let state = Locked(State())
+    private static let table = Locked(WaitTable())
     private static let count = Atomic(0)
 
     /// Whether no wait is recorded, which is the usual case.
     @usableFromInline
     static var isEmpty: Bool { self.count.load(ordering: .acquiring) == 0 }
+
+    private static func withTable<R: Sendable>(_ body: (inout WaitTable) -> R) -> R {
+        self.table.withLock { table in
+            defer { self.count.store(table.count, ordering: .releasing) }
+            return body(&table)
+        }
+    }
 
     /// Records that a task which works for a flight, or was started by one, waits for another; to be called in that task.
     ///
@@ -69,23 +44,19 @@ package enum WaitForGraph: Sendable {
     ///   - id: Identifies the wait.
     ///   - caller: The context of the current task.
     ///   - awaited: The other flight.
-    ///   - isNew: Whether the other flight has yet to start.
+    ///   - sameKey: If the other flight has yet to start: the running flights of its key.
     /// - Returns: `false`, with no record, if the wait would never end.
+    /// - Complexity: O(1) for a flight that has yet to start; see ``WaitTable``.
     @usableFromInline
-    static func begin(_ id: WaitID, of caller: FlightContext, for awaited: WaitForNode, isNew: Bool) -> Bool {
-        let wait = Wait(waiting: caller.node, isCertain: caller.isAwaited)
-        return self.state.withLock { state in
-            if wait.isCertain || isNew {
-                let dependents = state.dependents(of: wait.waiting, certainOnly: wait.isCertain)
-                if wait.isCertain, dependents.contains(awaited) { return false }
-                // A flight that starts another of its own key would do so in that one too, without end.
-                let depth = isNew ? dependents.count { $0.isAboutTheSame(as: awaited) } : 0
-                if depth >= (wait.isCertain ? 1 : Self.greatestDepth) { return false }
-            }
-            state.waits[awaited, default: [:]][id] = wait
-            state.awaited[id] = awaited
-            self.count.store(state.awaited.count, ordering: .releasing)
-            return true
+    static func begin(
+        _ id: WaitID,
+        of caller: FlightContext,
+        for awaited: WaitForNode,
+        sameKey: [WaitForNode] = []
+    ) -> Bool {
+        let isCertain = caller.isAwaited
+        return self.withTable {
+            $0.begin(id, of: caller.node, for: awaited, isCertain: isCertain, sameKey: sameKey)
         }
     }
 
@@ -93,10 +64,14 @@ package enum WaitForGraph: Sendable {
     @usableFromInline
     static func end(_ id: WaitID) {
         guard !self.isEmpty else { return }
-        self.state.withLock { state in
-            _ = state.remove(id)
-            self.count.store(state.awaited.count, ordering: .releasing)
-        }
+        self.withTable { $0.end(id) }
+    }
+
+    /// Removes the waits of the callers with `tickets`, where they are recorded.
+    @usableFromInline
+    static func end(_ tickets: [Ticket], of engine: UInt64) {
+        guard !self.isEmpty, !tickets.isEmpty else { return }
+        self.withTable { table in for ticket in tickets { table.end(WaitID(engine, ticket)) } }
     }
 
     /// Runs work that several flights wait for, so that a wait of the work for one of them is found to be a circle.
@@ -104,23 +79,13 @@ package enum WaitForGraph: Sendable {
         for flights: [WaitForNode],
         _ work: @Sendable @concurrent () async -> Result
     ) async -> Result {
-        let object = SharedWork()
-        let node = WaitForNode(object, 0, 0)
-        self.state.withLock { state in
+        let node = WaitForNode(engine: WaitForNode.nextEngine(), flight: 0)
+        self.withTable { table in
             for flight in flights {
-                let id = WaitID(object, flight.flight)
-                state.waits[node, default: [:]][id] = Wait(waiting: flight, isCertain: true)
-                state.awaited[id] = node
+                _ = table.begin(WaitID(node.engine, flight.flight), of: flight, for: node, isCertain: true)
             }
-            self.count.store(state.awaited.count, ordering: .releasing)
         }
-        defer {
-            self.state.withLock { state in
-                for id in (state.waits.removeValue(forKey: node) ?? [:]).keys { state.awaited[id] = nil }
-                self.count.store(state.awaited.count, ordering: .releasing)
-            }
-            withExtendedLifetime(object) {}
-        }
+        defer { self.end(flights.map(\.flight), of: node.engine) }
         return await FlightContext.$current.withValue(FlightContext(node)) { await work() }
     }
 
@@ -128,68 +93,39 @@ package enum WaitForGraph: Sendable {
     ///
     /// - Returns: The tickets of the callers whose wait would never end; their waits are removed.
     static func moved(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
-        self.state.withLock { state in
-            let moving = (state.waits[former] ?? [:]).filter { tickets.contains($0.key.ticket) }
-            var closing: [Ticket] = []
-            for (id, wait) in moving.sorted(by: { $0.key.ticket < $1.key.ticket }) {
-                _ = state.remove(id)
-                if wait.isCertain, state.dependents(of: wait.waiting, certainOnly: true).contains(next) {
-                    closing.append(id.ticket)
-                } else {
-                    state.waits[next, default: [:]][id] = wait
-                    state.awaited[id] = next
-                }
-            }
-            self.count.store(state.awaited.count, ordering: .releasing)
-            return closing
-        }
+        self.withTable { $0.move(tickets, from: former, to: next) }
     }
 
-    /// The tickets of the callers of `node` that `node` may be waiting for itself.
-    static func ticketsInCircle(with node: WaitForNode) -> [Ticket] {
-        guard !self.isEmpty else { return [] }
-        return self.state.withLock { state in
-            (state.waits[node] ?? [:])
-                .filter { state.dependents(of: $0.value.waiting, certainOnly: false).contains(node) }
-                .map(\.key.ticket)
-        }
+    /// The tickets of the callers of each flight that the flight may be waiting for itself.
+    static func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
+        guard !self.isEmpty, !nodes.isEmpty else { return [:] }
+        return self.withTable { $0.ticketsInCycles(with: nodes) }
     }
 
     /// The number of waits: zero at rest.
-    package static var waitCount: Int { self.state.withLock { $0.awaited.count } }
-}
+    package static var waitCount: Int { self.table.withLock { $0.count } }
 
-/// Work that several flights wait for.
-private final class SharedWork: Sendable {}
+    /// See ``WaitTable/stepCount``.
+    package static var stepCount: Int { self.table.withLock { $0.stepCount } }
+}
 
 /// One flight among those of all engines.
 @usableFromInline
 package struct WaitForNode: Sendable, Hashable {
-    @usableFromInline let engine: ObjectIdentifier
+    /// The number of the engine, unique in the process; a later engine could have the same address.
+    @usableFromInline let engine: UInt64
     @usableFromInline let flight: FlightID
-    /// Not part of the identity: after a fence, two flights may have the same key.
-    @usableFromInline let key: any Hashable & Sendable
 
     @inlinable
-    package init(_ engine: AnyObject, _ flight: FlightID, _ key: some Hashable & Sendable) {
-        self.engine = ObjectIdentifier(engine)
+    package init(engine: UInt64, flight: FlightID) {
+        self.engine = engine
         self.flight = flight
-        self.key = key
     }
 
-    @usableFromInline
-    package static func == (a: WaitForNode, b: WaitForNode) -> Bool { a.engine == b.engine && a.flight == b.flight }
+    private static let lastEngine = Atomic<UInt64>(0)
 
-    @usableFromInline
-    package func hash(into hasher: inout Hasher) {
-        hasher.combine(self.engine)
-        hasher.combine(self.flight)
-    }
-
-    /// Whether both flights have the same key of the same engine.
-    func isAboutTheSame(as other: WaitForNode) -> Bool {
-        self.engine == other.engine && AnyHashable(self.key) == AnyHashable(other.key)
-    }
+    /// The number of a new engine.
+    static func nextEngine() -> UInt64 { self.lastEngine.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
 /// The flight that a task works for.

@@ -34,15 +34,21 @@ package struct WaiterQueue: Sendable, Hashable {
 
     /// Removes and returns the waiter with `ticket`; `nil` if it is not in the queue.
     package mutating func leave(_ ticket: Ticket) -> FlightWaiter? {
-        let index = self.index(of: ticket)
-        guard index < self.places.count, self.places[index].ticket == ticket, !self.places[index].hasLeft else {
-            return nil
-        }
+        guard let index = self.occupiedIndex(of: ticket) else { return nil }
         let waiter = self.places[index]
         self.places[index] = FlightWaiter(leftWith: ticket)
         self.count -= 1
         if self.count < self.places.count / 2 { self.places.removeAll(where: \.hasLeft) }
         return waiter
+    }
+
+    /// Whether the waiter with `ticket` is in the queue.
+    func contains(_ ticket: Ticket) -> Bool { self.occupiedIndex(of: ticket) != nil }
+
+    private func occupiedIndex(of ticket: Ticket) -> Int? {
+        let index = self.index(of: ticket)
+        guard index < self.places.count, self.places[index].ticket == ticket else { return nil }
+        return !self.places[index].hasLeft ? index : nil
     }
 
     /// The tickets of all waiters, ascending.

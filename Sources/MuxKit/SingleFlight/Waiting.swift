@@ -34,9 +34,13 @@ package func waiting<Success: Sendable>(
         answer.give(.success(nil))
     }
     defer { timer.cancel() }
-    return try await withTaskCancellationHandler {
-        try await answer.wait().get()
-    } onCancel: {
-        work.cancel()
+    return try await withEscalationHandler {
+        work.raisePriority(to: $0)
+    } _: {
+        try await withTaskCancellationHandler {
+            try await answer.wait().get()
+        } onCancel: {
+            work.cancel()
+        }
     }
 }

@@ -68,4 +68,100 @@ struct FlightContextTests {
 
         #expect(seen.withLock { $0 } == .high)
     }
+
+    /// Raises the task of `caller`, which waits, and returns what the fetch behind `gate` sees after that.
+    private func seen(
+        _ caller: Task<Int, any Error>,
+        behind gate: Gate<Void>,
+        _ seen: Locked<TaskPriority?>
+    ) async throws -> TaskPriority? {
+        await gate.waitForCall(1)
+        caller.escalatePriority(to: .high)
+        gate.open()
+        _ = try await caller.value
+        return seen.withLock { $0 }
+    }
+
+    @Test func `DS-06 raising the task of a caller raises the fetch that it waits for`() async throws {
+        let world = World()
+        let gate = Gate<Void>()
+        let seen = Locked<TaskPriority?>(nil)
+        let number = Multiplexer<Int>(repository: world.repository) {
+            try await gate.pass()
+            seen.withLock { $0 = Task.currentPriority }
+            return 1
+        }
+        let other = Task(priority: .background) { try await number.request() }
+        await gate.waitForCall(1)
+        let caller = Task(priority: .background) { try await number.request(.reload) }
+        await world.events.wait(for: .joined)
+
+        #expect(try await self.seen(caller, behind: gate, seen) == .high)
+        #expect(try await other.value == 1)
+    }
+
+    @Test func `DS-06 a raised priority reaches the end of a chain of fetches, updates and batches`() async throws {
+        let world = World()
+        let gate = Gate<Void>()
+        let seen = Locked<TaskPriority?>(nil)
+        let runner = DependentRunner<Int> { _ in
+            try await gate.pass()
+            seen.withLock { $0 = Task.currentPriority }
+            return .updatedDependency(1)
+        }
+        let batch = MultiplexerMap<Int, Int>(batching: .init(window: .zero), repository: world.repository) {
+            (keys: [Int]) -> [Int: Int] in
+            let value = try await runner.run { .output($0) }
+            return Dictionary(uniqueKeysWithValues: keys.map { ($0, value) })
+        }
+        let later = Later<MultiplexerMap<Int, Int>>()
+        let map = MultiplexerMap<Int, Int>(repository: world.repository) { key in
+            if key == 10 { return try await batch.request(keys: [1, 2, 3]).count }
+            return try await later().request(key: key + 1)
+        }
+        later.set(map)
+        let caller = Task(priority: .background) { try await map.request(key: 0) }
+
+        #expect(try await self.seen(caller, behind: gate, seen) == .high)
+    }
+
+    @Test func `DS-06 a raised priority passes a long chain of fetches, step by step`() async throws {
+        let world = World()
+        let (gate, count) = (Gate<Void>(), 10_000)
+        let seen = Locked<TaskPriority?>(nil)
+        let later = Later<MultiplexerMap<Int, Int>>()
+        let map = MultiplexerMap<Int, Int>(repository: world.repository) { key in
+            if key < count { return try await later().request(key: key + 1) }
+            try await gate.pass()
+            seen.withLock { $0 = Task.currentPriority }
+            return 1
+        }
+        later.set(map)
+        let caller = Task(priority: .background) { try await map.request(key: 0) }
+
+        #expect(try await self.seen(caller, behind: gate, seen) == .high)
+    }
+
+    @Test func `DS-06 a caller that is raised raises only the flight that it waits for`() async throws {
+        let world = World()
+        let gates = [Gate<Void>(), Gate<Void>()]
+        let seen = [Locked<TaskPriority?>(nil), Locked<TaskPriority?>(nil)]
+        let map = MultiplexerMap<Int, Int>(repository: world.repository) { key in
+            try await gates[key].pass()
+            seen[key].withLock { $0 = Task.currentPriority }
+            return key
+        }
+        let callers = [0, 1].map { key in Task(priority: .background) { try await map.request(key: key) } }
+        for gate in gates { await gate.waitForCall(1) }
+        // The former fetch of the key, which a refresh has passed.
+        map.refresh(key: 0)
+
+        callers[0].escalatePriority(to: .high)
+        gates[1].open()
+        await world.events.wait(for: .fetched)
+        gates[0].open()
+        for caller in callers { _ = try await caller.value }
+
+        #expect(seen.map { $0.withLock { $0 } } == [.high, .background])
+    }
 }

@@ -149,4 +149,54 @@ struct ObservationTests {
         await map.clear()
         #expect(try #require(await seen.next())?.value == nil)
     }
+
+    @Test func `DS-07 an iteration ends when its multiplexer is deallocated`() async throws {
+        var number: Multiplexer<Int>? = Multiplexer<Int>(repository: self.world.repository) { 1 }
+        let values = try #require(number?.values)
+        let began = Tally()
+        let consumers = (0..<3).map { _ in
+            Task {
+                var seen: [Int?] = []
+                for await entry in values {
+                    seen.append(entry?.value)
+                    began.add()
+                }
+                return seen
+            }
+        }
+        await began.reached(3)
+        number?.store(7)
+        await began.reached(6)
+
+        number = nil
+
+        for consumer in consumers { #expect(await consumer.value == [nil, 7]) }
+        // Begun afterwards, it ends at once.
+        for await _ in values { Issue.record("there is no multiplexer") }
+    }
+
+    @Test func `DS-07 an iteration over a key ends when its map is deallocated`() async throws {
+        var map: MultiplexerMap<String, Int>? = MultiplexerMap<String, Int>(repository: self.world.repository) { _ in 1
+        }
+        var seen = try #require(map?.values(key: "a")).makeAsyncIterator()
+        #expect(try #require(await seen.next())?.value == nil)
+        map?.store(1, key: "a")
+        #expect(try #require(await seen.next())?.value == 1)
+
+        map = nil
+
+        #expect(await seen.next() == nil)
+        #expect(await seen.next() == nil)
+    }
+
+    @Test func `DS-07 the events of a runner end when it is deallocated`() async throws {
+        var runner: DependentRunner<Int>? = DependentRunner<Int>(1)
+        var events = try #require(runner?.events).makeAsyncIterator()
+        runner?.reset()
+        #expect(await events.next() == .reset)
+
+        runner = nil
+
+        #expect(await events.next() == nil)
+    }
 }
