@@ -149,6 +149,54 @@ struct MediaErrorTests {
         }
     }
 
+    /// Media in a folder of their own, over `transport`.
+    private func media(_ transport: any HTTPTransport, _ folder: URL, attempts: Int) -> AsyncMedia {
+        AsyncMedia(
+            directory: folder,
+            transport: transport,
+            retry: .immediate(maxAttempts: attempts),
+            budget: nil,
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore())
+        )
+    }
+
+    @Test func `DS-11 a download that a transport cancels by itself is a typed error, and is tried again`() async throws
+    {
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let url = try #require(URL(string: "http://host/picture.jpg"))
+        let failures: [Result<HTTPReply, any Error>] = [.failure(CancellationError()), .failure(URLError(.cancelled))]
+
+        let once = self.media(ScriptedTransport(failures), folder, attempts: 1)
+        var watcher = once.progress(of: url).makeAsyncIterator()
+        #expect(try await watcher.next() == AsyncMedia.Progress())
+        await #expect(throws: MuxError.fetchCancelled) { try await once.request(url: url) }
+        await #expect(throws: MuxError.fetchCancelled) { while try await watcher.next() != nil {} }
+        await #expect(throws: MuxError.fetchCancelled) { try await once.request(url: url) }
+
+        let reply = HTTPReply(status: 200, headers: [.contentLength: "1"], body: Data("x".utf8))
+        let again = self.media(ScriptedTransport(failures, thereafter: reply), folder, attempts: 3)
+        #expect(try Data(contentsOf: await again.request(url: url)) == Data("x".utf8))
+    }
+
+    @Test func `DS-07 an iteration over the progress ends when the media are deallocated`() async throws {
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let url = try #require(URL(string: "http://host/picture.jpg"))
+        var media: AsyncMedia? = self.media(ScriptedTransport([]), folder, attempts: 1)
+        let progress = try #require(media?.progress(of: url))
+        var watcher = progress.makeAsyncIterator()
+        #expect(try await watcher.next() == AsyncMedia.Progress())
+
+        media = nil
+
+        #expect(try await watcher.next() == nil)
+        var late = progress.makeAsyncIterator()
+        #expect(try await late.next() == AsyncMedia.Progress())
+        #expect(try await late.next() == nil)
+    }
+
     @Test func `AM-10 nothing secret is in any description`() throws {
         let errors: [MediaError] = [
             .unsupportedURL, .brokeOff, .contradiction, .tooLarge(limit: 1), .wrongDigest, .diskFull,
