@@ -26,6 +26,8 @@ enum ColdRequestGroup {
                 instead: ("actor of tasks", 2),
                 goals: [.timesBetter(1 / 1.5)]
             ),
+            try await self.making(group),
+            .count(group, "places left of 20,000 dropped multiplexers", try await self.placesLeft(), expected: 0),
             try await self.allocations(group),
             .count(
                 group,
@@ -34,6 +36,37 @@ enum ColdRequestGroup {
                 expected: 0
             ),
         ]
+    }
+
+    /// Multiplexers that are made, requested and dropped, beside as many others of the same repository.
+    private static func making(_ group: String, count: Int = 20_000) async throws -> Row {
+        var contest = Contest(rounds: 11)
+        contest.add(times: count) { count in
+            for key in 0..<count { consume(try await TaskCache<Int, Int> { $0 }.value(key)) }
+        }
+        let repository = MuxRepository(store: .none)
+        let others = (0..<count).map { number in Multiplexer<Int>(repository: repository) { number } }
+        contest.add(times: count) { count in
+            for key in 0..<count { consume(try await Multiplexer<Int>(repository: repository) { key }.request()) }
+        }
+        let row = Row(
+            group,
+            "a multiplexer, made, requested and dropped",
+            try await contest.play(),
+            figure: 1,
+            instead: ("actor of tasks", 0),
+            goals: []
+        )
+        withExtendedLifetime(others) {}
+        return row
+    }
+
+    private static func placesLeft() async throws -> Int {
+        let repository = MuxRepository(store: .none)
+        for key in 0..<20_000 { consume(try await Multiplexer<Int>(repository: repository) { key }.request()) }
+        var all = (0..<20_000).map { number in Multiplexer<Int>(repository: repository) { number } }
+        all.removeAll()
+        return max(0, repository.participantPlaces - 64)
     }
 
     /// The allocations of a request that evicts an entry, the least of some tries, for other threads may allocate.

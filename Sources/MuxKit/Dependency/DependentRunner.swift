@@ -25,6 +25,9 @@ public import Foundation
 ///
 /// **After a failure.** A thrown error goes to all callers that wait for the update, and the next call tries again. A refusal
 /// (``UpdateResult/updateFailed``) fails every call until a value is set or the runner is reset.
+///
+/// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset it, and values fetched afterwards are
+/// fetched with the same dependency. An ``OAuthDependentRunner`` is signed out with its repository.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @usableFromInline nonisolated let core: RunnerCore<Dependency>
 

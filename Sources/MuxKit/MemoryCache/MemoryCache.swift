@@ -14,6 +14,8 @@
 /// must not use the cache.
 ///
 /// **On disk.** Nothing is kept on disk: an evicted value is lost.
+///
+/// **At a sign-out.** A cache belongs to no ``MuxRepository``: a sign-out does not clear it.
 public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// The counters of a cache since its creation.
     public struct Statistics: Sendable, Equatable {

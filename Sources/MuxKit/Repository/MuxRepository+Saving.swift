@@ -8,7 +8,7 @@ extension MuxRepository {
     /// - Complexity: O(*n*) in the number of changed entries; encoding runs in parallel.
     @discardableResult
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
-        let report = await self.save(self.participants, within: budget)
+        let report = await self.save(self.concernedParticipants, within: budget)
         self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
         return report
     }
@@ -146,7 +146,7 @@ extension MuxRepository {
             return losses > registry.losses
         }
         guard isNews else { return }
-        for participant in self.participants { participant.lostOnDisk() }
+        for participant in self.concernedParticipants { participant.lostOnDisk() }
     }
 
     /// Encodes and writes `entries`; in the lane.
