@@ -303,23 +303,12 @@ extension MultiplexerCore {
 
     /// Pauses fetches of `key` behind requests, after one that took too long and whose flight the callers have left.
     private func pauseAfterTimeout(_ key: Key, _ revision: UInt64?) {
-        let error = self.engine.options.timedOut
         let now = self.repository.time.now
-        let hold = self.policy.isSilenceable(error) ? self.policy.errorBackoff : .zero
         self.withSlots { state in
             // A value that came meanwhile ends the pause.
             guard let entry = state.slots.slot(of: key)?.entry, entry.revision == revision else { return }
             let number = state.nextRevision()
-            state.withSlot(of: key) {
-                $0.failed(
-                    error,
-                    heldUntil: now.advanced(by: hold),
-                    rememberedUntil: .distantPast,
-                    pausing: self.policy.errorBackoff,
-                    at: now,
-                    sequence: number
-                )
-            }
+            state.withSlot(of: key) { $0.paused(self.policy.errorBackoff, at: now, sequence: number) }
         }
     }
 }

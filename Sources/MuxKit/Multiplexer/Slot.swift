@@ -253,6 +253,20 @@ package struct Slot<Value: Sendable>: Sendable {
         )
     }
 
+    /// A fetch took too long, and its flight is over: fetches behind requests pause, and nothing else changes.
+    package mutating func paused(_ first: Duration, at now: Moment, sequence: UInt64) {
+        let record = self.failureRecord
+        var pause = record?.pause ?? FailurePause()
+        pause.failed(at: now, first: first)
+        guard self.entry != nil, !pause.isOver(at: now) else { return }
+        self.failureRecord = FailureRecord(
+            heldUntil: record?.heldUntil ?? .distantPast,
+            failure: record?.failure,
+            pause: pause,
+            sequence: record?.sequence ?? sequence
+        )
+    }
+
     /// A refresh: the entry is stale, and remains as a fallback.
     package mutating func refreshed() {
         if !self.isRefreshed { self.lostOnDisk() }

@@ -240,6 +240,42 @@ struct FailingServerTests {
         #expect(try await number.request() == 3)
     }
 
+    @Test func `WR-07 the late end of a fetch that took too long changes no failure that is remembered`() async throws {
+        let world = World()
+        let gate = Gate<Int>()
+        let policy = MuxPolicy(
+            timeToLive: .seconds(10),
+            remembersFailure: { $0 is FetchFailed ? .seconds(60) : nil },
+            fetchTimeout: .seconds(5)
+        )
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) {
+            try await gate.pass(ignoringCancellation: true)
+        }
+        func request(_ call: Int) async -> Task<Int, any Error> {
+            let task = Task { try await number.request() }
+            await gate.waitForCall(call)
+            return task
+        }
+        let first = await request(1)
+        gate.open(1, returning: 1)
+        #expect(try await first.value == 1)
+        world.clock.advance(by: .seconds(10))
+        let second = await request(2)
+        await world.clock.waitForSleepers(1)
+        world.clock.advance(by: .seconds(5))
+        await #expect(throws: MuxError.timedOut(after: .seconds(5))) { try await second.value }
+        let third = await request(3)
+        gate.fail(3, with: FetchFailed())
+        await #expect(throws: FetchFailed.self) { try await third.value }
+
+        gate.fail(2, with: offline)
+        await world.events.wait(for: .fetchFailed, count: 2)
+
+        await #expect(throws: FetchFailed.self) { try await number.request() }
+        #expect(gate.callCount == 3)
+        await number.expectAtRest()
+    }
+
     @Test func `WR-07 without a back-off in the policy only the server's own pause holds`() async throws {
         var policy = self.policy
         policy.errorBackoff = .zero
