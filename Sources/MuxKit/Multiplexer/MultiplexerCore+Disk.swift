@@ -28,12 +28,15 @@ extension MultiplexerCore {
         @usableFromInline let fetchedAt: Date
         /// Whether it was saved as refreshed.
         @usableFromInline let isRefreshed: Bool
+        /// See ``MuxStoredEntry/refreshNumber``.
+        @usableFromInline let refreshNumber: UInt64?
 
         @inlinable
-        init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool) {
+        init(entry: Slot<Value>.Entry, fetchedAt: Date, isRefreshed: Bool, refreshNumber: UInt64?) {
             self.entry = entry
             self.fetchedAt = fetchedAt
             self.isRefreshed = isRefreshed
+            self.refreshNumber = refreshNumber
         }
     }
 
@@ -57,7 +60,7 @@ extension MultiplexerCore {
         let start = self.repository.time.now
         do {
             guard let found = try await self.repository.load(persistence.name(of: key)) else { return nil }
-            try await self.readRefresh(persistence)
+            try await self.readRefresh(for: [found], persistence)
             return await self.loaded(found, key, persistence, since: start)
         } catch {
             self.tell(.loadFailed, key, self.repository.time.now.duration(since: start), because: error)
@@ -127,7 +130,12 @@ extension MultiplexerCore {
             entry.stale.whileRevalidate = .zero
             entry.isDirty = !self.isShared
         }
-        return Loaded(entry: entry, fetchedAt: stored.fetchedAt, isRefreshed: stored.isRefreshed)
+        return Loaded(
+            entry: entry,
+            fetchedAt: stored.fetchedAt,
+            isRefreshed: stored.isRefreshed,
+            refreshNumber: stored.refreshNumber
+        )
     }
 
     /// How many bytes are decoded at once, since a change of threads takes longer.
@@ -139,14 +147,26 @@ extension MultiplexerCore {
         count <= Self.smallPayload ? decode() : await BlockingWork.run(decode)
     }
 
-    /// Reads the last refresh of everything, before the first entry from disk is used.
+    /// Reads the last refresh of everything, before the first entry from disk is used, and if another process may have
+    /// refreshed since.
+    ///
+    /// - Parameters:
+    ///   - entries: The entries from disk to be judged.
+    ///   - persistence: Names the mark of the refresh.
+    /// - Throws: The store's error.
     @usableFromInline
-    func readRefresh(_ persistence: Persistence<Key, Value>) async throws {
+    func readRefresh(for entries: [MuxStoredEntry?], _ persistence: Persistence<Key, Value>) async throws {
         guard Slots.hasManyKeys else { return }
-        let session = self.engine.withState { $0.diskRefresh.isRead ? nil : $0.session }
+        let session = self.engine.withState { state in
+            entries.contains(where: state.diskRefresh.needsMark) ? state.session : nil
+        }
         guard let session else { return }
-        let found = try await self.repository.load(persistence.refreshName)
-        self.engine.withState { if $0.session == session { $0.diskRefresh.read(found) } }
+        let mark = try await self.repository.load(persistence.refreshName)
+        let numbers = entries.compactMap { $0?.refreshNumber }
+        self.engine.withState { state in
+            guard state.session == session else { return }
+            state.diskRefresh.read(mark, besides: numbers, at: state.lastRevision)
+        }
     }
 
     /// Puts an entry from disk into its slot, if memory has nothing newer.

@@ -118,13 +118,13 @@ extension MultiplexerCore {
             if let key { self.evicted.append((key, Slot())) }
         }
 
-        /// Replaces the marks of refreshed absent entries by one date.
+        /// Replaces the marks of refreshed absent entries by a refresh of everything on disk.
         ///
-        /// All older entries on disk count as stale then: more than were refreshed, but never fewer.
+        /// All entries on disk count as stale then: more than were refreshed, but never fewer.
         ///
         /// - Returns: The marks, to be released outside the lock.
-        mutating func foldMarks(at date: Date, _ moment: Moment) -> any Sendable {
-            self.diskRefresh.refreshed(at: date, moment)
+        mutating func foldMarks(at date: Date) -> any Sendable {
+            self.diskRefresh.refreshed(at: date, upTo: nil)
             return self.slots.removeMarks()
         }
 
@@ -149,8 +149,7 @@ extension MultiplexerCore {
         /// Whether an entry on disk is older than a refresh that is saved or will be.
         @usableFromInline
         func isFromBeforeRefresh(_ loaded: Loaded) -> Bool {
-            loaded.isRefreshed || self.diskRefresh.date.map { loaded.fetchedAt <= $0 } ?? false
-                || self.diskRefresh.moment.map { loaded.entry.fetchedAt <= $0 } ?? false
+            loaded.isRefreshed || self.diskRefresh.isLater(than: (loaded.refreshNumber, loaded.fetchedAt))
         }
 
         /// Whether a save is due that makes entries evictable; then ``wroteBack(_:failed:)`` has to follow.
@@ -306,8 +305,8 @@ extension MultiplexerCore {
 
     @usableFromInline
     func foldMarks() {
-        let (date, now) = (self.repository.wallTime(), self.repository.time.now)
-        let marks = self.engine.withState { $0.foldMarks(at: date, now) }
+        let date = self.repository.wallTime()
+        let marks = self.engine.withState { $0.foldMarks(at: date) }
         withExtendedLifetime(marks) {}
     }
 

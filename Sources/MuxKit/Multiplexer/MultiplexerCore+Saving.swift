@@ -84,10 +84,11 @@ extension MultiplexerCore: SessionParticipant {
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()
         let unsaved = self.collect()
+        let refresh = self.engine.withState { $0.diskRefresh }
         var entries = UnsavedEntries()
         entries.dirty = unsaved.dirty.map { key, entry, isRefreshed in
-            let fetchedAt = entry.timeOfDay(wallTime, at: now)
-            return self.unsaved(entry, key, isRefreshed: isRefreshed, fetchedAt: fetchedAt, persistence)
+            let written = (entry.timeOfDay(wallTime, at: now), refresh.number(ofArrival: entry.sequence))
+            return self.unsaved(entry, key, isRefreshed: isRefreshed, written, persistence)
         }
         entries.unseen = unsaved.unseen.map(persistence.name(of:))
         entries.unchanged = max(0, self.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
@@ -134,7 +135,7 @@ extension MultiplexerCore: SessionParticipant {
         _ entry: Slot<Value>.Entry,
         _ key: Key,
         isRefreshed: Bool,
-        fetchedAt: Date,
+        _ written: (fetchedAt: Date, refreshNumber: UInt64?),
         _ persistence: Persistence<Key, Value>
     ) -> UnsavedEntry {
         let name = persistence.name(of: key)
@@ -147,11 +148,12 @@ extension MultiplexerCore: SessionParticipant {
                     name: name,
                     schemaVersion: schemaVersion,
                     sessionEpoch: sessionEpoch,
-                    fetchedAt: fetchedAt,
+                    fetchedAt: written.fetchedAt,
                     timeToLive: max(entry.timeToLive, .zero),
                     validator: entry.validator,
                     staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
+                    refreshNumber: written.refreshNumber,
                     payload: try persistence.encode(entry.value)
                 )
                 // A refreshed entry is stale after a relaunch, too.
@@ -217,32 +219,43 @@ extension MultiplexerCore: SessionParticipant {
         }
         // Entries on disk are not read while the domain may still have to be removed.
         guard !self.engine.withState({ $0.isDomainRemovalPending }) else { return made }
+        await self.lookForNewer(persistence, &made)
         do {
-            try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
-            try await self.saveRefreshes(unsaved.refreshes, persistence)
+            made.refreshed += try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0, persistence)
+            try await self.saveRefreshes(unsaved.refreshes, persistence, &made)
         } catch {
             made.failures.append(error)
         }
-        await self.lookForNewer(persistence, &made)
         return made
     }
 
-    /// Saves the date of the last refresh of everything.
+    /// Saves the mark of the last refresh of everything, and notices a refresh by another process.
     ///
-    /// With every save, so that a store which drops the least recently used entries keeps this one.
-    private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws {
-        let refresh = self.engine.withState { $0.diskRefresh }
-        guard Slots.hasManyKeys, let date = refresh.date, hasWork || !refresh.isSaved else { return }
-        // Another process may have refreshed later.
-        let known = DiskRefresh.date(try await self.repository.load(persistence.refreshName))
-        let latest = max(date, known ?? date)
+    /// With every save, so that a store which drops the least recently used entries keeps the mark.
+    ///
+    /// - Returns: The number of refreshes that were not saved before.
+    private func saveRefresh(hasWork: Bool, _ persistence: Persistence<Key, Value>) async throws -> Int {
+        let (isSaved, session) = self.engine.withState { ($0.diskRefresh.isSaved, $0.session) }
+        guard Slots.hasManyKeys, hasWork || !isSaved else { return 0 }
+        let found = try await self.repository.load(persistence.refreshName)
+        let refresh = self.engine.withState { state -> DiskRefresh? in
+            guard state.session == session else { return nil }
+            state.diskRefresh.read(found, at: state.lastRevision)
+            return state.diskRefresh
+        }
         let epoch = try await self.repository.settledEpoch()
-        try await self.repository.write([DiskRefresh.entry(latest, persistence.refreshName, epoch)])
-        self.engine.withState { $0.diskRefresh.saved(latest) }
+        guard let refresh, let mark = refresh.mark(persistence.refreshName, epoch) else { return 0 }
+        try await self.repository.write([mark])
+        self.engine.withState { if $0.session == session { $0.diskRefresh.saved(mark) } }
+        return refresh.isSaved ? 0 : 1
     }
 
     /// Saves the refreshes of entries that are not in memory.
-    private func saveRefreshes(_ keys: [Key], _ persistence: Persistence<Key, Value>) async throws {
+    private func saveRefreshes(
+        _ keys: [Key],
+        _ persistence: Persistence<Key, Value>,
+        _ made: inout MadeGood
+    ) async throws {
         var rest = keys[...]
         while !rest.isEmpty {
             let portion = Array(rest.prefix(Self.portion))
@@ -252,6 +265,7 @@ extension MultiplexerCore: SessionParticipant {
                 entries.append(stored.refreshed(staleIfError: self.policy.staleIfError))
             }
             if !entries.isEmpty { try await self.repository.write(entries) }
+            made.refreshed += entries.count
             self.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
             rest = rest.dropFirst(Self.portion)
         }

@@ -96,7 +96,7 @@ extension MultiplexerCore {
         let flights = portion.map { self.engine.node($0.launch.flight) }
         return await WaitForGraph.loading(for: flights) {
             guard let stored = try? await self.repository.load(names), stored.count == names.count,
-                (try? await self.readRefresh(persistence)) != nil
+                (try? await self.readRefresh(for: stored, persistence)) != nil
             else { return nil }
             return stored
         }

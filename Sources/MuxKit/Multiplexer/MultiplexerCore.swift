@@ -283,15 +283,14 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// Makes every entry stale, in memory and on disk.
     func refreshAll() {
         let date = self.persistence == nil ? nil : self.repository.wallTime()
-        let now = self.repository.time.now
         let removed = self.engine.fenceAll { state in
             if let sharing { sharing.client.owe([.domain(sharing.persistence.domain)]) }
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
             state.shared.refreshedAll(number)
-            // The date stands for all absent entries.
-            if let date { state.diskRefresh.refreshed(at: date, now) }
+            // Stands for all absent entries.
+            if let date { state.diskRefresh.refreshed(at: date, upTo: number) }
             return removed
         }
         withExtendedLifetime(removed) {}  // released outside the lock

@@ -10,6 +10,9 @@ extension MuxRepository {
         /// How many entries the disk had already.
         public var unchanged = 0
 
+        /// The number of refreshes that were written: of entries that are only on disk, and of whole maps.
+        public var refreshed = 0
+
         /// Entries that could not be encoded or written, were too large, had to make room in the same save
         /// (``MuxStoreError/noRoom``), or belonged to a session that another process ended meanwhile
         /// (``MuxError/sessionEnded``).
@@ -55,7 +58,8 @@ extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
     /// The counts, and what was wrong first; no names of entries and no values.
     public var description: String {
         let counts = [
-            (self.saved, "saved"), (self.unchanged, "unchanged"), (self.failed.count, "failed"),
+            (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
+            (self.failed.count, "failed"),
             (self.superseded.count, "superseded"), (self.leftOver, "left over"), (self.letGo, "let go"),
             (self.repairFailures.count, "repairs failed"),
         ]

@@ -55,6 +55,7 @@ final class SaveRun: Sendable {
             self.state.withLock { state in
                 state.report.repairFailures += made.failures
                 state.report.superseded += made.superseded
+                state.report.refreshed += made.refreshed
             }
         }
     }

@@ -128,6 +128,8 @@ package struct MadeGood: Sendable {
     var failures: [any Error] = []
     /// Entries that left memory because the disk has a newer value.
     var superseded: [MuxStoreKey] = []
+    /// The number of refreshes that were written.
+    var refreshed = 0
 }
 
 /// The entries of one participant that a save is concerned with.

@@ -51,6 +51,11 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// How long after its time to live the value may replace a failed fetch; `nil` if the fetch did not say.
     public var staleIfError: Duration?
 
+    /// The number of the last refresh of the domain before the fetch; `nil` if there was none.
+    ///
+    /// A store returns it unchanged. With a store that does not, a refresh of a whole map depends on the wall clock.
+    public var refreshNumber: UInt64?
+
     /// The value as JSON in UTF-8, without a line break.
     public var payload: Data
 
@@ -64,6 +69,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
         validator: String? = nil,
         staleWhileRevalidate: Duration? = nil,
         staleIfError: Duration? = nil,
+        refreshNumber: UInt64? = nil,
         payload: Data
     ) {
         self.name = name
@@ -74,6 +80,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
         self.validator = validator
         self.staleWhileRevalidate = staleWhileRevalidate
         self.staleIfError = staleIfError
+        self.refreshNumber = refreshNumber
         self.payload = payload
     }
 }

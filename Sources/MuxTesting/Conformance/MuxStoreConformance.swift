@@ -124,6 +124,11 @@ extension MuxStoreConformance {
             entry.validator = validator
             entries.append(entry)
         }
+        for (number, refresh) in [nil, 0, 1, UInt64.max].enumerated() {
+            var entry = self.entry("refresh", "\(number)")
+            entry.refreshNumber = refresh
+            entries.append(entry)
+        }
         for (number, payload) in [
             "null", "\"\\n\u{2028}\u{7f}é👩‍🚀\"", "[[[]]]", "\"\(String(repeating: "x", count: 70_000))\"",
         ].enumerated() {

@@ -172,4 +172,122 @@ struct RefreshOnDiskTests {
 
         #expect(try await caller.value == 2)
     }
+
+    /// Days and seconds by which a clock is set.
+    private static let steps: [Duration] = [
+        .seconds(-30 * 86_400), .seconds(-10), .zero, .seconds(10), .seconds(30 * 86_400),
+    ]
+
+    @Test func `DS-01 a refresh takes effect once after a clock step`() async throws {
+        let year = Duration.seconds(365 * 86_400)
+        let policy = MuxPolicy(timeToLive: year, staleWhileRevalidate: year)
+        for kind in Kind.allCases {
+            for (first, second) in Self.steps.flatMap({ first in Self.steps.map { (first, $0) } }) {
+                let what: Comment = "\(kind), clock set by \(first) before the refresh and by \(second) after it"
+                let folder = Scratch()
+                let world = try await self.saved(self.store(kind, folder), policy: policy)
+                world.wallShift.withLock { $0 += first }
+                let map = Map(cacheKey: "Map", policy: policy, repository: world.repository) { _ in 2 }
+                map.refresh()
+                #expect(try await map.request(key: "c") == 2, what)
+                #expect(await world.repository.saveAll().isComplete, what)
+
+                let next = world.relaunched(after: .seconds(1) + second)
+                let again = Map(cacheKey: "Map", policy: policy, repository: next.repository) { _ in 3 }
+                #expect(try await again.request(key: "a") == 3, what)
+                // After a step back, the age is unknown, and the value is renewed behind the answer.
+                #expect(try await again.request(key: "c") == 2, what)
+                await again.expectAtRest()
+                #expect(await next.repository.saveAll().isComplete, what)
+
+                let later = next.relaunched(after: .seconds(1))
+                let last = Map(cacheKey: "Map", policy: policy, repository: later.repository) { _ in 4 }
+                #expect(try await last.request(key: "a") == 3, what)
+                #expect(try await last.request(key: "b") == 4, what)
+            }
+        }
+    }
+
+    @Test func `DS-01 a refresh by another process concerns what was fetched before it is noticed`() async throws {
+        let store = MemoryStore()
+        let world = try await self.saved(store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        #expect(try await map.request(key: "a") == 1)
+        #expect(try await map.request(key: "before") == 2)
+        let other = World(store: store)
+        let otherMap = Map(cacheKey: "Map", repository: other.repository) { _ in 5 }
+        otherMap.refresh()
+        #expect(try await otherMap.request(key: "other") == 5)
+        #expect(await other.repository.saveAll().isComplete)
+
+        #expect(try await map.request(key: "other") == 5, "fetched after the refresh")
+        #expect(try await map.request(key: "b") == 2, "not fetched since the refresh")
+        #expect(try await map.request(key: "after") == 2)
+        #expect(await world.repository.saveAll().saved == 3)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+        #expect(try await again.request(key: "before") == 3)
+        for key in ["b", "after"] { #expect(try await again.request(key: key) == 2) }
+    }
+
+    @Test func `DS-01 a store that keeps no numbers orders a refresh by the time of day`() async throws {
+        let store = ForgetfulStore()
+        let world = try await self.saved(store)
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        map.refresh()
+        world.clock.advance(by: .seconds(1))
+        #expect(try await map.request(key: "a") == 2)
+        #expect(await world.repository.saveAll().isComplete)
+
+        let next = world.relaunched(after: .seconds(1))
+        let again = Map(cacheKey: "Map", repository: next.repository) { _ in 3 }
+        #expect(try await again.request(key: "a") == 2)
+        #expect(try await again.request(key: "b") == 3)
+        await next.repository.saveAll()
+        again.clearMemory()
+        for key in ["a", "b"] { #expect(try await again.request(key: key) == (key == "a" ? 2 : 3)) }
+    }
+
+    @Test func `DS-16 a report counts a refresh that was written`() async throws {
+        let world = try await self.saved(MemoryStore())
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        let number = Multiplexer<Int>(cacheKey: "Number", repository: world.repository) { 2 }
+        map.refresh()
+        number.refresh()
+
+        let report = await world.repository.saveAll()
+        #expect(report.refreshed == 2 && report.saved == 0)
+        #expect("\(report)" == "2 refreshed")
+        #expect("\(await world.repository.saveAll())" == "nothing to save")
+
+        #expect(try await map.request(key: "a") == 2)
+        let next = await world.repository.saveAll()
+        #expect(next.saved == 1 && next.refreshed == 0, "the mark of the refresh is written again, the refresh is not")
+    }
+}
+
+/// A store that loses the numbers of refreshes.
+private struct ForgetfulStore: MuxStore {
+    private let base = MemoryStore()
+
+    func sessionEpoch() async -> UInt64 { await self.base.sessionEpoch() }
+    func raiseSessionEpoch(to epoch: UInt64) async { await self.base.raiseSessionEpoch(to: epoch) }
+    func load(_ name: MuxStoreKey) async -> MuxStoredEntry? { await self.base.load(name) }
+    func remove(_ names: [MuxStoreKey], durability: MuxDurability) async {
+        await self.base.remove(names, durability: durability)
+    }
+    func removeAll(domain: String, durability: MuxDurability) async {
+        await self.base.removeAll(domain: domain, durability: durability)
+    }
+    func removeEverything() async { await self.base.removeEverything() }
+    func statistics() async -> MuxStoreStatistics { await self.base.statistics() }
+    func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async {
+        let entries = entries.map { entry in
+            var entry = entry
+            entry.refreshNumber = nil
+            return entry
+        }
+        await self.base.save(entries, durability: durability)
+    }
 }

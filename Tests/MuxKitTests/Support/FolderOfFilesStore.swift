@@ -22,6 +22,7 @@ actor FolderOfFilesStore: MuxStore {
         var staleWhileRevalidate: Span?
         var staleIfError: Span?
         var validator: Data?
+        var refreshNumber: UInt64?
         var payload: Data
     }
 
@@ -51,6 +52,7 @@ actor FolderOfFilesStore: MuxStore {
             validator: file.validator.map { String(decoding: $0, as: UTF8.self) },
             staleWhileRevalidate: file.staleWhileRevalidate?.duration,
             staleIfError: file.staleIfError?.duration,
+            refreshNumber: file.refreshNumber,
             payload: file.payload
         )
     }
@@ -68,6 +70,7 @@ actor FolderOfFilesStore: MuxStore {
                 staleWhileRevalidate: entry.staleWhileRevalidate.map(Span.init),
                 staleIfError: entry.staleIfError.map(Span.init),
                 validator: entry.validator.map { Data($0.utf8) },
+                refreshNumber: entry.refreshNumber,
                 payload: entry.payload
             )
             let number = self.names[entry.name] ?? self.files

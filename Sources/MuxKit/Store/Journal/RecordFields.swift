@@ -15,6 +15,8 @@ struct RecordFields: Sendable {
     /// Missing if the fetch did not say.
     private var staleWhileRevalidate = Span()
     private var validator: String?
+    /// Missing if there was no refresh.
+    private var refresh: UInt64?
     /// The payload's hash.
     private(set) var digest: UInt64 = 0
 
@@ -65,6 +67,7 @@ struct RecordFields: Sendable {
         }
         bytes += ",\"key\":".utf8
         JSONText.append(entry.name.key, to: &bytes)
+        if let number = entry.refreshNumber { bytes += ",\"refresh\":\(number)".utf8 }
         bytes += ",\"schema\":".utf8
         bytes += String(entry.schemaVersion).utf8
         self.append(entry.staleIfError, "stale_if_error", to: &bytes)
@@ -118,6 +121,11 @@ struct RecordFields: Sendable {
             } else if reader.matches(name, "fetched_since_2001") {
                 guard let number = reader.double(value) else { return nil }
                 self.fetchedSince2001 = number
+            } else if reader.matches(name, "refresh") {
+                guard case .number(let range) = value,
+                    let number = UInt64(String(decoding: bytes[range], as: UTF8.self))
+                else { return nil }
+                self.refresh = number
             } else if reader.matches(name, "schema") {
                 self.schema = reader.integer(value)
             } else if reader.matches(name, "ttl") {
@@ -170,6 +178,7 @@ struct RecordFields: Sendable {
             validator: self.validator,
             staleWhileRevalidate: self.staleWhileRevalidate.duration,
             staleIfError: self.staleIfError.duration,
+            refreshNumber: self.refresh,
             payload: payload
         )
     }
