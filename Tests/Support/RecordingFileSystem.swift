@@ -42,6 +42,7 @@ package final class RecordingFileSystem: FileSystem {
     private let state = Locked(State())
     private let holdsFiles: Bool
     private let isWarm: Bool
+    private let sees: @Sendable (String, FileStatus) -> FileStatus
     private let fault: @Sendable (Int, FileCall) -> FileFault?
 
     /// Wraps `base`.
@@ -60,7 +61,17 @@ package final class RecordingFileSystem: FileSystem {
         self.base = base
         self.holdsFiles = holdsFiles
         self.isWarm = isWarm
+        self.sees = { $1 }
         self.fault = fault
+    }
+
+    /// Wraps the real file system; `sees` changes the status of a path, for owners that only the superuser could set.
+    package init(sees: @escaping @Sendable (String, FileStatus) -> FileStatus) {
+        self.base = POSIXFileSystem()
+        self.holdsFiles = false
+        self.isWarm = false
+        self.sees = sees
+        self.fault = { _, _ in nil }
     }
 
     /// The calls so far.
@@ -120,12 +131,17 @@ package final class RecordingFileSystem: FileSystem {
 
     package func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus {
         try self.note(.status, file.path)
-        return try self.base.status(of: file)
+        return self.sees(file.path, try self.base.status(of: file))
     }
 
     package func status(at path: String) throws(MuxStoreError) -> FileStatus? {
         try self.note(.status, path)
-        return try self.base.status(at: path)
+        return try self.base.status(at: path).map { self.sees(path, $0) }
+    }
+
+    package func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? {
+        try self.note(.status, path)
+        return try self.base.targetStatus(at: path).map { self.sees(path, $0) }
     }
 
     package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {

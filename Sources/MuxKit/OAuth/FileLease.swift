@@ -9,6 +9,9 @@ public import Foundation
 ///
 /// A lease ends by the time of day, which processes share, also across a restart of the machine. If that is set back, the
 /// lease is over for a process that has seen the same term unchanged for all of its duration.
+///
+/// The file is named by a SHA-256 digest of the lease's name, and stores the name itself: a file of another name is not used
+/// (``MuxStoreError/otherName``). A folder or file that another user owns or may write to is refused (``MuxStoreError/notPrivate``).
 public actor FileLease: MuxLease {
     /// The content of the file; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
@@ -16,15 +19,21 @@ public actor FileLease: MuxLease {
         var owner: String?
         var deadline: Date
         var seconds: Double
+        /// The full name of the lease.
+        var name: [String]?
     }
 
     /// The maximum duration in seconds, so that no content of the file blocks a lease for ever.
     private static let longest: Int64 = 86_400
 
     private let executor = DiskExecutor(label: "MuxKit.FileLease")
+    private let name: OwnedName
     private let lock: FolderLock
     private let file: DurableFile
+    private let fileSystem: CheckedFileSystem
     private let folder: String
+    /// The problems of the folder.
+    package nonisolated let problems: StorageProblems?
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
     /// The last record of another owner, and since when it has been unchanged.
@@ -38,8 +47,8 @@ public actor FileLease: MuxLease {
     /// Describes a lease; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Identifies the lease in the folder: any text. The file is named by a digest of it.
-    ///   - directory: A folder that all processes concerned can write to, such as one of an app group.
+    ///   - name: Identifies the lease in the folder: any text. Names that differ in a byte of UTF-8 are different.
+    ///   - directory: A folder that all processes concerned can write to, such as one of an app group. They run as one user.
     public init(named name: String, directory: URL) {
         self.init(named: name, directory: directory, fileSystem: POSIXFileSystem())
     }
@@ -51,10 +60,31 @@ public actor FileLease: MuxLease {
         wallTime: @escaping @Sendable () -> Date = { Date() },
         time: TimeSource = TimeSource(ContinuousClock())
     ) {
-        self.folder = directory.standardizedFileURL.path(percentEncoded: false)
-        let fileName = "lease-" + Hex.text(of: FNV.hash(name.utf8))
-        self.file = DurableFile(fileName, in: self.folder, fileSystem: fileSystem)
-        self.lock = FolderLock(fileName + ".lock", in: self.folder, fileSystem: fileSystem)
+        self.init(
+            OwnedName(.lease, [name]),
+            in: StoreFolder(directory),
+            fileSystem: fileSystem,
+            problems: StorageProblems(),
+            wallTime: wallTime,
+            time: time
+        )
+    }
+
+    package init(
+        _ name: OwnedName,
+        in folder: StoreFolder,
+        fileSystem base: any FileSystem,
+        problems: StorageProblems,
+        wallTime: @escaping @Sendable () -> Date = { Date() },
+        time: TimeSource = TimeSource(ContinuousClock())
+    ) {
+        let fileSystem = CheckedFileSystem(base, for: folder, problems: problems)
+        self.name = name
+        self.fileSystem = fileSystem
+        self.problems = problems
+        self.folder = folder.path
+        self.file = DurableFile(name.fileName, in: folder.path, fileSystem: fileSystem)
+        self.lock = FolderLock(name.fileName + ".lock", in: folder.path, fileSystem: fileSystem)
         self.wallTime = wallTime
         self.time = time
     }
@@ -131,10 +161,13 @@ public actor FileLease: MuxLease {
             let record = try? JSONDecoder().decode(Record.self, from: content),
             (0...Double(Self.longest)).contains(record.seconds)
         else { return nil }
+        if let name = record.name, !self.name.matches(name) { throw self.fileSystem.refused(.otherName) }
         return record
     }
 
     private func write(_ record: Record) throws(MuxStoreError) {
+        var record = record
+        record.name = self.name.fields
         let content = (try? JSONEncoder().encode(record)) ?? Data()  // its numbers are finite, so nothing is thrown
         // A power cut ends all holders, so the record need not survive it.
         try self.file.write(content, durability: .relaxed)
@@ -151,6 +184,8 @@ public actor FileLease: MuxLease {
         return moment.duration(since: seen.since) >= .saturating(seconds: record.seconds)
     }
 }
+
+extension FileLease: ReportsProblems {}
 
 /// A lock between processes, held for one synchronous function.
 struct FolderLock: Sendable {

@@ -18,6 +18,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         self.tokens = Tokens(store: store)
         self.repository = repository
         self.isShared = isShared
+        repository.collectProblems(of: store)
     }
 
     // MARK: - Exclusive access

@@ -8,13 +8,18 @@ public import Foundation
 /// ``lease`` keeps them from renewing tokens at the same time.
 ///
 /// **On disk.** After a crash at any point, the file has its old content or the new one. Temporary files of a killed process
-/// are removed by the next one that uses the store.
+/// are removed by the next one that uses the store. The file is named by a SHA-256 digest of the store's name, and stores the name
+/// itself: a file of another name is neither used nor removed (``MuxStoreError/otherName``).
+///
+/// **Other users.** A folder or file that another user owns or may write to is refused (``MuxStoreError/notPrivate``).
 public actor ProtectedFileTokenStore: TokenStore {
     private let executor = DiskExecutor(label: "MuxKit.ProtectedFileTokenStore")
-    private let file: DurableFile
+    private let file: OwnedFile
     private let lock: FolderLock
     private let folder: String
-    private let fileSystem: any FileSystem
+    private let fileSystem: CheckedFileSystem
+    /// The problems of the folder.
+    package nonisolated let problems: StorageProblems?
     /// Whether temporary files of killed processes were removed.
     private var isTidy = false
 
@@ -29,7 +34,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     /// Describes a store; accesses nothing yet.
     ///
     /// - Parameters:
-    ///   - name: Identifies the tokens in the folder: any text. The file is named by a digest of it.
+    ///   - name: Identifies the tokens in the folder: any text. Names that differ in a byte of UTF-8 are different.
     ///   - directory: The folder in which the store makes its own, "tokens"; `nil` for a folder of this app among the user's
     ///     data (XDG on Linux, Application Support on Apple platforms), which the system does not empty.
     public init(named name: String, directory: URL? = nil) {
@@ -37,25 +42,26 @@ public actor ProtectedFileTokenStore: TokenStore {
     }
 
     package init(named name: String, directory: URL?, fileSystem: any FileSystem) {
-        let folder = (directory ?? MuxStoreLocation.standard(.data)).appending(component: "tokens")
+        self.init(OwnedName(.tokens, [name]), OwnedName(.lease, [name]), directory: directory, fileSystem: fileSystem)
+    }
+
+    package init(_ name: OwnedName, _ lease: OwnedName, directory: URL?, fileSystem base: any FileSystem) {
+        let folder = (directory.map { StoreFolder($0) } ?? .standard(.data)).appending("tokens")
+        let problems = StorageProblems()
+        let fileSystem = CheckedFileSystem(base, for: folder, problems: problems)
         self.fileSystem = fileSystem
-        let fileName = "tokens-" + Hex.text(of: FNV.hash(name.utf8))
-        self.folder = folder.standardizedFileURL.path(percentEncoded: false)
-        self.file = DurableFile(fileName, in: self.folder, fileSystem: fileSystem)
-        self.lock = FolderLock(fileName + ".lock", in: self.folder, fileSystem: fileSystem)
-        self.lease = FileLease(named: name, directory: folder, fileSystem: fileSystem)
+        self.problems = problems
+        self.folder = folder.path
+        self.file = OwnedFile(name, in: folder.path, fileSystem: fileSystem)
+        self.lock = FolderLock(name.fileName + ".lock", in: folder.path, fileSystem: fileSystem)
+        self.lease = FileLease(lease, in: folder, fileSystem: base, problems: problems)
     }
 
     /// Returns what was saved last; `nil` if there is no file.
     ///
-    /// - Throws: ``MuxStoreError`` if there is a file and it cannot be read now.
+    /// - Throws: ``MuxStoreError`` if there is a file and it cannot be read now, or belongs to another name.
     public func load() throws -> Data? {
-        let content: Data?
-        do {
-            content = try self.file.read()
-        } catch .fileSystem(.read, code: POSIXFileSystem.tooLarge) {
-            content = Data()  // no store has written that
-        }
+        let content = try self.file.read()
         if content != nil { self.tidy() }
         return content
     }
@@ -75,12 +81,9 @@ public actor ProtectedFileTokenStore: TokenStore {
     ///
     /// - Throws: ``MuxStoreError``; the file may then still be there.
     public func delete() throws {
-        guard try self.fileSystem.status(at: self.folder) != nil else { return }
-        try self.lock.hold { () throws(MuxStoreError) in
-            try self.file.remove(durability: .full)
-            // The temporary file of a killed writer may hold tokens.
-            try self.file.removeLeftovers()
-        }
+        guard try self.fileSystem.checkFolder(self.folder) else { return }
+        // With the temporary file of a killed writer, which may hold tokens.
+        try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }
     }
 
     /// Removes temporary files of killed processes, unless this store has; files that cannot be removed now stay.
@@ -98,6 +101,8 @@ public actor ProtectedFileTokenStore: TokenStore {
         try? self.file.removeLeftovers()
     }
 }
+
+extension ProtectedFileTokenStore: ReportsProblems {}
 
 extension TokenStore where Self == ProtectedFileTokenStore {
     /// A file that only its owner can read; see ``ProtectedFileTokenStore/init(named:directory:)``.

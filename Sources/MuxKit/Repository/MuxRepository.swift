@@ -56,6 +56,8 @@ public actor MuxRepository {
     package nonisolated let observer: (any MuxObserver)?
     /// `nil` in a release build, and where an observer is told of misuse.
     nonisolated let misuseLog: MisuseLog?
+    /// The problems of the folders of everything that uses the repository, each reported once to the observer.
+    package nonisolated let problems = StorageProblems()
     /// Serialises all changes of the store and the session.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
 
@@ -106,7 +108,9 @@ public actor MuxRepository {
     /// Makes a repository that keeps its entries in a folder.
     ///
     /// - Parameters:
-    ///   - directory: The folder; made when it is first needed. `nil` for a folder of this app in the caches folder.
+    ///   - directory: The folder; made when it is first needed. `nil` for a folder of this app in the caches folder. It has to
+    ///     belong to the user of the process, and be writable by this user alone; otherwise nothing is read or saved, and reports
+    ///     and ``MuxEvent/Kind/storageFailed`` give the reason.
     ///     Pass a folder of an app group to share entries between processes.
     ///   - byteLimit: How many bytes the entries may take on disk; 100 million, `nil` for any number. After each save the
     ///     least recently used ones go.
@@ -124,7 +128,7 @@ public actor MuxRepository {
         clock: any Clock<Duration> = ContinuousClock(),
         wallTime: @escaping @Sendable () -> Date = { Date() }
     ) {
-        let store = JournalStore(directory: directory ?? MuxStoreLocation.standard(), byteLimit: byteLimit)
+        let store = JournalStore(directory.map { StoreFolder($0) } ?? .standard(), byteLimit: byteLimit)
         self.init(
             store: store,
             durability: durability,
@@ -223,6 +227,13 @@ public actor MuxRepository {
         self.sharedStore?.listen { [weak self] change in
             for participant in self?.concernedParticipants ?? [] { participant.sharedStoreChanged(change) }
         }
+        if let observer {
+            self.problems.connect { error in
+                // In a task, because locks may be held here.
+                spawn(name: "mux.problem") { observer.tell(MuxEvent(.storageFailed, problem: error.problem)) }
+            }
+        }
+        self.collectProblems(of: store)
         self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
         guard savePolicy != .explicit else { return }
         self.backgroundNotices.withLock { notices in
@@ -299,17 +310,32 @@ extension MuxRepository {
 extension MuxRepository {
     /// The folder for files that belong to the session, in the app's caches folder: another one for each folder of a store.
     ///
-    /// So repositories with folders of their own, such as those of accounts, share no files, and processes that share a store's folder
-    /// share none either. Folders in the home folder, which an update of an app moves, are told apart by their place in it.
-    package nonisolated func folder(named name: String) -> URL {
-        let standard = MuxStoreLocation.standard()
-        guard let folder = (self.store as? any FolderStore)?.folder, folder != FilePath.root(of: standard) else {
-            return standard.deletingLastPathComponent().appending(component: name)
+    /// Repositories with different folders, such as those of accounts, share no files, and processes that share a store's folder share none
+    /// either. A folder is identified by its place in the home folder, which an update of an app moves, or else by its path.
+    ///
+    /// - Parameters:
+    ///   - kind: The kind of files.
+    ///   - key: Distinguishes several folders of one kind; `nil` for the only one.
+    /// - Returns: The folder, with its full name, or the reason why there is none.
+    package nonisolated func folder(_ kind: OwnedName.Kind, for key: String? = nil) -> StoreFolder {
+        let standard = StoreFolder.standard()
+        guard case .success(let path) = standard.location, let app = FilePath.parent(of: path) else { return standard }
+        var place = "standard"
+        switch (self.store as? any FolderStore)?.folder?.location {
+        case .success(let folder)? where !folder.utf8.elementsEqual(path.utf8):
+            place = StoreFolder.place(of: folder, home: NSHomeDirectory())
+        case .failure(let error)?: return StoreFolder(.failure(error))
+        case .success?, nil: break
         }
-        let home = NSHomeDirectory()
-        let place = folder.hasPrefix(home) ? folder.dropFirst(home.count) : folder[...]
-        let number = Hex.text(of: FNV.hash(place.utf8))
-        return standard.deletingLastPathComponent().appending(component: "\(name)-\(number)")
+        let owner = OwnedName(kind, [place] + [key].compactMap(\.self))
+        let isSole = place == "standard" && key == nil
+        return StoreFolder(.success(app)).appending(isSole ? kind.rawValue : owner.fileName, owner: owner)
+    }
+
+    /// Reports the problems of the folder of `source`, if it has one, to the observer.
+    package nonisolated func collectProblems(of source: any Sendable) {
+        let problems = self.problems
+        (source as? any ReportsProblems)?.problems?.connect { problems.note($0) }
     }
 }
 

@@ -236,9 +236,9 @@ extension MuxStore {
 }
 
 /// A store that keeps its entries in a folder.
-package protocol FolderStore: MuxStore {
-    /// The path of the folder; `nil` if there is none.
-    var folder: String? { get }
+package protocol FolderStore: MuxStore, ReportsProblems {
+    /// The folder; `nil` if there is none.
+    var folder: StoreFolder? { get }
 }
 
 /// The default folder of a store.
@@ -252,18 +252,24 @@ package enum MuxStoreLocation {
     }
 
     /// The user's folder for `purpose`, then the bundle identifier or process name, then "MuxKit".
+    ///
+    /// The temporary folder does not take its place, for all users share that one.
+    ///
+    /// - Throws: ``MuxStoreError/noFolder``.
     package static func standard(
         _ purpose: Purpose = .caches,
         environment: [String: String] = ProcessInfo.processInfo.environment,
         bundleIdentifier: String? = Bundle.main.bundleIdentifier,
         processName: String = ProcessInfo.processInfo.processName
-    ) -> URL {
+    ) throws(MuxStoreError) -> URL {
         let folder =
             switch purpose {
             case .caches: FolderAttributes.caches(environment)
             case .data: FolderAttributes.data(environment)
             }
-        return (folder ?? FileManager.default.temporaryDirectory)
+        guard let folder else { throw .noFolder }
+        return
+            folder
             .appending(component: self.folderName(for: bundleIdentifier ?? processName))
             .appending(component: "MuxKit")
     }
@@ -283,8 +289,17 @@ package enum MuxStoreLocation {
     }
 
     /// Makes a safe path component: only letters, digits and "-._", at most 101 bytes, not hidden, not empty.
+    ///
+    /// Different texts have different names: where the name is not the text itself, it ends with a digest of the text.
     package static func folderName(for text: String) -> String {
-        let safe = text.utf8.prefix(100).map { byte in
+        let name = self.safeName(text.utf8.prefix(100))
+        // A text that ends like a digest might be the name of another text.
+        guard !name.utf8.elementsEqual(text.utf8) || name.utf8.count > 64 else { return name }
+        return self.safeName(text.utf8.prefix(35)) + "-" + SHA256.text(SHA256.hash(text))
+    }
+
+    private static func safeName(_ text: some Sequence<UInt8>) -> String {
+        let safe = text.map { byte in
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
                 UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):

@@ -26,18 +26,42 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// Another process saved a newer value of the entry.
     case newerValue
 
+    /// The URL has no usable file path: it is not an absolute `file` URL in UTF-8, or has a host, a query or a fragment, or names
+    /// the root.
+    case unusableURL
+
+    /// There is no folder to use: neither the environment nor the password database names a home folder.
+    case noFolder
+
+    /// A folder or file is owned by another user, or its group or others may write to it. It was not used.
+    case notPrivate
+
+    /// A file or folder stores another full name than the one it was opened by. It was neither used nor removed.
+    case otherName
+
     /// Whether a retry cannot succeed, because the entry is the cause and not the store.
     var isPermanent: Bool {
         switch self {
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
-        case .fileSystem, .newerFormat, .noRoom, .newerValue: false
+        case .fileSystem, .newerFormat, .noRoom, .newerValue, .unusableURL, .noFolder, .notPrivate, .otherName: false
         }
+    }
+
+    /// A description for an event about the folder.
+    var problem: String {
+        guard case .fileSystem(.synchronizeFolder, let code) = self, POSIXFileSystem.isUnsupported(code) else {
+            return self.sentence
+        }
+        return """
+            The file system cannot synchronize folders (\(POSIXErrorText.of(code))). Files are kept, but the newest may be missing after \
+            a power cut.
+            """
     }
 
     /// Whether the store is the cause, so that other entries fail as well.
     var concernsAll: Bool {
         switch self {
-        case .fileSystem, .newerFormat: true
+        case .fileSystem, .newerFormat, .unusableURL, .noFolder, .notPrivate, .otherName: true
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange, .noRoom, .newerValue: false
         }
     }
@@ -119,6 +143,14 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
         case .newerFormat: "The store was written by a newer version of the library."
         case .noRoom: "The entry was not kept, because newer ones fill the store up to its limit."
         case .newerValue: "The store has a newer value, which another process saved."
+        case .unusableURL: "The URL of the folder has no usable file path. Pass an absolute file URL (URL(filePath:))."
+        case .noFolder: "The user has no home folder for the files. Pass a directory."
+        case .notPrivate:
+            """
+            Another user owns the folder or file, or may write to it. It has to belong to the user of this program, and be \
+            writable by nobody else (chmod go-w).
+            """
+        case .otherName: "The file or folder belongs to another name. It was not used."
         }
     }
 }

@@ -172,5 +172,7 @@ public struct SealedStore: MuxStore {
 }
 
 extension SealedStore: FolderStore {
-    package var folder: String? { (self.base as? any FolderStore)?.folder }
+    package var folder: StoreFolder? { (self.base as? any FolderStore)?.folder }
+
+    package var problems: StorageProblems? { (self.base as? any ReportsProblems)?.problems }
 }

@@ -7,6 +7,7 @@ import MuxKit
 /// the least recently used first; an answer whose file is gone is a miss.
 ///
 /// **On disk.** A folder for each session, `bodies-` and the session's epoch; that of an earlier session is removed when the next begins.
+/// A folder that is named by a digest also has a file `owner` with its full name.
 final class BodyFolder: Sendable {
     /// A file of another session, or one that another process removed.
     struct Gone: Error {}
@@ -42,8 +43,8 @@ final class BodyFolder: Sendable {
 
     /// The number of bytes that all files may have together.
     let limit: Int64
-    private let root: String
-    private let fileSystem: any FileSystem
+    private let folder: StoreFolder
+    private let fileSystem: CheckedFileSystem
     private let state = Locked(State())
     /// The greatest epoch that was opened; held while folders are made and removed.
     private let lastEpoch = Locked(UInt64(0))
@@ -53,11 +54,13 @@ final class BodyFolder: Sendable {
         !text.isEmpty && text.utf8.allSatisfy { (48...57).contains($0) || (97...122).contains($0) }
     }
 
-    init(_ root: URL, limit: Int64, fileSystem: any FileSystem) {
-        self.root = root.path
+    init(_ folder: StoreFolder, limit: Int64, fileSystem: any FileSystem, problems: StorageProblems) {
+        self.folder = folder
         self.limit = limit
-        self.fileSystem = fileSystem
+        self.fileSystem = CheckedFileSystem(fileSystem, for: folder, problems: problems)
     }
+
+    private var root: String { self.folder.path }
 
     // MARK: - Sessions
 
@@ -77,6 +80,7 @@ final class BodyFolder: Sendable {
         let path = FilePath.join(self.root, name)
         let (opened, isAbandoned) = self.state.withLock { ($0.path, $0.isAbandoned) }
         guard opened != path else { return }
+        try self.folder.claim(self.fileSystem)
         if isAbandoned { try self.removeSessions { _ in true } }
         try self.fileSystem.makeFolders(path)
         try? self.fileSystem.mark(self.root)
@@ -106,6 +110,7 @@ final class BodyFolder: Sendable {
         try self.lastEpoch.withLock { _ throws(MuxStoreError) in
             // What cannot be removed now is when the folder is opened again.
             self.abandon()
+            guard try self.folder.isPresent(self.fileSystem) else { return }
             try self.removeSessions { _ in true }
             self.state.withLock { $0.isAbandoned = false }
         }

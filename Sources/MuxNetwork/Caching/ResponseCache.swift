@@ -84,11 +84,11 @@ final class ResponseCache: Sendable {
             fetch: .value { _ in throw CancellationError() }
         )
         self.folder = options.cacheKey.map { key in
-            let standard = repository.folder(named: "MuxHTTP")
-            return BodyFolder(
-                options.directory ?? standard.appending(component: MuxStoreLocation.folderName(for: key)),
+            BodyFolder(
+                options.directory.map { StoreFolder($0) } ?? repository.folder(.bodies, for: key),
                 limit: Int64(options.diskLimit),
-                fileSystem: fileSystem
+                fileSystem: fileSystem,
+                problems: repository.problems
             )
         }
         let engineOptions = Engine.Options(name: "mux.http", linger: nil, wouldDeadlock: MuxError.wouldDeadlock)

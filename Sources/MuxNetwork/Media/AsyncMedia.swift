@@ -243,10 +243,11 @@ extension AsyncMedia {
         let cached = dependency == nil ? nil : cache?.settled(in: own)
         let choice = RepositoryChoice(given: own, ofDependency: dependency, ofCache: cached)
         let folder = MediaFolder(
-            directory ?? own.folder(named: "MuxMedia"),
+            directory.map { StoreFolder($0) } ?? own.folder(.media),
             limits: limits,
             durability: durability,
             fileSystem: fileSystem,
+            problems: own.problems,
             wallTime: own.wallTime
         )
         self.init(

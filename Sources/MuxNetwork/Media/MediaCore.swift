@@ -197,7 +197,7 @@ final class MediaCore: Sendable {
         let folder = self.folder
         return try await BlockingWork.run {
             Result { () throws -> URL? in
-                guard let file = folder.find(name) else { return nil }
+                guard let file = try folder.find(name) else { return nil }
                 guard !wanted.isEmpty, wanted != [verified] else { return file }
                 guard let digest = try folder.digest(of: name) else { return nil }
                 guard wanted != [digest] else { return file }
@@ -290,7 +290,7 @@ extension MediaCore {
     func cached(_ url: URL) -> URL? {
         if url.isFileURL { return url }
         guard !self.choice.isMismatch, self.engine.withState({ $0.isOpen }),
-            let file = self.folder.find(MediaName(url))
+            let file = try? self.folder.find(MediaName(url))
         else { return nil }
         return self.engine.withState { $0.isOpen } ? file : nil
     }

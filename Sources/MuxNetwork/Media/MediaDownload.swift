@@ -61,7 +61,7 @@ struct MediaDownload: Sendable {
     ///
     /// - Throws: Why it ended early; what has arrived is kept.
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> Outcome {
-        if let file = try await self.offPool({ self.folder.find(self.name) }) { return .complete(file) }
+        if let file = try await self.offPool({ try self.folder.find(self.name) }) { return .complete(file) }
         let (file, partial) = try await self.offPool { try self.folder.openPartial(self.name, self.isCurrent) }
         let result: Result<Outcome, any Error>
         do {

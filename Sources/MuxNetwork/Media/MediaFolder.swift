@@ -6,8 +6,9 @@ import MuxKit
 /// Members block, and are called on threads that may. Each is atomic under one lock, and checks for fences inside it, so that
 /// removed files do not come back.
 ///
-/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed. The system
-/// may remove any of them at any time: members for downloads then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates them.
+/// **On disk.** `media` holds the files, `session` the session's epoch; names that begin with `removed-` are being removed. A folder that is
+/// named by a digest also has a file `owner` with its full name. The system may remove any of them at any time: members for downloads then
+/// throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates them.
 final class MediaFolder: Sendable {
     /// Whether no fence has passed the caller's work; called inside the lock.
     typealias Check = () -> Bool
@@ -35,8 +36,9 @@ final class MediaFolder: Sendable {
         var lastMark: Int64 = 0
     }
 
-    let fileSystem: any FileSystem
+    let fileSystem: CheckedFileSystem
     let limits: AsyncMedia.Limits
+    private let folder: StoreFolder
     private let root: String
     let path: String
     private let durability: MuxDurability
@@ -44,17 +46,19 @@ final class MediaFolder: Sendable {
     let disk = Locked(Disk())
 
     init(
-        _ root: URL,
+        _ folder: StoreFolder,
         limits: AsyncMedia.Limits,
         durability: MuxDurability,
         fileSystem: any FileSystem,
+        problems: StorageProblems,
         wallTime: @escaping @Sendable () -> Date
     ) {
-        self.root = root.path
+        self.folder = folder
+        self.root = folder.path
         self.path = FilePath.join(self.root, "media")
         self.limits = limits
         self.durability = durability
-        self.fileSystem = fileSystem
+        self.fileSystem = CheckedFileSystem(fileSystem, for: folder, problems: problems)
         self.wallTime = wallTime
     }
 
@@ -81,7 +85,7 @@ final class MediaFolder: Sendable {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             guard check() else { throw Fenced() }
             guard disk.opening != opening || anew else { return }
-            try self.fileSystem.makeFolders(self.root)
+            try self.folder.claim(self.fileSystem)
             try? self.fileSystem.mark(self.root)
             let content = try self.session.read()
             let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
@@ -105,6 +109,7 @@ final class MediaFolder: Sendable {
     func end(opening: UInt64) throws {
         try self.whole(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
+            _ = try self.folder.isPresent(self.fileSystem)
             disk.opening = nil
             disk.used = 0
             try self.moveAway()
@@ -168,11 +173,14 @@ final class MediaFolder: Sendable {
     // MARK: - Complete files
 
     /// The complete file, if there is one; marks it as used.
-    func find(_ name: MediaName) -> URL? {
-        self.disk.withLock { disk in
+    ///
+    /// - Throws: ``MediaError/disk(_:)`` if another user owns it or may write to it.
+    func find(_ name: MediaName) throws -> URL? {
+        try self.whole { disk in
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
                 !status.isFolder
             else { return nil }
+            try self.fileSystem.check(status)
             return self.markUsed(name, &disk) ? self.url(name) : nil
         }
     }

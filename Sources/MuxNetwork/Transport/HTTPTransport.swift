@@ -81,7 +81,8 @@ public struct HTTPTransportOptions: Sendable, Hashable {
 
     /// A file of certificates (PEM) that are trusted in place of the system's; `nil` for the system's.
     ///
-    /// Requires libcurl: any other transport throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
+    /// Requires libcurl: any other transport throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``. So does a URL without a usable
+    /// file path.
     public var certificateAuthorities: URL?
 
     /// The defaults.

@@ -60,14 +60,14 @@ struct JournalFolderTests {
         }
     }
 
-    @Test func `DK-11 the folder is in the caches folder under a harmless name`() {
-        func path(_ environment: [String: String], _ bundle: String?, _ process: String) -> String {
-            MuxStoreLocation.standard(environment: environment, bundleIdentifier: bundle, processName: process).path
+    @Test func `DK-11 the folder is in the caches folder under a harmless name`() throws {
+        func path(_ environment: [String: String], _ bundle: String?, _ process: String) throws -> String {
+            try MuxStoreLocation.standard(environment: environment, bundleIdentifier: bundle, processName: process).path
         }
 
         let home = ["HOME": "/home/me"]
-        #expect(path(home, nil, "tool").hasSuffix("/tool/MuxKit"))
-        #expect(path(home, "com.example.App", "App").hasSuffix("/com.example.App/MuxKit"))
+        #expect(try path(home, nil, "tool").hasSuffix("/tool/MuxKit"))
+        #expect(try path(home, "com.example.App", "App").hasSuffix("/com.example.App/MuxKit"))
         let caches = { MuxStoreLocation.xdg(.caches, $0) }
         #expect(caches(home)?.path == "/home/me/.cache")
         #expect(caches(["XDG_CACHE_HOME": "/var/c", "HOME": "/home/me"])?.path == "/var/c")

@@ -28,6 +28,7 @@ final class CrampedFileSystem: FileSystem {
     }
     func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus { try self.base.status(of: file) }
     func status(at path: String) throws(MuxStoreError) -> FileStatus? { try self.base.status(at: path) }
+    func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? { try self.base.targetStatus(at: path) }
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) { try self.base.truncate(file, to: size) }
     func synchronize(_ file: OpenFile) throws(MuxStoreError) { try self.base.synchronize(file) }
     func synchronizeFolder(_ path: String) throws(MuxStoreError) { try self.base.synchronizeFolder(path) }

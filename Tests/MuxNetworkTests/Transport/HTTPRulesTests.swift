@@ -53,6 +53,22 @@ struct HTTPRulesTests {
         #expect(throws: HTTPError.redirectRefused(reason)) { try redirects.next(after: self.redirection(to: to)) }
     }
 
+    #if os(Linux)
+    @Test(arguments: UnusableURLs.texts)
+    func `AC-04 certificate authorities whose URL has no usable path are an error`(text: String) async throws {
+        var options = HTTPTransportOptions()
+        let url = try #require(URL(string: text))
+        options.certificateAuthorities = url
+        let transport = SystemTransport(options)
+        let call = try self.call("http://127.0.0.1:9/")
+        let error = await #expect(throws: HTTPError.self) { try await transport.send(call) }
+        guard case .preparation(.unsupportedOption(name: "certificateAuthorities"), request: _) = error else {
+            Issue.record("\(error as Any)")
+            return
+        }
+    }
+    #endif
+
     @Test func `Q-07 credentials once left behind do not come back`() throws {
         var redirects = HTTPRedirects(try self.call("https://a/", [.authorization: "t"]))
 

@@ -24,6 +24,9 @@ package protocol FileSystem: Sendable {
     /// The status of `path`, without following a symbolic link; `nil` if it does not exist.
     func status(at path: String) throws(MuxStoreError) -> FileStatus?
 
+    /// The status of `path`, or of the target if it is a symbolic link; `nil` if it does not exist.
+    func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus?
+
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
 
     /// Returns when the file's content is on disk.
@@ -73,6 +76,9 @@ package protocol FileSystem: Sendable {
 extension FileSystem {
     /// `nil`: nothing is known of what is in memory.
     package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? { nil }
+
+    /// The status of `path`, for a file system without symbolic links.
+    package func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? { try self.status(at: path) }
 
     /// Reads `count` bytes from `offset`; fewer only at the end of the file.
     package func readAll(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
@@ -153,10 +159,44 @@ package enum FileAccess: Sendable, Hashable {
 
 /// Operations on path strings.
 package enum FilePath {
-    /// The path of a folder, without a slash at its end.
-    package static func root(of folder: URL) -> String {
-        let path = folder.standardizedFileURL.path(percentEncoded: false)
-        return path.count > 1 && path.hasSuffix("/") ? String(path.dropLast()) : path
+    /// The path of a file URL, without "." and ".." and without a slash at its end; does no I/O.
+    ///
+    /// Every path of the library comes from here: `URL.path` returns "" or "/" for a URL without a usable path, so that
+    /// different URLs would name one folder.
+    ///
+    /// - Parameter url: A file URL, which may be relative to another one.
+    /// - Returns: An absolute path other than the root.
+    /// - Throws: ``MuxStoreError/unusableURL`` if the scheme is not `file`, if there is a host other than `localhost`, a user,
+    ///   a port, a query or a fragment, or if the path is empty, relative, the root, not in UTF-8, or has an escaped
+    ///   slash or zero.
+    package static func path(of url: URL) throws(MuxStoreError) -> String {
+        let url = url.absoluteURL
+        guard url.isFileURL, ["", "localhost"].contains(url.host(percentEncoded: false) ?? ""),
+            url.user() == nil, url.port == nil, url.query() == nil, url.fragment() == nil,
+            let decoded = self.decoded(url.path(percentEncoded: true)), decoded.utf8.first == UInt8(ascii: "/")
+        else { throw .unusableURL }
+        var path = URL(filePath: decoded, directoryHint: .isDirectory).standardizedFileURL.path(percentEncoded: false)
+        while path.utf8.last == UInt8(ascii: "/") { path.removeLast() }
+        guard path.utf8.first == UInt8(ascii: "/") else { throw .unusableURL }
+        return path
+    }
+
+    /// A path without its escapes; `nil` if the bytes are not UTF-8, or if one of them is an escaped slash or zero.
+    private static func decoded(_ path: String) -> String? {
+        var bytes: [UInt8] = []
+        var rest = path.utf8[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let value = UInt8(String(decoding: rest.prefix(2), as: UTF8.self), radix: 16), rest.count >= 2,
+                value != 0, value != UInt8(ascii: "/")
+            else { return nil }
+            rest = rest.dropFirst(2)
+            bytes.append(value)
+        }
+        return String(validating: bytes, as: UTF8.self)
     }
 
     /// The path of `name` in `folder`.
@@ -198,6 +238,10 @@ package struct FileStatus: Sendable, Hashable {
     /// The permission bits.
     package var mode: UInt32
     package var isFolder: Bool
+    /// Whether it is a symbolic link, which was not followed.
+    package var isLink: Bool
+    /// The user who owns it; 0 is the superuser.
+    package var owner: UInt32
     /// The modification time, in nanoseconds since 1970.
     package var modified: Int64
 
@@ -207,6 +251,8 @@ package struct FileStatus: Sendable, Hashable {
         linkCount: UInt64,
         mode: UInt32,
         isFolder: Bool,
+        isLink: Bool = false,
+        owner: UInt32 = POSIXFileSystem.user,
         modified: Int64 = 0
     ) {
         self.identity = identity
@@ -214,6 +260,8 @@ package struct FileStatus: Sendable, Hashable {
         self.linkCount = linkCount
         self.mode = mode
         self.isFolder = isFolder
+        self.isLink = isLink
+        self.owner = owner
         self.modified = modified
     }
 }

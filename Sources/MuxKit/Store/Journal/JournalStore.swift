@@ -32,6 +32,9 @@ public actor JournalStore: MuxStore {
     private nonisolated let layout: JournalLayout
     private nonisolated let fileSystem: any FileSystem
     private nonisolated let watchesFolder: Bool
+    private nonisolated let place: StoreFolder
+    /// The problems of the folder.
+    package nonisolated let problems: StorageProblems?
 
     /// The executor of the store's blocking calls.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -71,7 +74,31 @@ public actor JournalStore: MuxStore {
         fileSystem: any FileSystem,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
     ) {
-        let root = FilePath.root(of: directory)
+        self.init(
+            StoreFolder(directory),
+            byteLimit: byteLimit,
+            indexFloor: indexFloor,
+            watchesFolder: watchesFolder,
+            lockPatience: lockPatience,
+            fileSystem: fileSystem,
+            digest: digest
+        )
+    }
+
+    /// Makes a store in a folder that may have no usable path.
+    package init(
+        _ folder: StoreFolder,
+        byteLimit: Int?,
+        indexFloor: Int = 512,
+        watchesFolder: Bool = false,
+        lockPatience: Duration = .seconds(1),
+        fileSystem base: any FileSystem = POSIXFileSystem(),
+        digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest = { EntryDigest($0) }
+    ) {
+        let (root, problems) = (folder.path, StorageProblems())
+        let fileSystem = CheckedFileSystem(base, for: folder, problems: problems)
+        self.place = folder
+        self.problems = problems
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.watchesFolder = watchesFolder
@@ -254,5 +281,5 @@ package final class DiskExecutor: SerialExecutor {
 }
 
 extension JournalStore: FolderStore {
-    package nonisolated var folder: String? { self.layout.root }
+    package nonisolated var folder: StoreFolder? { self.place }
 }

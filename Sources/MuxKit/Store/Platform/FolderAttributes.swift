@@ -37,7 +37,7 @@ enum FolderAttributes {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
         #else
-        return MuxStoreLocation.xdg(.caches, environment)
+        return MuxStoreLocation.xdg(.caches, environment) ?? self.fallback(.caches)
         #endif
     }
 
@@ -46,9 +46,14 @@ enum FolderAttributes {
         #if canImport(Darwin)
         return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
         #else
-        // Not the temporary folder, which all users share.
-        let home = FileManager.default.homeDirectoryForCurrentUser
-        return MuxStoreLocation.xdg(.data, environment) ?? home.appending(path: ".local/share")
+        return MuxStoreLocation.xdg(.data, environment) ?? self.fallback(.data)
         #endif
     }
+
+    #if !canImport(Darwin)
+    /// The folder in the home folder that the password database has for this process's user.
+    private static func fallback(_ purpose: MuxStoreLocation.Purpose) -> URL? {
+        POSIXFileSystem.home.flatMap { MuxStoreLocation.xdg(purpose, ["HOME": $0]) }
+    }
+    #endif
 }

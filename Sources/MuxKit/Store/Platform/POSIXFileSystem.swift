@@ -24,6 +24,26 @@ package struct POSIXFileSystem: FileSystem {
         [EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENOSPC, EDQUOT].contains(code)
     }
 
+    /// Whether the error number of a folder's synchronization means that the file system has no such thing: VirtualBox shares,
+    /// older CIFS and some file systems in user space.
+    package static func isUnsupported(_ code: Int32) -> Bool { [EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS].contains(code) }
+
+    /// The effective user of this process.
+    package static var user: UInt32 { UInt32(geteuid()) }
+
+    /// The home folder of that user in the password database; `nil` if it has none.
+    static var home: String? {
+        unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: 1 << 14) { buffer -> String? in
+            guard let start = buffer.baseAddress else { return nil }
+            var entry = unsafe passwd()
+            var found = unsafe UnsafeMutablePointer<passwd>?.none
+            guard unsafe getpwuid_r(geteuid(), &entry, start, buffer.count, &found) == 0, unsafe found != nil,
+                let home = unsafe entry.pw_dir
+            else { return nil }
+            return unsafe String(cString: home)
+        }
+    }
+
     package init() {}
 
     /// What would help against an error, as a sentence behind another; empty if that is not known.
@@ -98,6 +118,16 @@ package struct POSIXFileSystem: FileSystem {
         var info = stat()
         do {
             try self.call(.status, on: path) { unsafe lstat(path, &info) }
+        } catch .fileSystem(.status, code: ENOENT), .fileSystem(.status, code: ENOTDIR) {
+            return nil
+        }
+        return FileStatus(info)
+    }
+
+    package func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? {
+        var info = stat()
+        do {
+            try self.call(.status, on: path) { unsafe stat(path, &info) }
         } catch .fileSystem(.status, code: ENOENT), .fileSystem(.status, code: ENOTDIR) {
             return nil
         }
@@ -261,6 +291,8 @@ extension FileStatus {
             linkCount: UInt64(info.st_nlink),
             mode: UInt32(info.st_mode) & 0o7777,
             isFolder: UInt32(info.st_mode) & UInt32(S_IFMT) == UInt32(S_IFDIR),
+            isLink: UInt32(info.st_mode) & UInt32(S_IFMT) == UInt32(S_IFLNK),
+            owner: UInt32(info.st_uid),
             modified: Self.modified(info)
         )
     }

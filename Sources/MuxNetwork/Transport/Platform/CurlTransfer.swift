@@ -148,7 +148,11 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
         if let authorities = self.order.options.certificateAuthorities {
-            self.set(CInt(MUX_CURLOPT_CAINFO), authorities.path(percentEncoded: false))
+            guard let path = try? FilePath.path(of: authorities) else {
+                self.isPrepared = false
+                return
+            }
+            self.set(CInt(MUX_CURLOPT_CAINFO), path)
             _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
         }
     }

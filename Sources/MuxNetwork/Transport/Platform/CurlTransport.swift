@@ -29,6 +29,9 @@ package final class CurlTransport: ValidatedTransport {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         defer { withExtendedLifetime(self) {} }
+        if let authorities = self.options.certificateAuthorities, (try? FilePath.path(of: authorities)) == nil {
+            throw HTTPError.preparation(.unsupportedOption(name: "certificateAuthorities"))
+        }
         let sink = DecodingSink(sink, call.method) { try exchange.check() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
         try sink.finish()
