@@ -144,6 +144,8 @@ package final class RecordingFileSystem: FileSystem {
         return try self.base.targetStatus(at: path).map { self.sees(path, $0) }
     }
 
+    package func isWritable(_ path: String) -> Bool { self.base.isWritable(path) }
+
     package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
         try self.note(.truncate, file.path)
         try self.base.truncate(file, to: size)

@@ -123,6 +123,8 @@ package struct CheckedFileSystem: FileSystem {
         return try self.base.targetStatus(at: path)
     }
 
+    package func isWritable(_ path: String) -> Bool { self.refusal != nil || self.base.isWritable(path) }
+
     package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
         try self.base.truncate(file, to: size)
     }

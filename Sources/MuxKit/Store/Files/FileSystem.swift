@@ -27,6 +27,9 @@ package protocol FileSystem: Sendable {
     /// The status of `path`, or of the target if it is a symbolic link; `nil` if it does not exist.
     func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus?
 
+    /// Whether the user may write to the folder, as far as is known without an attempt; `true` if it is missing.
+    func isWritable(_ path: String) -> Bool
+
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
 
     /// Returns when the file's content is on disk.
@@ -76,6 +79,9 @@ package protocol FileSystem: Sendable {
 extension FileSystem {
     /// `nil`: nothing is known of what is in memory.
     package func readPromptly(_ file: OpenFile, at offset: Int64, count: Int) -> [UInt8]? { nil }
+
+    /// `true`: only an attempt tells.
+    package func isWritable(_ path: String) -> Bool { true }
 
     /// The status of `path`, for a file system without symbolic links.
     package func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? { try self.status(at: path) }

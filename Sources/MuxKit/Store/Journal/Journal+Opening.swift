@@ -8,7 +8,14 @@ extension Journal {
     /// Checks without the lock whether another process changed something; if so, takes that in with the lock.
     func refreshIfChanged() throws(MuxStoreError) -> Present {
         if let present = try self.unchanged() { return present }
-        try self.lock()
+        guard self.lockFile != nil || self.fileSystem.isWritable(self.layout.root) else {
+            return try self.refreshReadOnly(because: .fileSystem(.open, code: POSIXFileSystem.noPermission))
+        }
+        do {
+            try self.lock()
+        } catch .fileSystem(.open, let code) where POSIXFileSystem.isForbidden(code) {
+            return try self.refreshReadOnly(because: .fileSystem(.open, code: code))
+        }
         defer { self.unlock() }
         return try self.refresh()
     }
@@ -24,6 +31,7 @@ extension Journal {
 
     /// Takes in all changes; call with the lock held.
     func refresh() throws(MuxStoreError) -> Present {
+        if self.isReadOnly { (self.isReadOnly, self.segment) = (false, nil) }
         let session = try self.openSession()
         let status = try self.fileSystem.status(at: self.layout.segment)
         if let segment = self.segment, let status, status.identity == segment.identity, status.size >= segment.end {
@@ -36,6 +44,42 @@ extension Journal {
         let segment = try self.openSegment(session)
         if let filledStore, filledStore != session.content.store || status == nil { self.statistics.losses += 1 }
         self.noteFilled()
+        return (session, segment)
+    }
+
+    /// Takes in all changes in a folder that cannot be written to, such as one of values that come with an app.
+    ///
+    /// Takes no lock and changes nothing. A writer cannot be excluded: every record is verified when it is loaded.
+    ///
+    /// - Parameter error: Why the folder cannot be written to.
+    /// - Returns: The session and the segment, up to date.
+    /// - Throws: `error` if there is no valid session file, which would have to be written, or the error of a read.
+    private func refreshReadOnly(because error: MuxStoreError) throws(MuxStoreError) -> Present {
+        if !self.isReadOnly { (self.isReadOnly, self.segment) = (true, nil) }
+        let session: Session
+        if let present = self.session, try self.isInPlace(present) {
+            session = present
+        } else {
+            (self.session, self.segment) = (nil, nil)
+            guard let opened = try self.sessionFile.open() else { throw error }
+            switch SessionFile.decode(opened.content) {
+            case .present(let content): session = self.adopt(opened.file, content)
+            case .newer: throw .newerFormat
+            case .damaged: throw error
+            }
+        }
+        let status = try self.fileSystem.status(at: self.layout.segment)
+        let segment: JournalSegment
+        if let present = self.segment, let status, status.identity == present.identity, status.size >= present.end {
+            segment = present
+        } else {
+            let file = try self.fileSystem.openFile(self.layout.segment, for: .read)
+            segment = JournalSegment(file: file, identity: try self.fileSystem.status(of: file).identity)
+            self.restoreIndex(of: segment, size: try self.fileSystem.status(of: file).size, session)
+        }
+        self.segment = nil
+        try self.readOn(segment, to: try self.fileSystem.status(of: segment.file).size, session)
+        self.segment = segment
         return (session, segment)
     }
 
@@ -154,7 +198,7 @@ extension Journal {
             case .record(let frame, let offset, let count): segment.takeIn(frame, offset: offset, count: count)
             }
         }
-        if walker.endsTorn {
+        if walker.endsTorn, !self.isReadOnly {
             try self.fileSystem.truncate(file, to: walker.position)
             self.statistics.tornBytes += Int(size - walker.position)
         }

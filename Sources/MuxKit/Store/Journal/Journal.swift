@@ -31,6 +31,8 @@ final class Journal {
     var lastEpoch: UInt64 = 0
     /// The identity of the store if it had entries when this process last looked; otherwise `nil`.
     var filledStore: UInt64?
+    /// Whether the segment was opened for reading only, without the lock.
+    var isReadOnly = false
     /// How long a call waits for the lock.
     let lockPatience: Duration
     /// The wait of a call that has timed out.

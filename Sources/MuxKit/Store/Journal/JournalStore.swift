@@ -21,7 +21,9 @@ public import Foundation
 ///
 /// **On disk.** If a process is killed at any point, the store gives the old entry, the new one, or none; never a
 /// mixture. Files are readable by their owner only, and no file is named after a key. A large store also keeps an index
-/// snapshot, which is rebuilt if it is missing or does not match; every entry is verified when it is loaded.
+/// snapshot, which is rebuilt if it is missing or does not match; every entry is verified when it is loaded. A folder that
+/// cannot be written to, such as one that comes with an app, is read without a lock and without an attempt to write;
+/// saves throw the error of the file system.
 ///
 /// **After a failure** nothing of the failed call counts as saved, except the entries that a
 /// ``MuxStoreError/PartialSave`` does not list, and the next call starts afresh.

@@ -24,6 +24,11 @@ package struct POSIXFileSystem: FileSystem {
         [EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ENOSPC, EDQUOT].contains(code)
     }
 
+    package static let noPermission = EACCES
+
+    /// Whether the error number means that the user may not write.
+    package static func isForbidden(_ code: Int32) -> Bool { [EACCES, EPERM, EROFS].contains(code) }
+
     /// Whether the error number of a folder's synchronization means that the file system has no such thing: VirtualBox shares,
     /// older CIFS and some file systems in user space.
     package static func isUnsupported(_ code: Int32) -> Bool { [EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS].contains(code) }
@@ -49,7 +54,7 @@ package struct POSIXFileSystem: FileSystem {
     /// What would help against an error, as a sentence behind another; empty if that is not known.
     static func help(for code: Int32) -> String {
         if code == Self.noSpace || code == Self.overQuota { return " Something has to be removed first." }
-        return [EACCES, EPERM, EROFS].contains(code) ? " The folder has to be one that this program may write to." : ""
+        return self.isForbidden(code) ? " The folder has to be one that this program may write to." : ""
     }
 
     package func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
@@ -132,6 +137,10 @@ package struct POSIXFileSystem: FileSystem {
             return nil
         }
         return FileStatus(info)
+    }
+
+    package func isWritable(_ path: String) -> Bool {
+        unsafe faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 || !Self.isForbidden(errno)
     }
 
     package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
