@@ -31,6 +31,28 @@ func signingIn(_ tokenURL: URL, _ authorizationURL: URL) async throws {
     _ = me
 }
 
+struct GraphError: Decodable {
+    struct Content: Decodable {
+        var code: Int
+    }
+    var error: Content
+}
+
+func anotherProvider(
+    _ tokenURL: URL,
+    _ app: OAuthClient,
+    _ oauth: OAuthDependentRunner<OAuthTokens.AccessToken, String>
+) async throws {
+    let graph = OAuthTokenEndpoint(url: tokenURL, client: app) { reply in
+        guard let body = try? JSONDecoder().decode(GraphError.self, from: reply.body), body.error.code == 190 else {
+            return nil
+        }
+        throw OAuthError.refused(OAuthError.Refusal(.invalidGrant, status: reply.status))
+    }
+    let home = try await oauth.run { token in .output(token.fields["instance_url"]) }
+    _ = (graph, home)
+}
+
 func cancelledSignIn(_ client: HTTPClient) async throws {
     do {
         show(try await client.output(of: GetProfile()).name)

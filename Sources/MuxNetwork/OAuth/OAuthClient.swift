@@ -65,8 +65,11 @@ public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
     public var access: OAuthTokens.AccessToken
 
-    /// The refresh token to use from now on; `nil` if the server sent none, which after a refresh means the old one.
+    /// The refresh token to use from now on; `nil` if the server sent none or an empty one, which after a refresh means the old one.
     public var refresh: String?
+
+    /// The other fields of the reply: ``AccessToken/fields`` of ``access``.
+    public var fields: [String: JSONValue] { self.access.fields }
 
     /// Makes tokens.
     public init(access: OAuthTokens.AccessToken, refresh: String? = nil) {
@@ -84,25 +87,70 @@ extension OAuthTokens: CustomStringConvertible, CustomReflectable {
 }
 
 extension OAuthTokens {
-    /// An access token of the type `Bearer`: RFC 6750.
+    /// A bearer token: RFC 6750.
     ///
-    /// Its description does not contain the token.
-    public struct AccessToken: Sendable, Hashable, Codable {
+    /// A token endpoint that names no type, or a type of its own, issues bearer tokens, too.
+    ///
+    /// Its description contains neither the token nor its fields.
+    public struct AccessToken: Sendable, Hashable {
         /// The token itself.
         public var value: String
 
-        /// When it expires, by this device's clock; `nil` if the server did not say.
+        /// When it expires, by this device's clock; `nil` if the server did not say, or not as a positive number.
         public var expiresAt: Date?
 
         /// Its scopes; `nil` if the server did not say, which means the requested ones (RFC 6749, section 5.1).
         public var scopes: [String]?
 
+        /// The fields of the reply that brought the token, except the access and the refresh token: `id_token`, `instance_url`, and
+        /// whatever else the server sends.
+        ///
+        /// They are stored with the token, and found again after a relaunch. A refresh replaces them by those of its own reply. Tokens that
+        /// differ in them alone are equal.
+        public var fields: [String: JSONValue] {
+            get { self.reply.value }
+            set { self.reply.value = newValue }
+        }
+        private var reply: Aside<[String: JSONValue]>
+
         /// Makes an access token.
-        public init(_ value: String, expiresAt: Date? = nil, scopes: [String]? = nil) {
+        public init(
+            _ value: String,
+            expiresAt: Date? = nil,
+            scopes: [String]? = nil,
+            fields: [String: JSONValue] = [:]
+        ) {
             self.value = value
             self.expiresAt = expiresAt
             self.scopes = scopes
+            self.reply = Aside(fields)
         }
+    }
+}
+
+extension OAuthTokens.AccessToken: Codable {
+    private enum CodingKeys: String, CodingKey {
+        case value, expiresAt, scopes, fields
+    }
+
+    /// Reads a stored token; one without fields may be of an earlier version.
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        self.init(
+            try container.decode(String.self, forKey: .value),
+            expiresAt: try container.decodeIfPresent(Date.self, forKey: .expiresAt),
+            scopes: try container.decodeIfPresent([String].self, forKey: .scopes),
+            fields: try container.decodeIfPresent([String: JSONValue].self, forKey: .fields) ?? [:]
+        )
+    }
+
+    /// Writes the token.
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(self.value, forKey: .value)
+        try container.encodeIfPresent(self.expiresAt, forKey: .expiresAt)
+        try container.encodeIfPresent(self.scopes, forKey: .scopes)
+        if !self.fields.isEmpty { try container.encode(self.fields, forKey: .fields) }
     }
 }
 

@@ -3,16 +3,17 @@ public import MuxKit
 
 /// Why an authorization server issued no tokens.
 ///
-/// Only ``refused(_:)`` with ``OAuthError/Code/invalidGrant`` counts as a refusal of the refresh token
-/// (`BadDependencyError`) and ends the session. Descriptions and mirrors contain the error code and the server's own sentence, and
-/// nothing else that was sent or received; not the sentence, if it quotes what was sent. Cancellation is always `CancellationError`.
+/// Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token (`BadDependencyError`) and ends
+/// the session. Descriptions and mirrors contain the error code and the server's own sentence, and nothing else that was sent or
+/// received; neither of them, if it quotes what was sent. Cancellation is always `CancellationError`.
 @nonexhaustive
 public enum OAuthError: Error, Sendable {
     /// The server refused.
     case refused(OAuthError.Refusal)
 
-    /// The server cannot answer now: status 408, 429 or 5xx, or the code `temporarily_unavailable` or `server_error` with any
-    /// status. Transient, but not before `retryAfter` if that is known.
+    /// The server cannot answer now: status 408, 425, 429 or 5xx, or a code such as `temporarily_unavailable`, `server_error` or
+    /// `slow_down` with any status, or a 4xx without a known code but with `Retry-After`. Transient, but not before `retryAfter` if that
+    /// is known.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
     /// The answer is neither tokens nor an error of the standard.
@@ -77,7 +78,7 @@ public enum OAuthError: Error, Sendable {
         case notAnObject
         /// This field is missing, or not valid.
         case field(String)
-        /// The token is of another type than `Bearer`, so it cannot be used (RFC 6749, section 7.1).
+        /// The token is bound to a key (`DPoP`, `MAC`), so it cannot be used as a bearer token (RFC 6749, section 7.1).
         case tokenType
         /// The status is neither a success nor a failure.
         case status
@@ -87,7 +88,7 @@ public enum OAuthError: Error, Sendable {
             switch self {
             case .notAnObject: "it is no JSON object"
             case .field(let name): "its \(name) is missing or not valid"
-            case .tokenType: "the token is not of the type Bearer"
+            case .tokenType: "the token is bound to a key and is no bearer token"
             case .status: "the status is neither a success nor a failure"
             }
         }
@@ -111,6 +112,12 @@ extension OAuthError {
         /// The status of the answer; `nil` if the refusal came with a redirection.
         public var status: HTTPStatus?
 
+        /// Whether the grant, such as the refresh token or the code, is refused for good, so that only a sign-in helps.
+        ///
+        /// `true` for ``OAuthError/Code/invalidGrant``, and for the replies of a token endpoint that say the same in other words:
+        /// see the article "Sign-in".
+        public var refusesGrant: Bool
+
         /// Whether the explanation quotes what was sent, so that it is in no description.
         package var isExplanationPrivate: Bool {
             get { self.privacy.value }
@@ -125,6 +132,7 @@ extension OAuthError {
             self.explanation = explanation
             self.uri = uri
             self.status = status
+            self.refusesGrant = code == .invalidGrant
         }
     }
 }
@@ -144,7 +152,7 @@ extension OAuthError: BadDependencyError {
     /// Whether the server refused the refresh token itself.
     public var isBadDependency: Bool {
         guard case .refused(let refusal) = self else { return false }
-        return refusal.code == .invalidGrant
+        return refusal.refusesGrant
     }
 }
 
@@ -233,7 +241,7 @@ extension OAuthError {
         public static let invalidRequest = Self(known: "invalid_request")
         /// The client is unknown, or its authentication failed.
         public static let invalidClient = Self(known: "invalid_client")
-        /// The code or the refresh token is no longer valid: the one error that ends a session.
+        /// The code or the refresh token is no longer valid, which ends a session.
         public static let invalidGrant = Self(known: "invalid_grant")
         /// The client may not do this.
         public static let unauthorizedClient = Self(known: "unauthorized_client")
@@ -252,6 +260,14 @@ extension OAuthError {
 
         /// Whether the failure is transient, with any status: RFC 6749, section 4.1.2.1.
         package var isTransient: Bool { self == .serverError || self == .temporarilyUnavailable }
+
+        /// Whether RFC 6749, section 5.2, defines the code.
+        var isOfStandard: Bool {
+            [
+                .invalidRequest, .invalidClient, .invalidGrant, .unauthorizedClient, .unsupportedGrantType,
+                .invalidScope,
+            ].contains(self)
+        }
 
         /// The code.
         public var description: String { self.rawValue }

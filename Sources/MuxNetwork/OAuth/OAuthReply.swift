@@ -1,131 +1,379 @@
 package import Foundation
 
-/// Reads the answers of a token endpoint.
+/// Reads the replies of a token endpoint.
+///
+/// RFC 6749, section 5, and the deviations of large providers. A lifetime, a scope or a token type that cannot be read does not make a
+/// token unusable. A refusal ends a session, so that it takes the server's explicit word: see ``OAuthFailure``.
 package enum OAuthReply {
-    /// The largest answer that is read, in bytes.
+    /// The largest reply that is read, in bytes.
     package static let maximumSize = 1 << 20
+
+    /// The deepest nesting of lists and objects that is read.
+    package static let maximumDepth = 64
 
     /// Reads the tokens in `reply`.
     ///
     /// - Parameters:
-    ///   - reply: The complete answer.
+    ///   - reply: The complete reply.
     ///   - sentAt: When the request was sent, from which the lifetime counts, so that it is never overestimated.
-    ///   - now: When the answer arrived.
+    ///   - now: When the reply arrived.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``.
     package static func tokens(_ reply: HTTPReply, sentAt: Date, now: Date) throws(OAuthError) -> OAuthTokens {
         let status = HTTPStatus(reply.status)
-        if self.isTransient(reply) { throw .unavailable(status, retryAfter: reply.retryAfter(now: now)) }
-        switch reply.status {
-        case 200...299: return try self.tokens(self.fields(reply), status, sentAt: sentAt)
-        case 400...499: throw .refused(try self.refusal(self.fields(reply), status))
-        default: throw .malformed(status, .status)
+        let retryAfter = reply.retryAfter(now: now)
+        // By the status alone: an error page of a proxy must not end a session.
+        if [408, 425, 429].contains(reply.status) || (500...599).contains(reply.status) {
+            throw .unavailable(status, retryAfter: retryAfter)
         }
-    }
-
-    /// Whether the failure is transient: by the status alone, for a proxy's error page must not end a session, or by the error code,
-    /// with any status.
-    private static func isTransient(_ reply: HTTPReply) -> Bool {
-        if [408, 429].contains(reply.status) || (500...599).contains(reply.status) { return true }
-        guard case .text(let name)? = (try? self.fields(reply))?["error"] else { return false }
-        return OAuthError.Code(rawValue: name)?.isTransient ?? false
+        let isSuccess = (200...299).contains(reply.status)
+        let fields = self.fields(reply.body)
+        if isSuccess, let fields, let tokens = try self.tokens(fields, status, sentAt: sentAt) { return tokens }
+        let failure = fields.map { OAuthFailure($0, isSuccess: isSuccess) }
+        if failure?.verdict == .tryLater { throw .unavailable(status, retryAfter: retryAfter) }
+        guard isSuccess || (400...499).contains(reply.status) else { throw .malformed(status, .status) }
+        if let refusal = failure?.refusal(status) {
+            guard refusal.refusesGrant || refusal.code.isOfStandard || retryAfter == nil else {
+                throw .unavailable(status, retryAfter: retryAfter)
+            }
+            throw .refused(refusal)
+        }
+        if !isSuccess, retryAfter != nil { throw .unavailable(status, retryAfter: retryAfter) }
+        guard failure != nil else { throw .malformed(status, .notAnObject) }
+        throw .malformed(status, .field(isSuccess ? "access_token" : "error"))
     }
 
     // MARK: - RFC 6749, section 5.1
 
+    /// The tokens in the fields of a success; `nil` if there is no access token.
     private static func tokens(
-        _ fields: [String: Field],
+        _ fields: [String: JSONValue],
         _ status: HTTPStatus,
         sentAt: Date
-    ) throws(OAuthError) -> OAuthTokens {
-        guard case .text(let access)? = fields["access_token"], self.isToken(access) else {
-            throw .malformed(status, .field("access_token"))
-        }
-        guard case .text(let type)? = fields["token_type"] else { throw .malformed(status, .field("token_type")) }
-        guard type.lowercased() == "bearer" else { throw .malformed(status, .tokenType) }
-        let expiresAt: Date?
-        switch fields["expires_in"] {
-        case nil, .null?: expiresAt = nil
-        case let field?:
-            guard let seconds = field.seconds else { throw .malformed(status, .field("expires_in")) }
-            expiresAt = sentAt.addingTimeInterval(seconds)
-        }
-        let refresh = try self.optionalText("refresh_token", in: fields, status)
-        if let refresh, !self.isToken(refresh) { throw .malformed(status, .field("refresh_token")) }
-        let scopes = try self.optionalText("scope", in: fields, status)?.split(separator: " ").map { String($0) }
-        return OAuthTokens(access: .init(access, expiresAt: expiresAt, scopes: scopes), refresh: refresh)
+    ) throws(OAuthError) -> OAuthTokens? {
+        guard case .string(let access)? = fields["access_token"], self.isToken(access) else { return nil }
+        guard self.isUsable(type: fields["token_type"]) else { throw .malformed(status, .tokenType) }
+        let rest = fields.filter { $0.key != "access_token" && $0.key != "refresh_token" }
+        let token = OAuthTokens.AccessToken(
+            access,
+            expiresAt: self.lifetime(fields["expires_in"]).map { sentAt.addingTimeInterval($0) },
+            scopes: self.scopes(fields["scope"]),
+            fields: rest
+        )
+        return OAuthTokens(access: token, refresh: try self.refreshToken(fields["refresh_token"], status))
     }
 
     /// RFC 6749, appendices A.12 and A.17: printable ASCII, at least one character.
     private static func isToken(_ text: String) -> Bool {
-        !text.isEmpty && text.utf8.allSatisfy { (0x20...0x7e).contains($0) }
+        text.utf8.contains { $0 != 0x20 } && text.utf8.allSatisfy { (0x20...0x7e).contains($0) }
     }
 
-    // MARK: - RFC 6749, section 5.2
-
-    private static func refusal(_ fields: [String: Field], _ status: HTTPStatus) throws(OAuthError)
-        -> OAuthError.Refusal
-    {
-        guard case .text(let name)? = fields["error"], let code = OAuthError.Code(rawValue: name) else {
-            throw .malformed(status, .field("error"))
-        }
-        func text(_ name: String) -> String? {
-            guard case .text(let text)? = fields[name] else { return nil }
-            return text
-        }
-        return OAuthError.Refusal(code, explanation: text("error_description"), uri: text("error_uri"), status: status)
+    /// Whether a token of that type can be sent as a bearer token.
+    ///
+    /// Providers leave the type out, or write their own names (`user`, `User Access Token`) for tokens that are bearer tokens. A
+    /// token that is bound to a key is useless without the key.
+    private static func isUsable(type: JSONValue?) -> Bool {
+        guard case .string(let type)? = type else { return true }
+        return !["mac", "dpop", "pop", "hok", "n_a"].contains(HTTPGrammar.trimmed(type).lowercased())
     }
 
-    // MARK: - Fields
+    /// The new refresh token; `nil` to keep the previous one.
+    private static func refreshToken(_ field: JSONValue?, _ status: HTTPStatus) throws(OAuthError) -> String? {
+        switch field {
+        case nil, .null?, .bool(false)?: return nil
+        case .string(let text)? where HTTPGrammar.trimmed(text).isEmpty: return nil
+        case .string(let text)? where self.isToken(text): return text
+        default: throw .malformed(status, .field("refresh_token"))
+        }
+    }
 
-    private enum Field: Decodable, Sendable {
-        case text(String)
-        case number(Double)
-        case null
-        case other
+    /// The lifetime in seconds; `nil` if it is missing, not positive or not a number, which all mean that it is unknown.
+    private static func lifetime(_ field: JSONValue?) -> TimeInterval? {
+        let seconds: Double? =
+            switch field {
+            case .integer(let number)?: Double(number)
+            case .number(let number)?: number
+            case .string(let text)?: self.number(HTTPGrammar.trimmed(text))
+            default: nil
+            }
+        guard let seconds, seconds.isFinite, seconds > 0 else { return nil }
+        return min(seconds, TimeInterval(HTTPDeltaSeconds.greatest))
+    }
+
+    /// The decimal number in `text`; not the names and hexadecimal numbers that `Double` reads.
+    private static func number(_ text: String) -> Double? {
+        text.utf8.allSatisfy { (48...57).contains($0) || [43, 45, 46, 69, 101].contains($0) } ? Double(text) : nil
+    }
+
+    /// The scopes of a text or a list; some providers separate them by commas.
+    private static func scopes(_ field: JSONValue?) -> [String]? {
+        switch field {
+        case .string(let text)?:
+            let parts = text.split(separator: " ")
+            return (parts.count == 1 ? text.split(separator: ",") : parts).map { String($0) }
+        case .array(let values)?:
+            return values.compactMap { if case .string(let text) = $0 { text } else { nil } }
+        default: return nil
+        }
+    }
+
+    // MARK: - JSON
+
+    /// A field; `nil` inside if it cannot be represented, such as a number that is too large.
+    private struct Field: Decodable {
+        let value: JSONValue?
 
         init(from decoder: any Decoder) throws {
-            let container = try decoder.singleValueContainer()
-            if container.decodeNil() {
-                self = .null
-            } else if let text = try? container.decode(String.self) {
-                self = .text(text)
-            } else if let number = try? container.decode(Double.self) {
-                self = .number(number)
-            } else {
-                self = .other
+            self.value = try? decoder.singleValueContainer().decode(JSONValue.self)
+        }
+    }
+
+    /// The fields of a JSON object; `nil` if `body` is anything else, too large or too deep.
+    private static func fields(_ body: Data) -> [String: JSONValue]? {
+        guard body.count <= self.maximumSize, self.depth(of: body) <= self.maximumDepth else { return nil }
+        return (try? JSONDecoder().decode([String: Field].self, from: body))?.compactMapValues(\.value)
+    }
+
+    /// How deep lists and objects are nested, before anything recurses into them.
+    private static func depth(of body: Data) -> Int {
+        var (depth, deepest) = (0, 0)
+        var (isText, isEscaped) = (false, false)
+        for byte in body {
+            switch byte {
+            case _ where isEscaped: isEscaped = false
+            case UInt8(ascii: "\\") where isText: isEscaped = true
+            case UInt8(ascii: "\""): isText.toggle()
+            case _ where isText: break
+            case UInt8(ascii: "["), UInt8(ascii: "{"):
+                depth += 1
+                deepest = max(deepest, depth)
+            case UInt8(ascii: "]"), UInt8(ascii: "}"): depth -= 1
+            default: break
             }
         }
+        return deepest
+    }
+}
 
-        /// A number of seconds, bounded; some servers send it as text.
-        var seconds: TimeInterval? {
-            let number: Double? =
-                switch self {
-                case .number(let number): number
-                case .text(let text): text.utf8.allSatisfy { (48...57).contains($0) } ? Double(text) : nil
-                case .null, .other: nil
+/// What a token endpoint says in a reply without tokens: RFC 6749, section 5.2, and the forms of large providers.
+///
+/// An error code may be a text, an object, a list, or be named `status` or `errorType`; it may be a sentence, or come with status 200. The
+/// grant is refused if a code says so, or a sentence says that the refresh token is invalid, expired or the like. A code about the client
+/// or the scope is a mistake of the app, whatever the sentence says, and a limit of requests is no refusal.
+struct OAuthFailure: Sendable {
+    /// What follows for the session.
+    enum Verdict: Sendable, Equatable {
+        /// The grant is refused for good: only a person can help.
+        case refused
+        /// The server cannot answer now.
+        case tryLater
+        /// Anything else: a mistake of the app, or unknown.
+        case other
+    }
+
+    /// The value of `error`, if it is a text.
+    private var error: String?
+    /// All texts that may be a code.
+    private var codes: [String] = []
+    /// All texts for people.
+    private var texts: [String] = []
+    private var uri: String?
+
+    private(set) var verdict = Verdict.other
+
+    /// Reads the fields of a reply.
+    ///
+    /// - Parameters:
+    ///   - fields: The fields.
+    ///   - isSuccess: Whether the status is 2xx, with which a text such as `status` is no error.
+    init(_ fields: [String: JSONValue], isSuccess: Bool) {
+        if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
+        if case .string(let text)? = fields["error_uri"] { self.uri = text }
+        self.collect(fields)
+        for name in ["error", "errors"] {
+            switch fields[name] {
+            case .object(let object)?: self.collect(object)
+            case .array(let list)?:
+                for element in list.prefix(20) {
+                    if case .string(let text) = element { self.codes.append(text) }
+                    if case .object(let object) = element { self.collectAll(object) }
                 }
-            guard let number, number.isFinite, number >= 0 else { return nil }
-            return min(number, TimeInterval(HTTPDeltaSeconds.greatest))
+            default: break
+            }
+        }
+        // Reddit's reply to a refused refresh token, which says nothing else.
+        let isBareBadRequest =
+            fields.count == 2 && fields["error"] == .integer(400) && fields["message"] == .string("Bad Request")
+        self.verdict = isBareBadRequest ? .refused : Self.verdict(error: error, codes: codes, texts: texts)
+        let hasError = [fields["error"], fields["errors"]].contains { $0 != nil && $0 != .null }
+        if isSuccess, !hasError, self.verdict == .other { self.codes = [] }
+    }
+
+    private mutating func collect(_ fields: [String: JSONValue]) {
+        for name in ["error", "errorType", "error_type", "error_code", "errorCode", "code", "type", "status"] {
+            if case .string(let text)? = fields[name] { self.codes.append(HTTPGrammar.trimmed(text)) }
+        }
+        for name in [
+            "error_description", "errorDescription", "error_message", "errorMessage", "errorSummary", "message", "msg",
+            "reason", "detail", "description", "errmsg", "error_msg",
+        ] {
+            if case .string(let text)? = fields[name] { self.texts.append(text) }
         }
     }
 
-    private static func fields(_ reply: HTTPReply) throws(OAuthError) -> [String: Field] {
-        guard reply.body.count <= self.maximumSize,
-            let fields = try? JSONDecoder().decode([String: Field].self, from: reply.body)
-        else { throw .malformed(HTTPStatus(reply.status), .notAnObject) }
-        return fields
+    /// Collects an element of a list of errors, in which the parts of one statement may be several fields.
+    private mutating func collectAll(_ fields: [String: JSONValue]) {
+        self.collect(fields)
+        let parts = ["resource", "field", "code"].compactMap { name -> String? in
+            if case .string(let text)? = fields[name] { text } else { nil }
+        }
+        if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
-    private static func optionalText(
-        _ name: String,
-        in fields: [String: Field],
-        _ status: HTTPStatus
-    ) throws(OAuthError) -> String? {
-        switch fields[name] {
-        case nil, .null?: return nil
-        case .text(let text)?: return text
-        case .number?, .other?: throw .malformed(status, .field(name))
+    private static func verdict(error: String?, codes: [String], texts: [String]) -> Verdict {
+        let names = Set(codes.map { self.name($0) })
+        if !names.isDisjoint(with: self.transientNames) { return .tryLater }
+        if let error, let code = OAuthError.Code(rawValue: self.name(error)), code.isOfStandard {
+            if code == .invalidGrant { return .refused }
+            if code != .invalidRequest { return .other }
+        }
+        // A mistake of the app, even if its sentence mentions the refresh token.
+        let subject = self.words(error ?? codes.first ?? "")
+        guard self.subjectsOfApps.isDisjoint(with: subject) else { return .other }
+        if !names.isDisjoint(with: self.refusedNames) { return .refused }
+        let sentences = codes + texts
+        guard !self.speaksOfLimits(sentences.flatMap { self.words($0) }) else { return .other }
+        return sentences.contains { self.saysRefreshTokenIsBad($0) } ? .refused : .other
+    }
+
+    /// The failure as an error; `nil` if the reply names none.
+    func refusal(_ status: HTTPStatus) -> OAuthError.Refusal? {
+        let isRefused = self.verdict == .refused
+        let code = self.codes.lazy.compactMap { OAuthError.Code(rawValue: $0) }.first
+        guard let code = code ?? (isRefused ? .invalidGrant : nil) else { return nil }
+        var refusal = OAuthError.Refusal(code, explanation: self.texts.first, uri: self.uri, status: status)
+        refusal.refusesGrant = isRefused
+        return refusal
+    }
+
+    // MARK: - Codes
+
+    /// The grant is no longer valid, or the server wants to see the person.
+    ///
+    /// `invalid_token` and its like: the refresh token is the only token in the request.
+    private static let refusedNames: Set = [
+        "invalid_grant", "invalid_token", "expired_token", "token_expired", "token_revoked",
+        // OpenID Connect Core, section 3.1.2.6, RFC 9470, and providers that want a second factor.
+        "interaction_required", "login_required", "consent_required", "account_selection_required", "mfa_required",
+        "unmet_authentication_requirements", "insufficient_user_authentication",
+    ]
+
+    /// A code as the standard writes it, such as `invalid_grant` for `INVALID_GRANT` and `invalid grant`.
+    ///
+    /// A text in mixed case is left alone.
+    private static func name(_ code: String) -> String {
+        let name = code == code.uppercased() ? code.lowercased() : code
+        return String(name.map { $0 == " " || $0 == "-" ? "_" : $0 })
+    }
+
+    /// An error code with one of these words is about the client.
+    private static let subjectsOfApps: Set = ["client", "secret", "scope", "scopes", "type", "redirect"]
+
+    private static let transientNames: Set = [
+        "temporarily_unavailable", "server_error", "slow_down", "service_unavailable", "internal_error",
+        "internal_server_error", "internal_failure", "fatal_error", "backend_error", "request_timeout", "timeout",
+        "rate_limited", "ratelimited", "rate_limit", "rate_limit_exceeded", "too_many_requests", "too_many_attempts",
+        "quota_exceeded", "throttled", "try_again_later",
+    ]
+
+    // MARK: - Sentences
+
+    /// The words of a text, in lower case; a capital in the middle begins another word.
+    private static func words(_ text: some StringProtocol) -> [String] {
+        var words: [String] = []
+        var word = ""
+        var isLower = false
+        for scalar in text.unicodeScalars.prefix(1_000) {
+            let isLetter = scalar.properties.isAlphabetic || (48...57).contains(scalar.value)
+            if !isLetter && scalar != "'" && scalar != "\u{2019}" || isLower && scalar.properties.isUppercase {
+                if !word.isEmpty { words.append(word.lowercased()) }
+                word = ""
+            }
+            if isLetter { word.unicodeScalars.append(scalar) }
+            isLower = scalar.properties.isLowercase
+        }
+        return word.isEmpty ? words : words + [word.lowercased()]
+    }
+
+    private static func speaksOfLimits(_ words: [String]) -> Bool {
+        words.contains {
+            ["limit", "limited", "quota", "temporary", "temporarily"].contains($0) || $0.hasPrefix("throttl")
+        }
+            || zip(words, words.dropFirst()).contains {
+                ($0 == "too" && $1 == "many") || ($0 == "again" && $1 == "later")
+            }
+    }
+
+    /// Whether a sentence of `text` says that the refresh token is invalid, expired, revoked, unknown or used.
+    static func saysRefreshTokenIsBad(_ text: String) -> Bool {
+        text.split { ".;!?\n".contains($0) }.contains { sentence in
+            let words = self.words(sentence)
+            return words.indices.contains { index in
+                guard let end = self.endOfRefreshToken(at: index, in: words) else { return false }
+                return self.isBad(before: words[..<index]) || self.isBad(after: words[end...])
+            }
+                // X and Shopify, of the refresh token.
+                || ["value passed for the token was invalid", "requires an active refresh token"].contains {
+                    words.joined(separator: " ").contains($0)
+                }
         }
     }
+
+    /// The index behind `refresh token`, if that is at `index`.
+    private static func endOfRefreshToken(at index: Int, in words: [String]) -> Int? {
+        if ["refreshtoken", "refreshtokens"].contains(words[index]) { return index + 1 }
+        guard words[index] == "refresh", index + 1 < words.count, ["token", "tokens"].contains(words[index + 1]) else {
+            return nil
+        }
+        return index + 2
+    }
+
+    /// `invalid or missing` before `refresh token`.
+    private static func isBad(before words: ArraySlice<String>) -> Bool {
+        let near = words.suffix(3)
+        guard let index = near.lastIndex(where: { self.badWords.contains($0) }) else { return false }
+        return near[index...].dropFirst().allSatisfy { self.linkWords.contains($0) }
+            && !self.negations.contains(near[..<index].last ?? "")
+    }
+
+    /// `that was passed is not valid` after `refresh token`.
+    private static func isBad(after words: ArraySlice<String>) -> Bool {
+        let near = Array(words.prefix(10).prefix { !self.otherSubjects.contains($0) })
+        for (index, word) in near.enumerated() {
+            let next = near.dropFirst(index + 1).prefix(3)
+            if self.negations.contains(word) {
+                return next.contains { self.goodWords.contains($0) }
+            }
+            if self.badWords.contains(word) { return true }
+            if word == "used", index > 0, ["already", "been", "previously"].contains(near[index - 1]) { return true }
+        }
+        return false
+    }
+
+    private static let badWords: Set = [
+        "invalid", "expired", "revoked", "incorrect", "unknown", "bad", "unrecognized", "unrecognised", "inactive",
+        "reused", "blacklisted", "rejected", "consumed", "malformed", "wrong", "nonexistent",
+    ]
+    private static let goodWords: Set = [
+        "valid", "found", "exist", "exists", "recognized", "recognised", "active", "known", "accepted", "match",
+    ]
+    private static let negations: Set = ["not", "no", "isnt", "wasnt", "doesnt", "cannot", "cant", "neither"]
+    private static let linkWords: Set = [
+        "or", "and", "missing", "the", "a", "oauth", "oauth2", "access",
+    ]
+    /// A sentence that goes on with these is about something else.
+    private static let otherSubjects: Set = [
+        "grant", "grants", "type", "flow", "scope", "scopes", "client", "clients", "required", "requires", "missing",
+        "must", "rate", "limit", "request", "requests", "parameter", "endpoint", "rotation",
+    ]
 }

@@ -11,6 +11,18 @@ public import MuxKit
 ///
 /// An `OAuthDependentRunner` that is made with an endpoint calls these by itself.
 ///
+/// The replies of large providers are understood, where they deviate from RFC 6749 as well. A server that says in words of its own that a
+/// refresh token is refused takes a closure that translates them:
+///
+/// ```swift
+/// let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app")) { reply in
+///     guard reply.status == 400, let error = try? JSONDecoder().decode(GraphError.self, from: reply.body),
+///         error.code == 190
+///     else { return nil }
+///     throw OAuthError.refused(OAuthError.Refusal(.invalidGrant, status: reply.status))
+/// }
+/// ```
+///
 /// **After a failure.** Nothing is sent again: to the server, a refresh token or a code that is sent twice looks stolen. See
 /// ``OAuthError`` for the errors that end a session.
 ///
@@ -25,6 +37,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Whether the address is safe for tokens.
     private let isSafe: Bool
     private let transport: any HTTPTransport
+    private let interpretReply: @Sendable (HTTPResponse) throws -> OAuthTokens?
     private let wallTime: @Sendable () -> Date
 
     /// Makes an endpoint; sends nothing.
@@ -34,20 +47,36 @@ public struct OAuthTokenEndpoint: Sendable {
     ///     ``OAuthError/insecureEndpoint``, and nothing is sent.
     ///   - client: The app.
     ///   - transport: Sends the requests.
-    public init(url: URL, client: OAuthClient, transport: any HTTPTransport = .system) {
-        self.init(url: url, client: client, transport: transport, wallTime: { Date() })
+    ///   - interpretReply: Reads replies of the server that the endpoint does not understand, before the endpoint does. Returns the
+    ///     tokens, or `nil` to leave the reply to the endpoint. Throws ``OAuthError/refused(_:)`` with
+    ///     ``OAuthError/Code/invalidGrant`` if the server refuses the refresh token; any other error goes to the caller as it is.
+    public init(
+        url: URL,
+        client: OAuthClient,
+        transport: any HTTPTransport = .system,
+        interpretReply: @escaping @Sendable (_ reply: HTTPResponse) throws -> OAuthTokens? = { _ in nil }
+    ) {
+        self.init(
+            url: url,
+            client: client,
+            transport: transport,
+            interpretReply: interpretReply,
+            wallTime: { Date() }
+        )
     }
 
     package init(
         url: URL,
         client: OAuthClient,
         transport: any HTTPTransport,
+        interpretReply: @escaping @Sendable (HTTPResponse) throws -> OAuthTokens? = { _ in nil },
         wallTime: @escaping @Sendable () -> Date
     ) {
         self.url = url
         self.client = client
         self.isSafe = OAuthAddress.isSafeEndpoint(url)
         self.transport = transport
+        self.interpretReply = interpretReply
         self.wallTime = wallTime
     }
 
@@ -114,15 +143,19 @@ public struct OAuthTokenEndpoint: Sendable {
         } catch {
             throw OAuthError.transport(error)
         }
-        do throws(OAuthError) {
-            return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
-        } catch {
-            guard case .refused(let refusal) = error, self.quotes(refusal.explanation, parameters) else {
-                throw error
+        do {
+            if reply.body.count <= OAuthReply.maximumSize,
+                let tokens = try self.interpretReply(HTTPResponse(request: call, reply: reply))
+            {
+                return tokens
             }
-            var other = refusal
-            other.isExplanationPrivate = true
-            throw OAuthError.refused(other)
+            return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
+        } catch OAuthError.refused(var refusal) {
+            if self.quotes(refusal.explanation, parameters) { refusal.isExplanationPrivate = true }
+            if self.quotes(refusal.code.rawValue, parameters) {
+                refusal.code = refusal.refusesGrant ? .invalidGrant : .invalidRequest
+            }
+            throw OAuthError.refused(refusal)
         }
     }
 
@@ -173,8 +206,8 @@ extension OAuthTokenEndpoint: RedactedDescription {
 extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, RefreshToken == String {
     /// Makes a runner that renews access tokens at a token endpoint.
     ///
-    /// Only a refresh token that the server refuses (`invalid_grant`) leads to a sign-in. Without a network, or while the server is
-    /// unavailable, callers get the error, and the next call tries again.
+    /// Only a refresh token that the server refuses (``OAuthError/Refusal/refusesGrant``) leads to a sign-in. Without a network, or while
+    /// the server is unavailable, callers get the error, and the next call tries again.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.

@@ -82,7 +82,7 @@ struct OAuthEndpointRunnerTests {
         _ = try await runner.run { .output($0.value) }
         let troubles: [(Int, String)] = [
             (503, #"{"error":"invalid_grant"}"#), (429, ""), (400, "<html>"), (401, #"{"error":"invalid_client"}"#),
-            (200, "<html>Welcome to our hotel</html>"), (200, #"{"error":"invalid_grant"}"#), (302, ""),
+            (200, "<html>Welcome to our hotel</html>"), (200, #"{"error":"incorrect_client_credentials"}"#), (302, ""),
         ]
         for (status, body) in troubles {
             self.server.state.withLock { $0.trouble = HTTPReply(status: status, body: Data(body.utf8)) }
