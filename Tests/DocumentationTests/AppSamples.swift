@@ -140,6 +140,32 @@ final class Accounts {
     }
 }
 
+@MainActor
+func watchingTheSession(
+    _ session: OAuthDependentRunner<String, String>,
+    _ showHome: () -> Void,
+    _ showWelcome: () -> Void
+) async {
+    for await status in session.statuses {
+        switch status {
+        case .signedIn, .unknown: showHome()
+        case .signedOut: showWelcome()
+        }
+    }
+}
+
+func sessionWithReasons() -> OAuthDependentRunner<String, String> {
+    let session = OAuthDependentRunner<String, String>(
+        store: .protectedFile(named: "session"),
+        refreshAccess: { refresh in try await api.refresh(refresh) },
+        signIn: { reason in
+            if reason == .tokensRefused { await ui.say("Your session has ended. Please sign in again.") }
+            return try await ui.askForPassword()
+        }
+    )
+    return session
+}
+
 func signingOutOfEverything() async {
     let report = await MuxRepository.shared.clearAll()
     if !report.isComplete { print("Will be tried again:", report.failures) }

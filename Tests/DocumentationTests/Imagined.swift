@@ -40,6 +40,7 @@ struct API: Sendable {
 
 struct UserInterface: Sendable {
     func askForPassword() async throws -> OAuthSignIn<String, String> { .init(refresh: "") }
+    func say(_ text: String) async {}
 }
 
 final class Label {

@@ -159,6 +159,13 @@ extension RunnerCore {
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
     }
 
+    /// Whether there is a value that no task has refused and that has not ended.
+    var isUsable: Bool {
+        guard let held = self.held else { return false }
+        let wasRefused = self.engine.withState { $0.machine.wasRefused(held) }
+        return !wasRefused && held.renewal.map { self.time.now < $0.end } ?? true
+    }
+
     /// Raised with every change of the value.
     package var epoch: UInt64 { self.engine.withState { $0.machine.epoch } }
 

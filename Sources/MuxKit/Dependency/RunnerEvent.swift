@@ -22,6 +22,8 @@
 final class RunnerEvents: Sendable {
     private struct State: Sendable {
         var listeners = Subscribers<AsyncStream<RunnerEvent>.Continuation>()
+        /// Listeners that want to know that something has happened, and not what.
+        var signals = Subscribers<AsyncStream<Void>.Continuation>()
         /// The number of the event that is delivered next.
         var next: UInt64 = 1
         /// Events that came before their predecessors.
@@ -32,7 +34,20 @@ final class RunnerEvents: Sendable {
     private let state = Locked(State())
 
     deinit {
-        for listener in self.state.withLock({ $0.listeners.inOrder }) { listener.finish() }
+        let (listeners, signals) = self.state.withLock { ($0.listeners.inOrder, $0.signals.inOrder) }
+        for listener in listeners { listener.finish() }
+        for signal in signals { signal.finish() }
+    }
+
+    /// Yields an element after each event; finishes with the runner.
+    ///
+    /// - Returns: A closure that removes the listener.
+    func signal(_ continuation: AsyncStream<Void>.Continuation) -> @Sendable () -> Void {
+        let id = self.state.withLock { $0.signals.add(continuation) }
+        return { [weak self] in
+            let removed = self?.state.withLock { $0.signals.remove(id) }
+            withExtendedLifetime(removed) {}
+        }
     }
 
     /// The events from now on; ends with the runner.
@@ -58,16 +73,17 @@ final class RunnerEvents: Sendable {
         }
         guard isFirst else { return }
         while true {
-            let step = self.state.withLock { state -> (RunnerEvent, [AsyncStream<RunnerEvent>.Continuation])? in
+            let step = self.state.withLock { state -> (RunnerEvent, State)? in
                 guard let event = state.waiting.removeValue(forKey: state.next) else {
                     state.isDelivering = false
                     return nil
                 }
                 state.next &+= 1
-                return (event, state.listeners.inOrder)
+                return (event, state)
             }
-            guard let (event, listeners) = step else { return }
-            for listener in listeners { listener.yield(event) }
+            guard let (event, state) = step else { return }
+            for listener in state.listeners.inOrder { listener.yield(event) }
+            for signal in state.signals.inOrder { signal.yield() }
         }
     }
 }

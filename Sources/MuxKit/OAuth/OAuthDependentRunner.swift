@@ -33,6 +33,9 @@
 /// **Several processes** that share a store make one refresh between them: the holder of the lease reads the store first, and
 /// uses newer tokens of another process. A process that is killed costs the others the rest of its lease.
 ///
+/// **Status.** ``status`` says whether there is a session, without a request and without a sign-in, and ``statuses`` follows it. `signIn`
+/// may take a parameter, which says why it is called.
+///
 /// **Sign-out** is one with the repository's: ``signOut()`` is ``MuxRepository/clearAll()``, and either ends the other.
 public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>:
     DependencyRunner
@@ -58,7 +61,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - policy: Bounds for each of the two layers; by default one update a call.
     ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the server refuses the
     ///     refresh token (`invalid_grant`, RFC 6749, section 5.2), anything else if it is worth another try.
-    ///   - signIn: Asks the user, and returns the tokens of a new session.
+    ///   - signIn: Asks the user, and returns the tokens of a new session. It receives the reason.
     public init(
         store: any TokenStore = .inMemory,
         lease: (any MuxLease)? = nil,
@@ -66,7 +69,10 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         policy: RunnerPolicy = .onePerCall,
         refreshAccess:
             @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
-        signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+        signIn:
+            @escaping @Sendable @concurrent (_ reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<
+                AccessToken, RefreshToken
+            >
     ) {
         self.repository = repository
         let time = repository.time
@@ -80,6 +86,34 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         )
         self.session = OAuthSession(tokenManager: tokenManager, policy: policy, repository: repository)
         repository.attach(self.session)
+    }
+
+    /// Makes a runner whose sign-in does not depend on the reason.
+    ///
+    /// - Parameters:
+    ///   - store: Keeps the tokens between launches.
+    ///   - lease: Keeps processes that share the store from renewing tokens at the same time; `nil` for the store's own.
+    ///   - repository: The repository whose session the tokens belong to.
+    ///   - policy: Bounds for each of the two layers; by default one update a call.
+    ///   - refreshAccess: Makes an access token with a refresh token.
+    ///   - signIn: Asks the user, and returns the tokens of a new session.
+    public init(
+        store: any TokenStore = .inMemory,
+        lease: (any MuxLease)? = nil,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall,
+        refreshAccess:
+            @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
+        signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    ) {
+        self.init(
+            store: store,
+            lease: lease,
+            repository: repository,
+            policy: policy,
+            refreshAccess: refreshAccess,
+            signIn: { _ in try await signIn() }
+        )
     }
 
     /// Runs `task` with an access token, and again with a new one if the task reports that it is bad.
@@ -134,6 +168,24 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     @available(*, deprecated, renamed: "renew()")
     @discardableResult
     public nonisolated(nonsending) func refresh() async throws -> AccessToken { try await self.renew() }
+
+    /// Whether there is a session: tokens in memory or in the store that the server has not refused.
+    ///
+    /// Sends nothing and signs nobody in. It reads the store, so that it is right after a launch, and after another process has signed in
+    /// or out. An access token that has expired is no matter, as the refresh token may renew it. Only the server knows whether it accepts
+    /// the tokens: ``OAuthStatus/signedIn`` means that it has not refused them yet.
+    public nonisolated var status: OAuthStatus {
+        get async { await self.session.status() }
+    }
+
+    /// The ``status`` over time: the present one, then each that differs from the one before; ends with the runner.
+    ///
+    /// ```swift
+    /// for await status in oauth.statuses {
+    ///     isWelcomeShown = status == .signedOut
+    /// }
+    /// ```
+    public nonisolated var statuses: OAuthStatus.Changes { self.session.statuses }
 
     /// The events of the access token from now on, for one listener; ends with the runner.
     ///

@@ -11,6 +11,13 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
     /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or any other error.
     func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
+    /// Asks the user to sign in, for a reason that can be shown; unless implemented, the same as ``authorize()``.
+    ///
+    /// - Parameter reason: Why a sign-in is needed.
+    /// - Returns: The tokens of a new session.
+    /// - Throws: A ``BadDependencyError`` if the sign-in was refused, or any other error.
+    func authorize(because reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
+
     /// Lets the user edit their profile at the server, which issues new tokens for it.
     ///
     /// - Returns: The new tokens.
@@ -26,6 +33,15 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
     ///
     /// - Throws: Any error; the local session has ended nevertheless.
     func logout() async throws
+}
+
+extension OAuthService {
+    /// The same as ``authorize()``.
+    public func authorize(
+        because reason: OAuthStatus.SignInReason
+    ) async throws -> OAuthSignIn<AccessToken, RefreshToken> {
+        try await self.authorize()
+    }
 }
 
 /// A user's account at a server: sign-in, profile, refresh and sign-out.
@@ -66,9 +82,17 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
             repository: repository,
             policy: policy,
             refreshAccess: { try await service.refresh($0) },
-            signIn: { try await service.authorize() }
+            signIn: { reason in try await service.authorize(because: reason) }
         )
     }
+
+    /// Whether there is a session, without a request or a sign-in: see ``OAuthDependentRunner/status``.
+    public var status: OAuthStatus {
+        get async { await self.runner.status }
+    }
+
+    /// The ``status`` over time; ends with the ``runner``.
+    public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
     /// Asks the user to sign in, unless there are tokens already.
     ///

@@ -46,6 +46,35 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         )
     }
 
+    // MARK: - Status
+
+    func status() async -> OAuthStatus {
+        let status = await self.tokenManager.status(of: self.upper)
+        // An access token that was set without a refresh token is in memory alone.
+        guard status != .signedIn, self.upper.held == nil, self.lower.isUsable else { return status }
+        return .signedIn
+    }
+
+    var statuses: OAuthStatus.Changes {
+        OAuthStatus.Changes(
+            signals: { [weak self] in self?.statusSignals ?? AsyncStream { $0.finish() } },
+            current: { [weak self] in await self?.status() }
+        )
+    }
+
+    /// Yields an element after whatever may change the status; finishes with the session.
+    private var statusSignals: AsyncStream<Void> {
+        let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let removals = [self.upper.watchers.signal(continuation), self.lower.watchers.signal(continuation)]
+        let storage = self.tokenManager.storage
+        let watch = storage.isShared ? storage.watch { continuation.yield() } : nil
+        continuation.onTermination = { _ in
+            watch?.cancel()
+            for remove in removals { remove() }
+        }
+        return stream
+    }
+
     // MARK: - SessionParticipant
 
     /// The storage's, which learns that another process has ended a session.

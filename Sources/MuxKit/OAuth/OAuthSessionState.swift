@@ -12,6 +12,8 @@ package struct OAuthSessionState: Sendable {
     package var tokenFamily: UInt64 = 0
     /// The epoch of the grant that the server refused last.
     package var refusedEpoch: UInt64?
+    /// Whether the store has the note that the server has refused the tokens.
+    package var findsRefusal = false
     /// The greatest record number met in the store.
     package var serial: UInt64 = 0
     /// The number of the record whose interrupted exchange was reported last.

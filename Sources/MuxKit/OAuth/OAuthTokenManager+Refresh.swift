@@ -120,30 +120,41 @@ extension OAuthTokenManager {
         insteadOf refused: AccessToken?
     ) async throws -> RunResult<Lower.Updated>? {
         var tenure = self.coordination.tenure
-        let present = try await self.coordination.newest(given, of: upper, since: tenure)
-        if let access = self.usableAccess(of: present), present.revision != given.revision,
-            !self.isSame(access, as: refused)
-        {
-            return .output(self.updated(access, of: present, continuing: given, isFound: true))
+        let sent: Upper.VersionedDependency
+        do {
+            let present = try await self.coordination.newest(given, of: upper, since: tenure)
+            if let access = self.usableAccess(of: present), present.revision != given.revision,
+                !self.isSame(access, as: refused)
+            {
+                return .output(self.updated(access, of: present, continuing: given, isFound: true))
+            }
+            guard let journaled = try await self.journaled(present, of: upper),
+                try await self.coordination.maySend(journaled, of: upper, since: &tenure)
+            else { return nil }
+            sent = journaled
+        } catch is BadDependency {
+            // Another process has been told so by the server.
+            self.sessionState.withLock { $0.refusedEpoch = given.epoch }
+            return .badDependency
         }
-        guard let sent = try await self.journaled(present, of: upper),
-            try await self.coordination.maySend(sent, of: upper, since: &tenure)
-        else { return nil }
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
         do {
             renewal = try await self.exchanged(sent.value.refresh)
         } catch  where error.saysBadDependency {
             // The upper layer then looks for a newer grant in the store.
             self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
+            await self.noteRefusal(of: sent, of: upper, since: tenure)
             return .badDependency
         } catch {
             guard upper.held?.epoch != sent.epoch, upper.session == sent.session else { throw error }
             return .badDependency  // other tokens were set meanwhile
         }
         guard let held = await self.coordination.afterExchange(of: sent, of: upper, since: tenure) else { return nil }
-        let isRotated = renewal.refresh.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false
+        // An empty text is no token: some servers send it in place of none.
+        let rotated = renewal.refresh.flatMap { ($0 as? String)?.isEmpty == true ? nil : $0 }
+        let isRotated = rotated.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false
         let grant = Grant(
-            refresh: renewal.refresh ?? held.value.refresh,
+            refresh: rotated ?? held.value.refresh,
             access: renewal.access,
             accessEnd: self.end(of: renewal.access, after: renewal.accessLifetime),
             isRotated: isRotated,

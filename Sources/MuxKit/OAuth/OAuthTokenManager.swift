@@ -12,7 +12,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// How long a refresh may take.
     let refreshLimit: Duration?
     let refreshAccess: @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
-    private let signIn: @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+    private let signIn:
+        @Sendable @concurrent (OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     init(
         store: any TokenStore,
@@ -21,7 +22,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         repository: MuxRepository,
         refreshAccess:
             @escaping @Sendable @concurrent (RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>,
-        signIn: @escaping @Sendable @concurrent () async throws -> OAuthSignIn<AccessToken, RefreshToken>
+        signIn:
+            @escaping @Sendable @concurrent (OAuthStatus.SignInReason) async throws -> OAuthSignIn<
+                AccessToken, RefreshToken
+            >
     ) {
         let storage = OAuthTokenStorage<AccessToken, RefreshToken>(
             store,
@@ -74,7 +78,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             }
             var grant: Grant
             do {
-                let tokens = try await self.signIn()
+                let isRefused = refused != nil || self.sessionState.withLock { $0.findsRefusal }
+                let tokens = try await self.signIn(isRefused ? .tokensRefused : .noTokens)
                 grant = Grant(
                     refresh: tokens.refresh,
                     access: tokens.access,
@@ -95,13 +100,32 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
+    // MARK: - Status
+
+    /// Whether there is a session; see ``OAuthDependentRunner/status``.
+    func status(of upper: Upper) async -> OAuthStatus {
+        // A sign-out of a process that has no tokens is noted in the repository alone.
+        if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
+        while true {
+            let (sessionID, refusedEpoch) = self.sessionState.withLock { ($0.sessionID, $0.refusedEpoch) }
+            let held = upper.held
+            let isRefused = held.map { $0.epoch == refusedEpoch } ?? false
+            let status = await self.storage.status(of: held?.value, isRefused: isRefused, in: sessionID)
+            if let status { return status }
+        }
+    }
+
     // MARK: - Tokens from elsewhere
 
     /// Puts the tokens in place of the grant of `upper`, and stores them.
     ///
-    /// If the refresh token is the present one, the grant stays: a successor of it may be on its way.
+    /// If the refresh token is the present one, the grant stays: a successor of it may be on its way. One that the server has refused is
+    /// tried again.
     func set(refresh: RefreshToken, access: AccessToken?, upper: Upper, lower: Lower) async throws {
-        if let present = upper.held, self.storage.tokens.areSame(present.value.refresh, refresh) {
+        let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
+        if let present = upper.held, present.epoch != refusedEpoch,
+            self.storage.tokens.areSame(present.value.refresh, refresh)
+        {
             if let access { lower.set(access) } else { lower.clearFailures() }
             return try await self.storeNow(present, of: upper)
         }
@@ -169,6 +193,23 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
+    /// Replaces the stored grant by the note that the server has refused it: no other process and no later launch sends it again.
+    ///
+    /// If that fails, they send it once more.
+    func noteRefusal(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async {
+        guard held.value.wasStored, self.storage.mayWait,
+            await self.coordination.afterExchange(of: held, of: upper, since: tenure) != nil
+        else { return }
+        let (epoch, _) = await self.storage.sessionNumber()
+        try? await self.storage.storing {
+            guard let present = upper.held, present.epoch == held.epoch, present.session == held.session,
+                !self.sessionState.withLock({ $0.isEnding })
+            else { return }
+            try await self.coordination.checkStore(epoch: epoch, isStored: present.value.isStored)
+            try await self.storage.saveRefusal(of: present.value, epoch: epoch)
+        }
+    }
+
     // MARK: - Sign-out
 
     /// Replaces the stored tokens by a note that sessions before `epoch` are over.
@@ -178,7 +219,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         self.sessionState.withLock { $0.ends(before: epoch) }
         guard self.storage.mayWait else { return }
         try await self.storage.exclusively {
-            guard case .record = try await self.storage.tokens.load(session: 0) else { return }
+            switch try await self.storage.tokens.load(session: 0) {
+            case .record, .refused: break
+            case .nothing, .nonsense, .ended: return
+            }
             let serial = self.sessionState.withLock { $0.serial } &+ 1
             try await self.storage.tokens.save(.init(session: epoch, serial: serial))
         }

@@ -11,7 +11,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Names this runner in the records that it stores.
     let owner = UUID().uuidString
     /// Whether other processes use the store.
-    private let isShared: Bool
+    let isShared: Bool
     private let mutex = ReentrantAsyncMutex(refusal: RunnerError.wouldDeadlock)
 
     init(_ store: any TokenStore, repository: MuxRepository, isShared: Bool) {
@@ -102,13 +102,17 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         guard mayRestore || self.isShared else { return nil }
         let (epoch, isKnown) = await self.sessionNumber()
         guard mayRestore || isKnown else { return nil }
-        switch try await self.tokens.load(session: epoch) {
+        let found = try await self.tokens.load(session: epoch)
+        self.sessionState.withLock { sessionState in
+            if case .refused = found { sessionState.findsRefusal = true } else { sessionState.findsRefusal = false }
+        }
+        switch found {
         case .nothing:
             return nil
         case .nonsense:
             self.failed(.damaged)
             return nil
-        case .record(let record):
+        case .record(let record), .refused(let record):
             self.worked(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.met(session: record.session) }
@@ -143,12 +147,72 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 
+    /// Replaces the stored tokens of a session by the note that the server has refused them; inside ``storing(_:)``.
+    ///
+    /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
+    func saveRefusal(of grant: Grant, epoch: UInt64) async throws {
+        let serial = max(self.sessionState.withLock { $0.serial }, grant.serial) &+ 1
+        try await self.tokens.save(Tokens.Record(session: epoch, serial: serial, isRefused: true))
+        self.sessionState.withLock { $0.serial = max($0.serial, serial) }
+    }
+
     /// Ends the sessions before `epoch` in the repository, because another process has.
     func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
         do {
             try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
         } catch {
             throw RunnerError.tokensUnreadable(underlying: error)
+        }
+    }
+
+    // MARK: - Status
+
+    /// Whether there is a session, given the grant in memory; ends it there if another process has signed out.
+    ///
+    /// - Parameters:
+    ///   - grant: The grant in memory; `nil` if there is none.
+    ///   - isRefused: Whether the server has refused it.
+    ///   - sessionID: The session of this process in which that was looked up.
+    /// - Returns: The status; `nil` if a sign-out came in between.
+    func status(of grant: Grant?, isRefused: Bool, in sessionID: UInt64) async -> OAuthStatus? {
+        let inMemory = grant.map { _ in isRefused ? OAuthStatus.signedOut : .signedIn }
+        // No other process knows it.
+        if let inMemory, !self.isShared || grant?.wasStored == false { return inMemory }
+        let mayRestore = self.sessionState.withLock { $0.mayRestore }
+        guard grant != nil || mayRestore || self.isShared else { return .signedOut }
+        guard self.mayWait else { return inMemory ?? .unknown }
+        let (epoch, isKnown) = await self.sessionNumber()
+        guard grant != nil || mayRestore || isKnown else { return .signedOut }
+        guard let found = try? await self.tokens.load(session: epoch) else { return inMemory ?? .unknown }
+        guard self.sessionState.withLock({ $0.sessionID == sessionID }) else { return nil }
+        switch found {
+        case .nothing:
+            guard let grant, grant.isStored else { return inMemory ?? .signedOut }
+            try? await self.endedElsewhere(before: epoch &+ 1)
+            return .signedOut
+        case .ended(let end):
+            if grant != nil { try? await self.endedElsewhere(before: max(end, epoch &+ 1)) }
+            return .signedOut
+        case .nonsense:
+            return inMemory ?? .signedOut
+        case .record(let record):
+            if grant != nil, record.session > epoch { try? await self.endedElsewhere(before: record.session) }
+            guard let grant, isRefused, (record.serial ?? 0) <= grant.serial else { return .signedIn }
+            return .signedOut
+        case .refused(let record):
+            guard let grant, (record.serial ?? 0) <= grant.serial else { return .signedOut }
+            return inMemory ?? .signedOut
+        }
+    }
+
+    /// Whether the store and the repository are in memory alone, so that only this process changes them.
+    var isPrivate: Bool { !self.isShared && self.tokens.store is InMemoryTokenStore }
+
+    /// Calls `onChange` when another process may have changed the store, until the task is cancelled.
+    func watch(_ onChange: @escaping @Sendable () -> Void) -> Task<Void, Never> {
+        let store = self.tokens.store
+        return ReentrantAsyncMutex.outside {
+            self.repository.spawn(name: "mux.tokens") { await store.watch(onChange) }
         }
     }
 

@@ -86,6 +86,20 @@ public actor ProtectedFileTokenStore: TokenStore {
         try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }
     }
 
+    /// Calls `onChange` after each change of the folder, until the task is cancelled; makes the folder if it is missing.
+    ///
+    /// Where the system does not report changes of a folder, it is not called again. It returns at once if the folder cannot be used.
+    public func watch(_ onChange: @escaping @Sendable () -> Void) async {
+        do throws(MuxStoreError) {
+            if try !self.fileSystem.checkFolder(self.folder) { try self.fileSystem.makeFolders(self.folder) }
+        } catch {
+            return
+        }
+        let watch = FolderWatch(self.folder)
+        defer { withExtendedLifetime(watch) {} }
+        for await _ in watch.changes { onChange() }
+    }
+
     /// Removes temporary files of killed processes, unless this store has; files that cannot be removed now stay.
     private func tidy() {
         guard !self.isTidy else { return }

@@ -31,7 +31,7 @@ protocol TokenCoordination<AccessToken, RefreshToken>: Sendable {
 
     /// The present grant after a look at what other processes have stored; `held` if that is nothing newer.
     ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has signed out.
+    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server has refused the grant there.
     func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
 
@@ -154,8 +154,11 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
             try await self.storage.endedElsewhere(before: epoch &+ 1)
         case .ended(let end):
             try await self.storage.endedElsewhere(before: max(end, epoch &+ 1))
-        case .record(let record) where record.session > epoch:
+        case .record(let record) where record.session > epoch, .refused(let record) where record.session > epoch:
             try await self.storage.endedElsewhere(before: record.session)
+        case .refused(let record):
+            if (record.serial ?? 0) <= held.value.serial { return held }
+            throw BadDependency()
         case .record(let record):
             let grant = self.storage.grant(record, isAlone: self.isAlone(since: tenure))
             guard (record.serial ?? 0) > held.value.serial, var grant else { return held }
@@ -192,7 +195,8 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
         case .nothing? where isStored: throw RunnerError.signedOut
         case .ended(let end)? where end > epoch: throw RunnerError.signedOut
         case .record(let record)? where record.session > epoch: throw RunnerError.signedOut
-        case .nothing?, .nonsense?, .ended?, .record?, nil: break
+        case .refused(let record)? where record.session > epoch: throw RunnerError.signedOut
+        case .nothing?, .nonsense?, .ended?, .record?, .refused?, nil: break
         }
     }
 

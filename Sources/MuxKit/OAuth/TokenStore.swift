@@ -22,11 +22,19 @@ public protocol TokenStore: Sendable {
 
     /// Keeps processes that share the store from renewing tokens at the same time; `nil` if no other process uses it.
     var lease: (any MuxLease)? { get }
+
+    /// Calls `onChange` after each change of the store, by any process, until the task is cancelled.
+    ///
+    /// It may call it more often than that. It returns at once, as by default, if the store cannot be watched.
+    func watch(_ onChange: @escaping @Sendable () -> Void) async
 }
 
 extension TokenStore {
     /// No other process uses the store.
     public var lease: (any MuxLease)? { nil }
+
+    /// The store cannot be watched.
+    public func watch(_ onChange: @escaping @Sendable () -> Void) async {}
 }
 
 /// Keeps tokens in memory: gone with the process.
@@ -62,7 +70,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
     struct Record: Codable, Sendable {
         /// The repository's session epoch; a record of an earlier one does not exist.
         var session: UInt64
-        /// Missing in the note that the sessions before ``session`` are over.
+        /// Missing in the note that the sessions before ``session`` are over, and in the note that the tokens are refused.
         var refresh: RefreshToken?
         var access: AccessToken?
         /// When the access token ends, by the time of day.
@@ -73,6 +81,8 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         var serial: UInt64?
         /// The exchange of ``refresh`` that was about to be sent; removed when its outcome is known.
         var attempt: Attempt?
+        /// Whether the server has refused the refresh token of the record before, which this one replaces.
+        var isRefused: Bool?
     }
 
     /// An exchange of a refresh token that was about to be sent.
@@ -92,6 +102,8 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         case ended(before: UInt64)
         /// Tokens that may be used.
         case record(Record)
+        /// The note that the server has refused the tokens of this session.
+        case refused(Record)
     }
 
     let store: any TokenStore
@@ -113,6 +125,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         guard let record = try? JSONDecoder().decode(Record.self, from: data),
             max(record.session, record.serial ?? 0) < Self.limit
         else { return .nonsense }
+        if record.isRefused == true, record.session >= epoch { return .refused(record) }
         guard record.refresh != nil else { return .ended(before: record.session) }
         return record.session >= epoch ? .record(record) : .ended(before: epoch)
     }

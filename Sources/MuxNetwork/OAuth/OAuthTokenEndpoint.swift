@@ -214,13 +214,13 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
     ///   - store: Keeps the tokens between launches.
     ///   - repository: The repository of the tokens' session.
     ///   - policy: Bounds the work for one call.
-    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included.
+    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included. It receives the reason.
     public init(
         endpoint: OAuthTokenEndpoint,
         store: any TokenStore = .inMemory,
         repository: MuxRepository = .shared,
         policy: RunnerPolicy = .onePerCall,
-        signIn: @escaping @Sendable @concurrent () async throws -> OAuthTokens
+        signIn: @escaping @Sendable @concurrent (_ reason: OAuthStatus.SignInReason) async throws -> OAuthTokens
     ) {
         self.init(
             store: store,
@@ -234,8 +234,8 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
                     accessLifetime: endpoint.lifetime(of: tokens.access)
                 )
             },
-            signIn: {
-                let tokens = try await signIn()
+            signIn: { reason in
+                let tokens = try await signIn(reason)
                 guard let refresh = tokens.refresh else { throw OAuthError.noRefreshToken }
                 return OAuthSignIn(
                     refresh: refresh,
@@ -244,5 +244,23 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
                 )
             }
         )
+    }
+
+    /// Makes a runner that renews access tokens at a token endpoint, and whose sign-in does not depend on the reason.
+    ///
+    /// - Parameters:
+    ///   - endpoint: Issues the tokens.
+    ///   - store: Keeps the tokens between launches.
+    ///   - repository: The repository of the tokens' session.
+    ///   - policy: Bounds the work for one call.
+    ///   - signIn: Asks the person, and returns the tokens of a new session, a refresh token included.
+    public init(
+        endpoint: OAuthTokenEndpoint,
+        store: any TokenStore = .inMemory,
+        repository: MuxRepository = .shared,
+        policy: RunnerPolicy = .onePerCall,
+        signIn: @escaping @Sendable @concurrent () async throws -> OAuthTokens
+    ) {
+        self.init(endpoint: endpoint, store: store, repository: repository, policy: policy) { _ in try await signIn() }
     }
 }

@@ -10,6 +10,8 @@ struct OAuthWorld: Sendable {
     /// The number of sign-ins and refreshes that the app has begun.
     let signIns = Locked(0)
     let refreshes = Locked(0)
+    /// Why the sign-ins were needed.
+    let reasons = Locked<[OAuthStatus.SignInReason]>([])
     /// Run before the reply to a refresh reaches the app.
     let beforeRefreshReply = Locked<@Sendable () async throws -> Void>({})
     let beforeSignInReply = Locked<@Sendable () async throws -> Void>({})
@@ -29,7 +31,7 @@ struct OAuthWorld: Sendable {
         )
     }
 
-    private init(world: World, server: FakeOAuthServer, tokens: any TokenStore) {
+    init(world: World, server: FakeOAuthServer, tokens: any TokenStore) {
         self.world = world
         self.server = server
         self.tokens = tokens
@@ -61,8 +63,9 @@ struct OAuthWorld: Sendable {
                     throw BadDependency()
                 }
             },
-            signIn: {
+            signIn: { reason in
                 self.signIns.withLock { $0 += 1 }
+                self.reasons.withLock { $0.append(reason) }
                 let tokens = try await self.server.signIn(user: user, password: String(user.prefix(1)))
                 try await self.beforeSignInReply.withLock { $0 }()
                 return OAuthSignIn(refresh: tokens.refresh, access: signInGivesAccess ? tokens.access : nil)
