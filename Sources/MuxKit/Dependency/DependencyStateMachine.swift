@@ -14,7 +14,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         case critical(RaisedCritical)
     }
 
-    /// What an update threw; calls fail with it until the end of the cool-down.
+    /// What an update threw; calls fail with it until the end of the cool-down, and of the pause.
     private struct Failure: Sendable {
         let error: any Error
         let until: Moment
@@ -50,6 +50,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// When refused values were replaced since the last acceptance; no more than the limit of a window.
     private var replacements: [Moment] = []
+
+    /// In which a server that fails is left alone.
+    private var pauses = UpdatePauses()
 
     package init(_ value: Dependency?, renewal: EarlyRenewal? = nil) {
         guard let value else { return }
@@ -147,7 +150,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             guard let renewal = current.renewal, renewal.isDue(at: now) else { return .use(current) }
             call.isEarly = true
         }
-        if let failure, now < failure.until, !call.isForced { return .fail(failure.error) }
+        if let failure, !call.isForced {
+            let end = self.pauses.end(hasGoodValue: self.fallback(for: call, at: now) != nil)
+            if now < max(failure.until, end) { return .fail(failure.error) }
+        }
         if let current, !call.isEarly, !call.isForced {
             if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
             if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
@@ -282,6 +288,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
             return false
         }
         self.epoch &+= 1
+        self.failuresCleared()
         self.state = .absent(nil)
         return true
     }
@@ -296,9 +303,25 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// An update threw; it is not tried again before `until`.
-    package mutating func failed(_ error: any Error, until: Moment) {
-        let failure = Failure(error: error, until: until)
+    /// An update threw; it is not tried again before `until`, and not during the pause.
+    ///
+    /// - Parameters:
+    ///   - error: The error.
+    ///   - until: The end of the cool-down.
+    ///   - pausing: The pause; `nil` if the error says nothing about the server, such as that of a sign-in.
+    ///   - now: The time.
+    package mutating func failed(
+        _ error: any Error,
+        until: Moment,
+        pausing: UpdatePauses.Failure? = nil,
+        at now: Moment = .distantPast
+    ) {
+        let retryAfter = FailurePause.obeyed(pausing?.retryAfter)
+        let failure = Failure(error: error, until: max(until, now.advanced(by: retryAfter)))
+        if let pausing {
+            let isGood = self.held.map { !self.wasRefused($0) && now < $0.renewal?.end ?? .distantFuture } ?? false
+            self.pauses.failed(pausing, hasGoodValue: isGood, at: now)
+        }
         switch self.state {
         case .absent: self.state = .absent(failure)
         case .held(let held, _): self.state = .held(held, failure)
@@ -327,6 +350,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Earlier failures do not count any more, such as when the parent's value was replaced.
     package mutating func failuresCleared() {
+        self.pauses = UpdatePauses()
         switch self.state {
         case .absent, .refused, .critical: self.state = .absent(nil)
         case .held(let held, _): self.state = .held(held, nil)
@@ -337,6 +361,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package mutating func ended(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
+        self.failuresCleared()
         self.state = .absent(nil)
         self.replacements = []
         self.refusedEpoch = nil

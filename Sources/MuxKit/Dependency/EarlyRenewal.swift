@@ -55,6 +55,35 @@ package struct EarlyRenewal: Sendable {
     }
 }
 
+/// The pauses after failed updates in a row, beyond the cool-down: a server that fails is left alone.
+///
+/// A pure state. Calls without a good value ask again at once after one failure. Calls with a good value use it, and pause from the first
+/// failure on.
+package struct UpdatePauses: Sendable {
+    /// A failed update.
+    package struct Failure: Sendable {
+        /// The longest pause to which failures grow, of calls that have no good value; zero for none.
+        var longest = Duration.zero
+        /// The server's `Retry-After`; `nil` if there is none.
+        var retryAfter: Duration?
+    }
+
+    private var required = FailurePause()
+    private var early = FailurePause()
+
+    /// When the next update may start.
+    func end(hasGoodValue: Bool) -> Moment { hasGoodValue ? self.early.end : self.required.end }
+
+    /// An update threw.
+    mutating func failed(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
+        self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
+        // The failed renewal of a good value does not delay the calls after its end.
+        guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
+        let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))
+        self.required.failed(at: now, first: first, upTo: failure.longest)
+    }
+}
+
 extension Date {
     /// When `value` ends; `nil` if it does not say.
     init?(expiryOf value: some Sendable) {

@@ -60,7 +60,8 @@ extension RunnerCore {
                 event = .critical
                 return .failure(critical)
             }
-            state.failed(error, until: now.advanced(by: self.policy.coolDown))
+            let end = now.advanced(by: self.policy.coolDown)
+            state.failed(error, until: end, pausing: self.pausing(after: error), at: now)
             return .failure(error)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
@@ -95,6 +96,27 @@ extension RunnerCore {
         }
         self.watchers.tell(event, number: number ?? self.engine.withState { $0.machine.nextEvent() })
         return landed
+    }
+
+    /// The pause after an update that threw; `nil` if the error says nothing about a server.
+    ///
+    /// Where no server has replied, as without a network, the pause stays short: the next call may succeed. An error of an app's own
+    /// counts as a reply of the server if the update is known to ask one.
+    private func pausing(after error: any Error) -> UpdatePauses.Failure? {
+        if let error = error as? RunnerError {
+            // An update that timed out took its time already, and may bring a value late.
+            return error.code == .updateTimedOut ? UpdatePauses.Failure() : nil
+        }
+        let retryAfter = RetryAdvice.of(error).retryAfter
+        switch MuxEvent.Reason(of: error) {
+        case .cancellation: return nil
+        case .status, .decoding: return UpdatePauses.Failure(longest: FailurePause.longest, retryAfter: retryAfter)
+        case .connection, .timeOut, .refused,
+            .other where SilenceableError.isSilenceable(error):
+            return UpdatePauses.Failure(longest: self.asksServer ? .seconds(4) : .zero, retryAfter: retryAfter)
+        case .other:
+            return UpdatePauses.Failure(longest: self.asksServer ? FailurePause.longest : .zero, retryAfter: retryAfter)
+        }
     }
 
     /// The outcome, or a failure if the update brought a value equal to the refused one and the policy does not allow that.

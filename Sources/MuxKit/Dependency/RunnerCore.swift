@@ -59,6 +59,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     let watchers = RunnerEvents()
     /// Whether the runner has its own update.
     @usableFromInline let hasStoredUpdate: Bool
+    /// Whether updates ask a token endpoint, which is left alone while it fails.
+    let asksServer: Bool
     /// Whether the present task may wait for an update: `false` if the update would wait for it; `nil` if any task may.
     @usableFromInline let mayWait: (@Sendable () -> Bool)?
 
@@ -70,9 +72,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         wallTime: @escaping @Sendable () -> Date = { Date() },
         spawn: TaskLauncher,
         parent: RunnerEpochs? = nil,
+        asksServer: Bool = false,
         mayWait: (@Sendable () -> Bool)? = nil,
         update: StoredUpdate? = nil
     ) {
+        self.asksServer = asksServer
         self.policy = policy
         self.time = time
         self.coarseClock = CoarseClock(time)
@@ -89,7 +93,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
             whenTimedOut: { state, now in
                 let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
-                state.machine.failed(error, until: now.advanced(by: policy.coolDown))
+                state.machine.failed(error, until: now.advanced(by: policy.coolDown), pausing: .init(), at: now)
             },
             wouldDeadlock: RunnerError.wouldDeadlock
         )

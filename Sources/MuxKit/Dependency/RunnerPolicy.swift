@@ -38,7 +38,7 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// For how long after an update that threw or timed out calls get the same error at once, instead of another try.
     ///
-    /// `renew()` tries nevertheless.
+    /// `renew()` tries nevertheless. A server that fails is left alone for longer: see <doc:RunningWithADependency>.
     public var coolDown = Duration.zero
 
     /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``,

@@ -37,6 +37,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
             wallTime: repository.wallTime,
             spawn: repository.spawn,
             parent: upper.epochs,
+            asksServer: true,
             mayWait: { tokenManager.storage.mayWait },
             update: { refused, _ in
                 try await upper.run { held, _ in

@@ -31,10 +31,16 @@ package struct FailurePause: Sendable, Hashable {
     /// - Parameters:
     ///   - now: The time of the failure.
     ///   - first: The pause after the first failure; zero or less for a pause only where the server asks for one.
+    ///   - longest: The longest pause to which failures grow, unless `first` is longer.
     ///   - retryAfter: The server's `Retry-After`; `nil` if there is none.
-    package mutating func failed(at now: Moment, first: Duration, retryAfter: Duration? = nil) {
+    package mutating func failed(
+        at now: Moment,
+        first: Duration,
+        upTo longest: Duration = Self.longest,
+        retryAfter: Duration? = nil
+    ) {
         self.failures = min(self.failures + 1, Self.mostDoublings + 1)
-        let limit = max(first, Self.longest).saturatedNanoseconds
+        let limit = max(first, longest, .zero).saturatedNanoseconds
         let start = max(first, .zero).saturatedNanoseconds
         let (grown, overflow) = start.multipliedReportingOverflow(by: 1 << Int64(self.failures - 1))
         let own = Duration.nanoseconds(overflow ? limit : min(grown, limit))

@@ -191,6 +191,7 @@ struct OAuthTests {
 
         for _ in 0..<3 {
             await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await oauth.call(runner) }
+            oauth.world.clock.advance(by: .seconds(2))
         }
         #expect(try await oauth.call(runner) == "alice")
         #expect(oauth.statistics.signIns == 1)

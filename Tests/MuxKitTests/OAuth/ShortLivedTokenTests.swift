@@ -200,12 +200,14 @@ struct ShortLivedTokenTests {
         let fails = Locked(true)
         let pass = Pass(number: 1, expiry: World.start.addingTimeInterval(-60))
         let wall: @Sendable () -> Date = { World.start }
-        let runner = DependentRunner(pass, clock: VirtualClock(), wallTime: wall) { _ in
+        let clock = VirtualClock()
+        let runner = DependentRunner(pass, clock: clock, wallTime: wall) { _ in
             if fails.withLock({ $0 }) { throw FetchFailed() }
             return .updatedDependency(Pass(number: 2, expiry: .distantFuture))
         }
         #expect(try await runner.run { .output($0.number) } == 1)
         fails.withLock { $0 = false }
+        clock.advance(by: .seconds(1))
         #expect(try await runner.run { .output($0.number) } == 2)
     }
 }

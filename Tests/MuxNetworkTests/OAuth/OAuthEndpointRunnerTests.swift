@@ -16,6 +16,7 @@ struct OAuthEndpointRunnerTests {
             var trouble: HTTPReply?
             var refreshes = 0
             var reuses = 0
+            var requests = 0
         }
 
         let state = Locked(State())
@@ -32,6 +33,7 @@ struct OAuthEndpointRunnerTests {
             ClosureTransport { call in
                 let body = String(decoding: call.body?.data ?? Data(), as: UTF8.self)
                 return self.state.withLock { state in
+                    state.requests += 1
                     if let trouble = state.trouble { return trouble }
                     guard body.contains("refresh_token=\(state.refresh)&") else {
                         state.reuses += 1
@@ -50,7 +52,10 @@ struct OAuthEndpointRunnerTests {
 
     private let server = Server()
     private let signIns = Locked(0)
-    private let repository = MuxRepository(store: MemoryStore())
+    private let clock = VirtualClock()
+    private let repository: MuxRepository
+
+    init() { self.repository = MuxRepository(store: MemoryStore(), clock: self.clock) }
 
     private func runner() throws -> OAuthDependentRunner<OAuthTokens.AccessToken, String> {
         let url = try #require(URL(string: "https://server.example.com/token"))
@@ -89,11 +94,88 @@ struct OAuthEndpointRunnerTests {
             await #expect(throws: OAuthError.self, "\(status) \(body)") {
                 try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) }
             }
+            self.clock.advance(by: .seconds(60))
         }
         self.server.state.withLock { $0.trouble = nil }
 
         #expect(try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) } == "a2")
         #expect(self.signIns.withLock { $0 } == 1)
+    }
+
+    @Test(arguments: [
+        (503, "60", 60.0), (503, "2.5", 2.5), (429, "60", 60), (403, "1.5", 1.5),
+        (400, "Thu, 01 Jan 2037 00:00:00 GMT", 3600),
+    ])
+    func `WR-07 a token endpoint is not asked before the time that it names`(
+        status: Int,
+        retryAfter: String,
+        seconds: Double
+    ) async throws {
+        let runner = try self.runner()
+        _ = try await runner.run { .output($0.value) }
+        let reply = HTTPReply(status: status, headers: ["Retry-After": retryAfter], body: Data("<html>".utf8))
+        self.server.state.withLock { $0.trouble = reply }
+        for _ in 0..<16 {
+            let error = await #expect(throws: OAuthError.self) {
+                try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) }
+            }
+            #expect(error?.isConnectivityFailure == true && error?.isBadDependency == false)
+        }
+        #expect(self.server.state.withLock { $0.requests } == 1)
+        self.server.state.withLock { $0.trouble = nil }
+        self.clock.advance(by: .seconds(seconds) - .milliseconds(1))
+        await #expect(throws: OAuthError.self) {
+            try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) }
+        }
+        #expect(self.server.state.withLock { $0.requests } == 1)
+        self.clock.advance(by: .milliseconds(1))
+
+        #expect(try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) } == "a2")
+        #expect(self.signIns.withLock { $0 } == 1)
+    }
+
+    @Test(arguments: [(503, ""), (500, "<html>"), (401, #"{"error":"invalid_client"}"#), (200, "<html>")])
+    func `WR-07 a token endpoint that fails gets few requests, of a person's app and of a service`(
+        status: Int,
+        body: String
+    ) async throws {
+        self.server.state.withLock { $0.trouble = HTTPReply(status: status, body: Data(body.utf8)) }
+        let url = try #require(URL(string: "https://server.example.com/token"))
+        let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
+        let service = DependentRunner<OAuthTokens.AccessToken>(clock: self.clock) { _ in
+            .updatedDependency(try await endpoint.clientCredentials())
+        }
+        for _ in 0..<30 {
+            await #expect(throws: OAuthError.self) { try await service.run { .output($0.value) } }
+            self.clock.advance(by: .milliseconds(100))
+        }
+        #expect(self.server.state.withLock { $0.requests } == 3)
+
+        let runner = try self.runner()
+        for _ in 0..<30 {
+            await #expect(throws: OAuthError.self) { try await runner.run { _ in .badDependency as RunResult<Int> } }
+            self.clock.advance(by: .milliseconds(100))
+        }
+        #expect(self.server.state.withLock { $0.requests } == 6)
+        #expect(self.signIns.withLock { $0 } == 1)
+    }
+
+    @Test func `AC-06 a sign-in at an endpoint is told why it is needed`() async throws {
+        let url = try #require(URL(string: "https://server.example.com/token"))
+        let endpoint = OAuthTokenEndpoint(url: url, client: OAuthClient(id: "app"), transport: self.server.transport)
+        let reasons = Locked<[OAuthStatus.SignInReason]>([])
+        let server = self.server
+        let runner = OAuthDependentRunner(endpoint: endpoint, repository: self.repository) { reason in
+            reasons.withLock { $0.append(reason) }
+            return server.signIn()
+        }
+        #expect(await runner.status == .signedOut)
+        _ = try await runner.run { .output($0.value) }
+        self.server.state.withLock { $0.refresh = "revoked" }
+        _ = try await runner.run { $0.value == "a1" ? .badDependency : .output($0.value) }
+
+        #expect(reasons.withLock { $0 } == [.noTokens, .tokensRefused])
+        #expect(await runner.status == .signedIn)
     }
 
     @Test func `O03 a sign-in without a refresh token is an error`() async throws {

@@ -1,0 +1,210 @@
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// A token endpoint that fails is left alone.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct TokenPauseTests {
+    /// What a token endpoint threw, of which the error says when to come back.
+    private struct Busy: Error, RetryableError, Equatable {
+        var retryAfter: Duration?
+        var retryAdvice: RetryAdvice { RetryAdvice(isTransient: true, status: 503, retryAfter: self.retryAfter) }
+    }
+
+    /// What a call got.
+    private struct Outcome: Sendable {
+        var token: String?
+        var busy: Busy?
+    }
+
+    /// A token endpoint whose tokens live a minute.
+    private struct Service: Sendable {
+        let world = World()
+        let failure = Locked<(any Error)?>(nil)
+        /// When it was asked.
+        let requests = Locked<[Duration]>([])
+        let signIns = Locked(0)
+        let signInFailure = Locked<(any Error)?>(nil)
+
+        var runner: OAuthDependentRunner<String, String> {
+            OAuthDependentRunner(
+                repository: self.world.repository,
+                refreshAccess: { _ in
+                    let now = self.world.clock.now.offset
+                    let count = self.requests.withLock { requests in
+                        requests.append(now)
+                        return requests.count
+                    }
+                    if let failure = self.failure.withLock({ $0 }) { throw failure }
+                    return OAuthRenewal(access: "a\(count)", accessLifetime: .seconds(60))
+                },
+                signIn: {
+                    self.signIns.withLock { $0 += 1 }
+                    if let failure = self.signInFailure.withLock({ $0 }) { throw failure }
+                    return OAuthSignIn(refresh: "r")
+                }
+            )
+        }
+
+        /// Calls that often, at intervals, with a task that accepts every token but `bad`.
+        func calls(
+            _ count: Int,
+            every interval: Duration,
+            _ runner: OAuthDependentRunner<String, String>,
+            bad: String? = nil
+        ) async -> [Outcome] {
+            var outcomes: [Outcome] = []
+            for _ in 0..<count {
+                do {
+                    outcomes.append(Outcome(token: try await runner.run { $0 == bad ? .badDependency : .output($0) }))
+                } catch {
+                    outcomes.append(Outcome(busy: error as? Busy))
+                }
+                self.world.clock.advance(by: interval)
+            }
+            return outcomes
+        }
+
+        var count: Int { self.requests.withLock { $0.count } }
+    }
+
+    @Test func `WR-07 a failing token endpoint gets few requests, and every caller the error at once`() async throws {
+        let service = Service()
+        let runner = service.runner
+        service.failure.withLock { $0 = Busy() }
+
+        let results = await service.calls(60, every: .milliseconds(50), runner)
+
+        #expect(results.allSatisfy { $0.busy == Busy() })
+        #expect(service.requests.withLock { $0 } == [.zero, .milliseconds(50), .milliseconds(1050)])
+        _ = await service.calls(597, every: .seconds(1), runner)
+        #expect(service.count <= 8 + 600 / 60, "the pause grows to a minute")
+
+        service.failure.withLock { $0 = nil }
+        let after = await service.calls(61, every: .seconds(1), runner)
+        #expect(after.contains { $0.token != nil }, "and no longer")
+    }
+
+    @Test func `WR-07 after one failure the very next call asks again`() async throws {
+        let service = Service()
+        let runner = service.runner
+        service.failure.withLock { $0 = Busy() }
+        await #expect(throws: Busy.self) { try await runner.run { .output($0) } }
+        service.failure.withLock { $0 = nil }
+
+        #expect(try await runner.run { .output($0) } == "a2")
+
+        // A success begins anew.
+        service.failure.withLock { $0 = Busy() }
+        await #expect(throws: Busy.self) { try await runner.run { $0 == "a2" ? .badDependency : .output($0) } }
+        service.failure.withLock { $0 = nil }
+        #expect(try await runner.run { $0 == "a2" ? .badDependency : .output($0) } == "a4")
+    }
+
+    @Test func `WR-07 the time that the token endpoint asks for is obeyed`() async throws {
+        let service = Service()
+        let runner = service.runner
+        service.failure.withLock { $0 = Busy(retryAfter: .seconds(30)) }
+        let results = await service.calls(30, every: .seconds(1), runner)
+        #expect(service.count == 1)
+        #expect(results.allSatisfy { $0.busy == Busy(retryAfter: .seconds(30)) })
+
+        service.failure.withLock { $0 = nil }
+        #expect(try await runner.run { .output($0) } == "a2")
+
+        let absurd = Service()
+        absurd.failure.withLock { $0 = Busy(retryAfter: .seconds(1 << 40)) }
+        let other = absurd.runner
+        _ = await absurd.calls(2, every: .seconds(1800), other)
+        #expect(absurd.count == 1)
+        _ = await absurd.calls(1, every: .zero, other)
+        #expect(absurd.count == 2, "an hour of it")
+    }
+
+    @Test func `WR-07 early renewals pause after any failure, and calls use the old token`() async throws {
+        for failure in [Busy(), offline, Busy(retryAfter: .seconds(20))] as [any Error] {
+            let service = Service()
+            let runner = service.runner
+            #expect(try await runner.run { .output($0) } == "a1")
+            service.world.clock.advance(by: .seconds(30))
+            service.failure.withLock { $0 = failure }
+
+            let results = await service.calls(100, every: .milliseconds(290), runner)
+
+            #expect(results.allSatisfy { $0.token == "a1" })
+            let expected = (failure as? Busy)?.retryAfter == nil ? 6 : 3
+            #expect(service.count == expected, "\(failure)")
+            // Its end is no part of the pause: the next call needs a token.
+            guard expected == 6 else { continue }
+            service.failure.withLock { $0 = nil }
+            service.world.clock.advance(by: .seconds(1))
+            #expect(try await runner.run { .output($0) } == "a7")
+        }
+    }
+
+    @Test func `WR-07 the first failure after a failed early renewal does not count twice`() async throws {
+        let service = Service()
+        let runner = service.runner
+        _ = try await runner.run { .output($0) }
+        service.failure.withLock { $0 = Busy() }
+        service.world.clock.advance(by: .seconds(59))
+        _ = try await runner.run { .output($0) }
+        service.world.clock.advance(by: .seconds(2))
+        await #expect(throws: Busy.self) { try await runner.run { .output($0) } }
+        service.failure.withLock { $0 = nil }
+
+        #expect(try await runner.run { .output($0) } == "a4")
+    }
+
+    @Test func `WR-07 without a network the pause stays short`() async throws {
+        let service = Service()
+        let runner = service.runner
+        service.failure.withLock { $0 = offline }
+        _ = await service.calls(300, every: .seconds(1), runner)
+        #expect((70...90).contains(service.count))
+        service.failure.withLock { $0 = nil }
+
+        let results = await service.calls(5, every: .seconds(1), runner)
+
+        #expect(results.contains { $0.token != nil })
+    }
+
+    @Test func `WR-07 a sign-in and a forced renewal do not wait`() async throws {
+        let service = Service()
+        let runner = service.runner
+        service.signInFailure.withLock { $0 = Busy(retryAfter: .seconds(60)) }
+        for count in 1...4 {
+            await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
+            #expect(service.signIns.withLock { $0 } == count)
+        }
+        service.signInFailure.withLock { $0 = nil }
+        service.failure.withLock { $0 = Busy(retryAfter: .seconds(60)) }
+        for count in 1...3 {
+            await #expect(throws: Busy.self) { try await runner.renew() }
+            #expect(service.count == count)
+        }
+        // A new session has nothing to do with the failures of the one before.
+        await runner.signOut()
+        service.failure.withLock { $0 = nil }
+        #expect(try await runner.run { .output($0) } == "a4")
+    }
+
+    @Test func `WR-07 a runner of any kind obeys its server, and pauses for no error of its own`() async throws {
+        let clock = VirtualClock()
+        let (count, failure) = (Locked(0), Locked<any Error>(FetchFailed()))
+        let runner = DependentRunner<Int>(clock: clock) { _ in
+            count.withLock { $0 += 1 }
+            throw failure.withLock { $0 }
+        }
+        for _ in 0..<5 { await #expect(throws: FetchFailed.self) { try await runner.run { .output($0) } } }
+        #expect(count.withLock { $0 } == 5)
+
+        failure.withLock { $0 = Busy(retryAfter: .seconds(9)) }
+        for _ in 0..<5 { await #expect(throws: (any Error).self) { try await runner.run { .output($0) } } }
+        #expect(count.withLock { $0 } == 6)
+        clock.advance(by: .seconds(9))
+        await #expect(throws: Busy.self) { try await runner.run { .output($0) } }
+        #expect(count.withLock { $0 } == 7)
+    }
+}
