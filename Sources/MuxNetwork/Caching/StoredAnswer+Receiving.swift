@@ -61,7 +61,7 @@ extension StoredAnswer {
         at arrival: Now,
         _ heuristicLimit: Duration
     ) {
-        guard reply.status != 304, let names = Self.selectingNames(reply.headers) else { return nil }
+        guard reply.status != 304, let names = Self.storedNames(reply.headers) else { return nil }
         let freshness = HTTPFreshness.of(answer, heuristicLimit: heuristicLimit)
         let isOfUse =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
@@ -104,7 +104,7 @@ extension StoredAnswer {
             ),
             heuristicLimit: heuristicLimit
         )
-        if let names = Self.selectingNames(updated.headers) {
+        if let names = Self.storedNames(updated.headers) {
             updated.selecting = Self.selecting(names, in: request.headers)
             updated.isTransient = Self.areCredentials(names, of: request)
         } else {

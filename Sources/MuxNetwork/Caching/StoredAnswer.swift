@@ -86,6 +86,14 @@ struct StoredAnswer: Sendable, Equatable {
         return elements.filter { !$0.isEmpty }.map { HTTPHeaders.Name(stringLiteral: $0) }
     }
 
+    /// The names of the fields that a stored body depends on.
+    ///
+    /// Whether a body was decoded depends on the codings that its request asked for, even if the server does not say so in `Vary`.
+    static func storedNames(_ headers: HTTPHeaders) -> [HTTPHeaders.Name]? {
+        let isPlain = ["", "identity"].contains(headers[.contentEncoding]?.lowercased() ?? "")
+        return self.selectingNames(headers).map { isPlain ? $0 : $0 + [.acceptEncoding] }
+    }
+
     /// Whether one of `names` is a field of credentials.
     static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
         let known = HTTPTransportOptions().credentialHeaders.union(request.call.call.credentialHeaders)

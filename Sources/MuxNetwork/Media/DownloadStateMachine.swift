@@ -208,14 +208,14 @@ package struct DownloadStateMachine: Sendable, Equatable {
 /// The fields of an answer's head that concern a download.
 package struct DownloadHead: Sendable, Equatable {
     package var status: Int
-    /// The announced length of the body; `nil` if there is none, or if the body arrives decoded.
+    /// The announced length of the body; `nil` if there is none, or if the body may arrive decoded.
     package var length: Int64?
     package var range: ContentRange?
     /// The strong entity tag.
     package var validator: String?
     /// Whether there is an entity tag that is not strong, so that the representation is unknown.
     package var hasWeakTag = false
-    /// Whether the body arrives decoded from a content encoding, so that offsets are meaningless.
+    /// Whether the body may arrive decoded from a content coding, so that offsets are meaningless.
     package var isEncoded: Bool
 
     package init(
@@ -235,7 +235,8 @@ package struct DownloadHead: Sendable, Equatable {
     /// Reads the header fields of an answer.
     package init(_ reply: HTTPReply) {
         self.status = reply.status
-        self.isEncoded = !["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
+        let isPlain = ["", "identity"].contains(reply.headers[.contentEncoding]?.lowercased() ?? "")
+        self.isEncoded = !isPlain && !reply.isBodyAsSent.value
         self.range = reply.headers["Content-Range"].flatMap { ContentRange($0) }
         guard !self.isEncoded else { return }
         self.length = reply.headers[.contentLength].flatMap { ContentRange.number($0) }

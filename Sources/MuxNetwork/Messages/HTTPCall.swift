@@ -226,7 +226,9 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
     /// The header fields, in order; a name may occur more than once, as `Set-Cookie` does.
     public var headers: HTTPHeaders
 
-    /// The body, decoded from the content codings that the transport knows; empty if there is none.
+    /// The body; empty if there is none.
+    ///
+    /// Decoded from the content codings that the transport knows, if the request asked for them: see ``SystemTransport``.
     public var body: Data
 
     /// The fields after the body (RFC 9110, section 6.5); none where the transport does not read them.
@@ -234,6 +236,9 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
 
     /// The URL that answered: another than the one asked after a redirection.
     public var url: URL?
+
+    /// Whether the body is known to arrive as the server sent it, with its content codings.
+    var isBodyAsSent = Aside(false)
 
     /// Makes an answer.
     public init(

@@ -18,7 +18,7 @@ public protocol HTTPSink: Sendable {
     ///
     /// What arrives while the sink is busy may come in one piece with the next call.
     ///
-    /// - Parameter bytes: The piece, decoded from any content encoding that the transport knows.
+    /// - Parameter bytes: The piece, decoded from a content coding that the transport knows and the request asked for.
     /// - Throws: Any error, to end the exchange.
     func receive(_ bytes: Data) async throws
 }

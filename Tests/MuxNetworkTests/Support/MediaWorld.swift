@@ -96,6 +96,16 @@ final class MediaWorld: Sendable {
     }
 }
 
+extension LoopbackServer.Response {
+    /// The response with another header field.
+    func adding(_ name: String, _ value: String) -> Self {
+        guard case .head(let status, let headers)? = self.steps.first else { return self }
+        var response = self
+        response.steps[0] = .head(status: status, headers: headers + [(name, value)])
+        return response
+    }
+}
+
 extension AsyncMedia {
     /// Checks what has to hold when nothing is under way.
     nonisolated func expectAtRest(_ location: SourceLocation = #_sourceLocation) async {

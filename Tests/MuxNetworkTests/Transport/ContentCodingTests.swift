@@ -108,6 +108,110 @@ struct ContentCodingTests {
         await server.stop()
     }
 
+    // MARK: - What the request asked for
+
+    /// Values of `Accept-Encoding`, and the codings that are undone for them; `nil` for a request without the field.
+    static let requests: [(field: String?, undone: Set<String>)] = [
+        (nil, ["gzip", "x-gzip", "deflate", "br", "zstd"]), ("identity", []), ("", []), ("gzip", ["gzip", "x-gzip"]),
+        ("x-gzip", ["gzip", "x-gzip"]), ("GZip;q=0.5", ["gzip", "x-gzip"]), ("br, zstd;q=0", ["br"]),
+        ("zstd;q=0.0, deflate;q=0.001", ["deflate"]), ("*", ["gzip", "x-gzip", "deflate", "br", "zstd"]), ("*;q=0", []),
+        ("*, gzip;q=0", ["deflate", "br", "zstd"]), ("identity;q=0, deflate", ["deflate"]),
+        ("gzip;q=0, br", ["br"]), ("compress, unknown", []), (";;, /", []),
+    ]
+
+    @Test(arguments: Self.requests.indices)
+    func `WR-06 a content is undone only if the request asked for its coding`(index: Int) async throws {
+        let (field, undone) = Self.requests[index]
+        let gzip = try #require(Self.encoded.first)
+        let server = LoopbackServer { request in
+            let (coding, body) = (request.path.dropFirst().removingPercentEncoding ?? "", Data(request.body))
+            return LoopbackServer.Response(headers: ["Content-Encoding": coding], body: body)
+        }
+        let url = try server.start()
+        for (coding, body) in Self.encoded + [("x-gzip", gzip.body), ("identity", Self.text), ("unknown", gzip.body)] {
+            var call = HTTPCall(method: "POST", url: url.appending(path: coding), body: .data(body))
+            if let field { call.headers[.acceptEncoding] = field }
+
+            let reply = try await self.transport.send(call)
+
+            let isUndone = undone.contains(coding)
+            #expect(reply.body == (isUndone ? Self.text : body), "\(coding) for \(field ?? "no field")")
+            #expect(reply.headers[.contentEncoding] == coding)
+        }
+        await server.stop()
+    }
+
+    @Test func `WR-06 codings in a row are undone only if the request asked for all`() async throws {
+        let gzip = try #require(Self.encoded.first).body
+        // Stored blocks of deflate around the bytes of gzip.
+        let count = UInt16(gzip.count)
+        let twice = Data([1, UInt8(count & 255), UInt8(count >> 8), UInt8(~count & 255), UInt8(~count >> 8)]) + gzip
+        let server = LoopbackServer { _ in
+            LoopbackServer.Response(headers: ["Content-Encoding": "x-gzip, deflate"], body: twice)
+        }
+        let url = try server.start()
+        for (field, body) in [("gzip, deflate", Self.text), ("gzip", twice), ("deflate", twice), ("identity", twice)] {
+            let reply = try await self.transport.send(HTTPCall(url: url, headers: [.acceptEncoding: field]))
+
+            #expect(reply.body == body, "\(field)")
+        }
+        await server.stop()
+    }
+
+    @Test(arguments: ["gzip", "x-gzip", "deflate", "br", "zstd", "unknown", "gzip, br", "identity"])
+    func `WR-06 media are stored as the server sends them and resume`(coding: String) async throws {
+        let file = LoopbackServer.File(size: 300_000)
+        let fields = Locked<[String?]>([])
+        let faults = Locked<[LoopbackServer.File.Fault?]>([.cut(after: 100_000), nil])
+        let world = try MediaWorld(
+            file,
+            answer: { request in
+                fields.withLock { $0.append(request.header("Accept-Encoding")) }
+                let fault = faults.withLock { $0.removeFirst() }
+                return file.response(to: request, fault: fault).adding("Content-Encoding", coding)
+            }
+        )
+        try await world.run { (world) async throws in
+            let digest = SHA256.text(SHA256.hash(file.content))
+
+            let stored = try await world.media().request(url: world.url, sha256: digest)
+
+            #expect(try Data(contentsOf: stored) == file.content)
+            #expect(file.starts == [0, 100_000])
+            #expect(fields.withLock { $0 } == ["identity", "identity"])
+        }
+    }
+
+    @Test func `WR-06 an archive that the server calls encoded matches its digest`() async throws {
+        let archive = try #require(Self.encoded.first).body
+        let world = try MediaWorld(answer: { _ in .init(headers: ["Content-Encoding": "x-gzip"], body: archive) })
+        try await world.run { (world) async throws in
+            let url = world.server.url.appending(path: "source.tar.gz")
+            let digest = SHA256.text(SHA256.hash(archive))
+
+            let file = try await world.media().request(url: url, sha256: digest)
+
+            #expect(try Data(contentsOf: file) == archive)
+        }
+    }
+
+    @Test func `WR-06 a cache keeps apart what was decoded and what was not`() async throws {
+        let gzip = try #require(Self.encoded.first).body
+        let server = LoopbackServer { _ in
+            .init(headers: ["Content-Encoding": "gzip", "Cache-Control": "max-age=100"], body: gzip)
+        }
+        let url = try server.start()
+        let repository = MuxRepository(store: MemoryStore())
+        let cache = CachingTransport(self.transport, repository: repository)
+        for _ in 0..<2 {
+            #expect(try await cache.send(HTTPCall(url: url)).body == Self.text)
+            let plain = HTTPCall(url: url, headers: [.acceptEncoding: "identity"])
+            #expect(try await cache.send(plain).body == gzip)
+        }
+        #expect(server.requestCount == 2)
+        await server.stop()
+    }
+
     @Test(arguments: Self.encoded)
     func `TR-02 damaged contents are typed errors or contents, never traps`(coding: String, body: Data) async throws {
         var mutator = Mutator(seed: 7, words: Mutator.messageWords)

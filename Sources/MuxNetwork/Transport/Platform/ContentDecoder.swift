@@ -34,6 +34,23 @@ enum DecodableCoding: CInt, Sendable, CaseIterable {
     static let accepted = Self.allCases.filter { mux_decoder_exists($0.rawValue) != 0 }.map(\.name).joined(
         separator: ", "
     )
+
+    /// The codings that a request asks for (RFC 9110, section 12.5.3), of which a name and its alias are one.
+    ///
+    /// - Parameter headers: The fields of the request; without `Accept-Encoding`, the transport asks for all that it knows.
+    /// - Returns: The codings.
+    static func requested(by headers: HTTPHeaders) -> Set<DecodableCoding> {
+        guard let field = headers[.acceptEncoding] else { return Set(Self.allCases) }
+        var (named, refused, others) = (Set<DecodableCoding>(), Set<DecodableCoding>(), false)
+        for element in field.split(separator: ",") {
+            guard let parsed = HTTPParameters(String(element)) else { continue }
+            let isRefused = parsed.parameters["q"].flatMap { Double($0) } == 0
+            if parsed.head == "*" { others = !isRefused }
+            guard let coding = DecodableCoding(named: parsed.head) else { continue }
+            if isRefused { refused.insert(coding) } else { named.insert(coding) }
+        }
+        return others ? Set(Self.allCases).subtracting(refused.subtracting(named)) : named
+    }
 }
 
 /// Undoes one content coding, with the system's library for it.
@@ -109,7 +126,7 @@ private final class ContentDecoder {
 
 /// Undoes the content codings of an answer, on the task of its caller.
 ///
-/// An answer with a coding that is not known, or with part of a content (206), arrives as it is.
+/// An answer with a coding that is not known or that the request did not ask for, or with part of a content (206), arrives as it is.
 final class DecodingSink: HTTPSink {
     private struct State {
         /// In the order in which they undo the codings.
@@ -123,27 +140,32 @@ final class DecodingSink: HTTPSink {
 
     private let base: any HTTPSink
     private let method: HTTPMethod
+    private let requested: Set<DecodableCoding>
     private let check: @Sendable () throws -> Void
     private let state = Locked(State())
 
     /// - Parameters:
     ///   - base: Takes the decoded content.
-    ///   - method: The request's method.
+    ///   - call: The request.
     ///   - check: Throws if the caller leaves: a small content can decode to a very large one.
-    init(_ base: any HTTPSink, _ method: HTTPMethod, check: @escaping @Sendable () throws -> Void) {
+    init(_ base: any HTTPSink, _ call: ValidatedCall, check: @escaping @Sendable () throws -> Void) {
         self.base = base
-        self.method = method
+        self.method = call.method
+        self.requested = DecodableCoding.requested(by: call.call.headers)
         self.check = check
     }
 
     func receive(head: HTTPReply) async throws {
         let names = head.headers.values(of: .contentEncoding).flatMap { $0.split(separator: ",") }
             .map { HTTPGrammar.trimmed($0) }.filter { !$0.isEmpty && $0.lowercased() != "identity" }
-        let codings = names.compactMap { DecodableCoding(named: $0) }
+        let codings = names.compactMap { DecodableCoding(named: $0) }.filter { self.requested.contains($0) }
+        var head = head
+        head.isBodyAsSent.value = true
         if codings.count == names.count, codings.count <= Self.mostCodings, head.status != 206, self.method != .head {
-            self.state.withLock { state in
+            head.isBodyAsSent.value = self.state.withLock { state in
                 let decoders = codings.reversed().compactMap { ContentDecoder($0) }
                 if decoders.count == codings.count { state.decoders = decoders }
+                return state.decoders.isEmpty
             }
         }
         try await self.base.receive(head: head)

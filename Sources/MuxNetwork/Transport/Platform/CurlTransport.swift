@@ -32,7 +32,7 @@ package final class CurlTransport: ValidatedTransport {
         if let authorities = self.options.certificateAuthorities, (try? FilePath.path(of: authorities)) == nil {
             throw HTTPError.preparation(.unsupportedOption(name: "certificateAuthorities"))
         }
-        let sink = DecodingSink(sink, call.method) { try exchange.check() }
+        let sink = DecodingSink(sink, call) { try exchange.check() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
         try sink.finish()
         return reply

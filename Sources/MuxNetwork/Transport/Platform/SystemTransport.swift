@@ -16,6 +16,10 @@ package import MuxKit
 /// from the response; a request that is not idempotent fails if the server closes the connection in that time. Before libcurl
 /// 7.80, which offers no time for the check, each request has a new connection.
 ///
+/// **Content codings.** A body is decoded if the request asked for its coding, and arrives as the server sent it otherwise. A
+/// request without `Accept-Encoding` asks for all codings that the transport knows; one with `identity` asks for none.
+/// `URLSession` decodes the codings that it knows in any case.
+///
 /// **Limits of libcurl.** An answer over TLS that announces no length and ends without TLS's own end counts as complete before OpenSSL 3.2.
 ///
 /// **Cancellation.** A cancelled call leaves at once with `CancellationError`; the connection follows a moment later.
