@@ -49,6 +49,14 @@ func media(_ photo: URL, _ bar: ProgressBar) async throws {
     _ = (file, have)
 }
 
+func mediaWithSignedURLs(_ signedURL: URL) async throws {
+    var limits = AsyncMedia.Limits()
+    limits.minimumFileBytes = 100
+    let photos = AsyncMedia(limits: limits, accepts: [.anyImage], cacheKey: { $0.path() })
+    let file = try await photos.request(url: signedURL)
+    _ = file
+}
+
 func mediaWithSignIn(_ oauth: OAuthDependentRunner<OAuthTokens.AccessToken, String>) {
     let media = AsyncMedia(dependency: oauth) { call, token in
         guard call.url.host() == "media.example.com" else { return }

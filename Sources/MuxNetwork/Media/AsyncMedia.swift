@@ -22,9 +22,9 @@ public import MuxKit
 /// **After a failure.** What has arrived is kept for the next request, if it can be resumed. Lost connections and transient
 /// statuses are retried as the retry policy says.
 ///
-/// **On disk.** A file gets its name when it is complete: a hash of the URL with its extension. The system, or another
-/// ``AsyncMedia`` with the same folder, may remove files at any time; ``withFile(url:_:)`` keeps this one from removing a file
-/// in use.
+/// **On disk.** A file gets its name when it is complete: a hash of the URL, or of a key that the app chooses, with the URL's extension.
+/// The system, or another ``AsyncMedia`` with the same folder, may remove files at any time; ``withFile(url:_:)`` keeps this one from
+/// removing a file in use. A folder that was removed is made again by the next request.
 ///
 /// **At sign-out.** `MuxRepository/clearAll()` ends requests with `MuxError/sessionEnded` and removes all files, complete or
 /// not. Media with a dependency belong to the dependency's repository.
@@ -54,16 +54,34 @@ public final actor AsyncMedia {
     /// Fetches files ahead of their use, after all requests.
     ///
     /// Returns when all are fetched or have failed. A request for one of them joins its download, which then precedes the other
-    /// prefetches. Cancel the task to stop.
+    /// prefetches. Cancel the task to stop all of them, or some by ``cancelPrefetch(_:)``.
     ///
     /// - Parameter urls: Where the files are.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
         let core = self.core
         await withDiscardingTaskGroup { group in
             for url in urls {
-                group.addTask(priority: .low) { _ = try? await core.request(url, isUrgent: false) }
+                // Registered before the task begins, so that a cancellation in between has its effect.
+                let cancellations = core.cancellations.stream(of: core.name(of: url))
+                group.addTask(priority: .low) {
+                    await withTaskGroup(of: Void.self) { race in
+                        race.addTask { _ = try? await core.request(url, isUrgent: false) }
+                        race.addTask { for await _ in cancellations { return } }
+                        await race.next()
+                        race.cancelAll()
+                    }
+                }
             }
         }
+    }
+
+    /// Stops prefetches that run, such as those of cells that have scrolled away; requests for the same files go on.
+    ///
+    /// What has arrived of a file is kept, and a later request resumes it.
+    ///
+    /// - Parameter urls: Where the files are.
+    public nonisolated func cancelPrefetch(_ urls: some Sequence<URL>) {
+        for url in urls { self.core.cancellations.send((), to: self.core.name(of: url)) }
     }
 
     /// Runs `body` with a local copy of the file at `url`, which meanwhile is not removed to free space.
@@ -77,7 +95,7 @@ public final actor AsyncMedia {
         url: URL,
         _ body: (URL) async throws -> Output
     ) async throws -> Output {
-        let name = MediaName(url)
+        let name = self.core.name(of: url)
         self.core.folder.beginUse(name)
         defer { self.core.folder.endUse(name) }
         return try await body(try await self.core.request(url))
@@ -120,7 +138,7 @@ public final actor AsyncMedia {
     ///
     /// - Parameter url: Where the file is.
     /// - Throws: ``MediaError/disk(_:)``; `MuxError/sessionEnded` if a sign-out comes between.
-    public func remove(url: URL) async throws { try await self.core.remove(MediaName(url)) }
+    public func remove(url: URL) async throws { try await self.core.remove(self.core.name(of: url)) }
 
     /// Removes all files, complete or not.
     ///
@@ -139,11 +157,22 @@ public final actor AsyncMedia {
 extension AsyncMedia {
     /// Makes media that need no sign-in.
     ///
+    /// ```swift
+    /// var limits = AsyncMedia.Limits()
+    /// limits.minimumFileBytes = 100
+    /// let photos = AsyncMedia(limits: limits, accepts: [.anyImage], cacheKey: { $0.path() })
+    /// let file = try await photos.request(url: signedURL)
+    /// ```
+    ///
     /// - Parameters:
     ///   - directory: The folder, used by this object alone and made on demand; `nil` for one in the app's caches folder,
     ///     another for each folder of a repository. Of repositories without a folder only one may leave it out.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
+    ///   - accepts: The media types that are files; `nil` for any. A response of another type, such as the page of a captive portal, is
+    ///     ``MediaError/wrongType(_:)``.
+    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes; `nil` for the URL without its
+    ///     fragment. URLs with one key have one content and one extension: a download resumes with the newest of them.
     ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
     ///     received is none; the download resumes at once.
     ///   - budget: Bounds the retries to a host; `nil` for no bound.
@@ -153,6 +182,8 @@ extension AsyncMedia {
         directory: URL? = nil,
         transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
+        accepts: [HTTPMediaType]? = nil,
+        cacheKey: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -161,6 +192,8 @@ extension AsyncMedia {
         self.init(
             directory: directory,
             limits: limits,
+            accepts: accepts,
+            cacheKey: cacheKey,
             retry: retry,
             budget: budget,
             durability: durability,
@@ -186,6 +219,10 @@ extension AsyncMedia {
     ///   - dependency: Runs every request; a 401 makes it renew the dependency, once for all downloads, which then resume.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
+    ///   - accepts: The media types that are files; `nil` for any. A response of another type, such as the page of a captive portal, is
+    ///     ``MediaError/wrongType(_:)``.
+    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes; `nil` for the URL without its
+    ///     fragment. URLs with one key have one content and one extension: a download resumes with the newest of them.
     ///   - retry: How often a request is sent again after a transient failure. A connection that breaks off with some of the file
     ///     received is none; the download resumes at once.
     ///   - budget: Bounds the retries to a host; `nil` for no bound.
@@ -200,6 +237,8 @@ extension AsyncMedia {
         dependency: any DependencyRunner<Dependency>,
         transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
+        accepts: [HTTPMediaType]? = nil,
+        cacheKey: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -209,6 +248,8 @@ extension AsyncMedia {
         self.init(
             directory: directory,
             limits: limits,
+            accepts: accepts,
+            cacheKey: cacheKey,
             retry: retry,
             budget: budget,
             durability: durability,
@@ -230,6 +271,8 @@ extension AsyncMedia {
     package init(
         directory: URL?,
         limits: AsyncMedia.Limits,
+        accepts: [HTTPMediaType]? = nil,
+        cacheKey: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .immediate(),
         budget: RetryBudget? = nil,
         durability: MuxDurability,
@@ -251,7 +294,14 @@ extension AsyncMedia {
             wallTime: own.wallTime
         )
         self.init(
-            core: MediaCore(folder: folder, choice: choice, retry: retry, budget: budget) { call, sink in
+            core: MediaCore(
+                folder: folder,
+                accepts: accepts,
+                cacheKey: cacheKey,
+                choice: choice,
+                retry: retry,
+                budget: budget
+            ) { call, sink in
                 try await exchange(call, sink)
             }
         )

@@ -31,6 +31,7 @@ public final actor DecodedMedia<Value: Sendable> {
     }
 
     private nonisolated let map: MultiplexerMap<DecodedMediaKey, Decoded>
+    private nonisolated let media: AsyncMedia
 
     /// Makes a cache of decoded files.
     ///
@@ -52,6 +53,7 @@ public final actor DecodedMedia<Value: Sendable> {
             maximumCount: maximumCount,
             maximumCost: maximumCost.map { MuxPolicy.CostLimit($0) { (decoded: Decoded) in decoded.cost } }
         )
+        self.media = media
         self.map = MultiplexerMap(
             policy: policy,
             repository: media.core.repository,
@@ -68,7 +70,11 @@ public final actor DecodedMedia<Value: Sendable> {
     /// - Parameter url: Where the file is.
     /// - Returns: The value.
     /// - Complexity: O(1).
-    public nonisolated func cachedValue(url: URL) -> Value? { self.map.hit(key: DecodedMediaKey(url: url))?.value }
+    public nonisolated func cachedValue(url: URL) -> Value? { self.map.hit(key: self.key(of: url))?.value }
+
+    private nonisolated func key(of url: URL) -> DecodedMediaKey {
+        DecodedMediaKey(url: url, text: self.media.core.cacheKey?(url))
+    }
 
     /// The present state of `url`: the value if it is in memory, else that it is loading.
     ///
@@ -99,7 +105,25 @@ public final actor DecodedMedia<Value: Sendable> {
     /// - Returns: The value.
     /// - Throws: What ``AsyncMedia/request(url:sha256:)`` or the decoder threw, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL) async throws -> Value {
-        try await self.map.request(key: DecodedMediaKey(url: url)).value
+        try await self.map.request(key: self.key(of: url)).value
+    }
+
+    /// Fetches and decodes files ahead of their use, after all requests for files.
+    ///
+    /// Returns when all values are in memory or have failed. Cancel the task to stop, or call ``AsyncMedia/cancelPrefetch(_:)`` of the media.
+    ///
+    /// - Parameter urls: Where the files are.
+    public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
+        await withDiscardingTaskGroup { group in
+            for url in urls where self.map.cachedValue(key: self.key(of: url)) == nil {
+                group.addTask(priority: .low) {
+                    await self.media.prefetch([url])
+                    // Without a file, a request would fetch it before others.
+                    guard self.media.cachedValue(url: url) != nil, !Task.isCancelled else { return }
+                    _ = try? await self.request(url: url)
+                }
+            }
+        }
     }
 
     /// Removes all values from memory; the files stay.
@@ -143,6 +167,18 @@ public final actor DecodedMedia<Value: Sendable> {
 /// The URL of a file, of which events name host and path: a query may hold credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
+    /// The key that the app chose; `nil` for the URL.
+    let text: String?
+
+    // By bytes, as the names of files: equal strings may differ in Unicode form.
+    static func == (a: Self, b: Self) -> Bool {
+        guard let text = a.text, let other = b.text else { return a.text == b.text && a.url == b.url }
+        return text.utf8.elementsEqual(other.utf8)
+    }
+
+    func hash(into hasher: inout Hasher) {
+        if let text { hasher.combine(text) } else { hasher.combine(self.url) }
+    }
 
     var description: String { "\(self.url.host() ?? "")\(self.url.path())" }
 }

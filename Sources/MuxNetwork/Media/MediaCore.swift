@@ -12,6 +12,8 @@ final class MediaCore: Sendable {
         var progress: [MediaName: AsyncMedia.Progress] = [:]
         /// Files with a caller that waits, in contrast to a prefetch.
         var urgent: Set<MediaName> = []
+        /// The newest URLs of files that have a flight and a key of the app.
+        var urls: [MediaName: URL] = [:]
         /// The digests that waiting callers expect.
         var digests: [MediaName: Set<String>] = [:]
         /// The digests of files that were verified.
@@ -25,7 +27,12 @@ final class MediaCore: Sendable {
     let engine: Engine
     private let choice: RepositoryChoice
     let folder: MediaFolder
+    /// The key of a URL; `nil` for the URL itself.
+    let cacheKey: (@Sendable (URL) -> String)?
+    private let accepts: [HTTPMediaType]?
     let watchers = MediaWatchers()
+    /// Ends prefetches of a file.
+    let cancellations = Broadcast<MediaName, Void>()
     private let semaphore: PrioritySemaphore<MediaName>
     private let exchange: MediaDownload.Exchange
     private let retry: RetryPolicy
@@ -33,12 +40,16 @@ final class MediaCore: Sendable {
 
     init(
         folder: MediaFolder,
+        accepts: [HTTPMediaType]? = nil,
+        cacheKey: (@Sendable (URL) -> String)? = nil,
         choice: RepositoryChoice,
         retry: RetryPolicy,
         budget: RetryBudget?,
         exchange: @escaping MediaDownload.Exchange
     ) {
         self.folder = folder
+        self.accepts = accepts
+        self.cacheKey = cacheKey
         self.choice = choice
         self.exchange = exchange
         self.retry = retry
@@ -53,6 +64,9 @@ final class MediaCore: Sendable {
 
     var repository: MuxRepository { self.choice.repository }
 
+    /// The names of the files of `url`.
+    func name(of url: URL) -> MediaName { MediaName(url, key: self.cacheKey?(url)) }
+
     // MARK: - Requests
 
     /// The local file of `url`, fetched if need be.
@@ -62,7 +76,7 @@ final class MediaCore: Sendable {
         try self.choice.check(nil, name: "AsyncMedia")
         let digest = sha256?.lowercased()
         guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
-        let name = MediaName(url)
+        let name = self.name(of: url)
         for _ in 0..<Self.maximumRemovals {
             let file = try await self.request(name, digest, isUrgent)
             guard let digest, try await !self.verify(name, digest) else { return file }
@@ -85,6 +99,7 @@ final class MediaCore: Sendable {
             joined: { state, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                 if isUrgent { state.urgent.insert(name) }
+                if self.cacheKey != nil { state.urls[name] = name.url }
                 if let digest { state.digests[name, default: []].insert(digest) }
                 met = isRunning ? .joined : .missed
             },
@@ -173,9 +188,10 @@ final class MediaCore: Sendable {
         }
         hasStarted = true
         let download = MediaDownload(
-            url: name.url,
+            url: { [weak self] in self?.engine.withState { $0.urls[name] } ?? name.url },
             name: name,
             folder: self.folder,
+            accepts: self.accepts,
             exchange: self.exchange,
             course: RetryLoop(
                 self.retry,
@@ -279,6 +295,7 @@ extension MediaCore.State {
     fileprivate mutating func forget(_ name: MediaName) {
         self.progress[name] = nil
         self.urgent.remove(name)
+        self.urls[name] = nil
         self.digests[name] = nil
     }
 }
@@ -290,14 +307,14 @@ extension MediaCore {
     func cached(_ url: URL) -> URL? {
         if url.isFileURL { return url }
         guard !self.choice.isMismatch, self.engine.withState({ $0.isOpen }),
-            let file = try? self.folder.find(MediaName(url))
+            let file = try? self.folder.find(self.name(of: url))
         else { return nil }
         return self.engine.withState { $0.isOpen } ? file : nil
     }
 
     /// The progress of the file of `url`, beginning with the state on disk.
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
-        let name = MediaName(url)
+        let name = self.name(of: url)
         return AsyncMedia.ProgressSequence(
             changes: { [weak self] in self?.watchers.changes(of: name) ?? AsyncThrowingStream { nil } },
             present: { [weak self] in

@@ -6,9 +6,11 @@ struct MediaDownload: Sendable {
     /// Performs one exchange, with credentials if there are any.
     typealias Exchange = @Sendable @concurrent (HTTPCall, MediaSink) async throws -> Void
 
-    let url: URL
+    /// The newest URL of the file: a signed one ends.
+    let url: @Sendable () -> URL
     let name: MediaName
     let folder: MediaFolder
+    let accepts: [HTTPMediaType]?
     let exchange: Exchange
     /// Repeats attempts.
     let course: RetryLoop
@@ -82,7 +84,7 @@ struct MediaDownload: Sendable {
     ) async throws -> Outcome {
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
-        var call = HTTPCall(url: self.url, headers: [.acceptEncoding: "identity"])
+        var call = HTTPCall(url: self.url(), headers: [.acceptEncoding: "identity"])
         call.timeout = self.folder.limits.silence
         switch machine.nextStep {
         case .finish: return try await self.complete(file)
@@ -91,7 +93,7 @@ struct MediaDownload: Sendable {
             call.headers[.range] = "bytes=\(offset)-"
             call.headers[.ifRange] = validator
         }
-        let sink = MediaSink(machine, call, file, self.name, in: self.folder, check: self.check)
+        let sink = MediaSink(machine, call, file, self.name, in: self.folder, accepts: self.accepts, check: self.check)
         let failure: (any Error)?
         do {
             try await self.exchange(call, sink)
@@ -125,6 +127,8 @@ struct MediaDownload: Sendable {
             case is MediaFolder.Fenced, is MediaFolder.Removed: false
             case MediaError.fetchedElsewhere: false
             case MediaError.contradiction, MediaError.tooLarge, MediaError.wrongDigest: true
+            // Complete, or refused before anything else than an earlier part was on disk.
+            case MediaError.tooSmall where partial.offset == partial.total: true
             case HTTPError.status(let error) where error.status == .notFound || error.status == .gone: true
             default: partial.offset == 0 || partial.validator == nil
             }
@@ -135,6 +139,7 @@ struct MediaDownload: Sendable {
     private func complete(_ file: OpenFile) async throws -> Outcome {
         let wanted = self.digests()
         return try await self.offPool {
+            try self.folder.requireSize(of: file)
             if !wanted.isEmpty {
                 let digest = try self.folder.digest(of: file)
                 guard wanted == [digest] else { throw MediaError.wrongDigest }

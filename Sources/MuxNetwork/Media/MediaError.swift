@@ -19,6 +19,14 @@ public enum MediaError: Error, Sendable, Equatable {
     /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.
     case tooLarge(limit: Int64)
 
+    /// The file is smaller than ``AsyncMedia/Limits/minimumFileBytes``.
+    case tooSmall(minimum: Int64)
+
+    /// The response is of a media type that the ``AsyncMedia`` does not accept; `nil` if it is of none.
+    ///
+    /// The page of a captive portal, for example, is of the type `text/html`.
+    case wrongType(HTTPMediaType?)
+
     /// The file does not have the expected digest.
     case wrongDigest
 
@@ -60,6 +68,9 @@ extension MediaError: LocalizedError, CustomStringConvertible {
         case .brokeOff: "The answer ended early."
         case .contradiction: "The server's answers contradict each other."
         case .tooLarge(let limit): "The file is larger than \(limit) bytes."
+        case .tooSmall(let minimum): "The file is smaller than \(minimum) bytes."
+        case .wrongType(let type?): "The response is of the unexpected type \(type.essence)."
+        case .wrongType(nil): "The response has no media type."
         case .wrongDigest: "The file is not the one that was expected."
         case .diskFull: "The disk is full."
         case .disk(let error): error.errorDescription ?? "The disk refused."

@@ -50,6 +50,14 @@ extension MediaFolder {
         }
     }
 
+    /// Throws ``MediaError/tooSmall(minimum:)`` if a file is too small to be complete.
+    func requireSize(of file: OpenFile) throws {
+        let minimum = self.limits.minimumFileBytes
+        guard minimum > 0 else { return }
+        let size = try self.whole { _ in try self.fileSystem.status(of: file).size }
+        guard size >= minimum else { throw MediaError.tooSmall(minimum: minimum) }
+    }
+
     /// Throws ``Removed`` if a growing file has no name any more: it could not be completed.
     func requireLinked(_ file: OpenFile) throws {
         guard try self.fileSystem.status(of: file).linkCount > 0 else { throw Removed() }
@@ -145,6 +153,11 @@ extension AsyncMedia {
 
         /// The largest size of one file, in bytes.
         public var maximumFileBytes: Int64 = 1 << 32
+
+        /// The smallest size of one file, in bytes.
+        ///
+        /// A smaller one is ``MediaError/tooSmall(minimum:)``: an error page or a placeholder rather than the file.
+        public var minimumFileBytes: Int64 = 0
 
         /// The number of bytes that are left free on the disk.
         ///

@@ -178,7 +178,7 @@ final class MediaFolder: Sendable {
     func find(_ name: MediaName) throws -> URL? {
         try self.whole { disk in
             guard disk.opening != nil, let status = try? self.fileSystem.status(at: self.path(name.file)),
-                !status.isFolder
+                !status.isFolder, status.size >= self.limits.minimumFileBytes
             else { return nil }
             try self.fileSystem.check(status)
             return self.markUsed(name, &disk) ? self.url(name) : nil
@@ -340,7 +340,7 @@ extension Double {
 /// The names of the files that belong to a URL.
 ///
 /// Made of a hash and the URL's extension, so that a name is unique, valid in any file system, within the folder, and of a kind
-/// that players recognise. The URL's fragment does not count.
+/// that players recognise. The URL's fragment does not count, and nor does any other part of the URL if the app chose a key.
 package struct MediaName: Sendable {
     /// The URL that is fetched.
     let url: URL
@@ -348,10 +348,15 @@ package struct MediaName: Sendable {
     package let file: String
 
     /// The names of the files of `url`.
-    package init(_ url: URL) {
+    ///
+    /// - Parameters:
+    ///   - url: The URL that is fetched.
+    ///   - key: The key that identifies the file; `nil` for the URL.
+    package init(_ url: URL, key: String? = nil) {
         self.url = url
-        let text = url.absoluteString.prefix { $0 != "#" }
-        let hash = SHA256.text(SHA256.hash(String(text))).prefix(32)
+        // No URL begins with a blank, so no key is taken for one.
+        let text = key.map { " \($0)" } ?? String(url.absoluteString.prefix { $0 != "#" })
+        let hash = SHA256.text(SHA256.hash(text)).prefix(32)
         let suffix = url.pathExtension.lowercased()
         let isPlain =
             (1...12).contains(suffix.utf8.count)

@@ -22,6 +22,7 @@ final class MediaSink: HTTPSink {
     private let call: HTTPCall
     private let name: MediaName
     private let folder: MediaFolder
+    private let accepts: [HTTPMediaType]?
     private let check: @Sendable (DownloadStateMachine.Partial?) -> Bool
 
     /// Makes a sink for one exchange, or for several of which the earlier ones got no file.
@@ -32,6 +33,7 @@ final class MediaSink: HTTPSink {
     ///   - file: The growing file.
     ///   - name: Its name.
     ///   - folder: Its folder.
+    ///   - accepts: The media types of files; `nil` for any.
     ///   - check: Takes the progress; returns whether the flight is current.
     init(
         _ machine: DownloadStateMachine,
@@ -39,12 +41,14 @@ final class MediaSink: HTTPSink {
         _ file: OpenFile,
         _ name: MediaName,
         in folder: MediaFolder,
+        accepts: [HTTPMediaType]?,
         check: @escaping @Sendable (DownloadStateMachine.Partial?) -> Bool
     ) {
         self.state = Locked(State(machine: machine, file: file))
         self.call = call
         self.name = name
         self.folder = folder
+        self.accepts = accepts
         self.check = check
     }
 
@@ -58,7 +62,10 @@ final class MediaSink: HTTPSink {
 
     private func write(_ head: HTTPReply) throws {
         try self.whole { state, file in
-            switch state.machine.received(DownloadHead(head)) {
+            let fields = DownloadHead(head)
+            // Before the part on disk is given up for it.
+            try self.requireAcceptable(head, fields)
+            switch state.machine.received(fields) {
             case .append:
                 try self.makeRoom(for: state.machine.partial)
                 try self.report(state.machine.partial)
@@ -110,6 +117,21 @@ final class MediaSink: HTTPSink {
         } catch let error as MuxStoreError {
             throw error.isMissing ? MediaFolder.Removed() : MediaError(error)
         }
+    }
+
+    /// Throws ``MediaError/wrongType(_:)`` or ``MediaError/tooSmall(minimum:)`` if the answer is not the file.
+    ///
+    /// A part may come without a type: RFC 9110, section 15.3.7.
+    private func requireAcceptable(_ head: HTTPReply, _ fields: DownloadHead) throws {
+        guard [200, 203, 206].contains(head.status) else { return }
+        let field = head.headers[.contentType]
+        if let accepts, head.status != 206 || field != nil {
+            let type = field.flatMap { HTTPMediaType(rawValue: $0) }
+            guard let type, accepts.contains(where: { $0.includes(type) }) else { throw MediaError.wrongType(type) }
+        }
+        guard head.status != 206, let length = fields.length else { return }
+        let minimum = self.folder.limits.minimumFileBytes
+        guard length >= minimum else { throw MediaError.tooSmall(minimum: minimum) }
     }
 
     private func makeRoom(for partial: DownloadStateMachine.Partial) throws {

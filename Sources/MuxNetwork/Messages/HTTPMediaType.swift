@@ -99,6 +99,17 @@ extension HTTPMediaType {
     public static let svg = Self(known: "image", "svg+xml")
     /// Anything: for ``HTTPHeaders/Name/accept``.
     public static let any = Self(known: "*", "*")
+    /// Any picture.
+    public static let anyImage = Self(known: "image", "*")
+    /// Any sound.
+    public static let anyAudio = Self(known: "audio", "*")
+    /// Any film.
+    public static let anyVideo = Self(known: "video", "*")
+
+    /// Whether `type` belongs to this range of types (RFC 9110, section 12.5.1); parameters do not count.
+    func includes(_ type: HTTPMediaType) -> Bool {
+        (self.type == "*" || self.type == type.type) && (self.subtype == "*" || self.subtype == type.subtype)
+    }
 }
 
 /// Parses `head; name=value; name="quoted value"`: RFC 9110, section 5.6.6.

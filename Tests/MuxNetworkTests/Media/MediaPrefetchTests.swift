@@ -71,4 +71,134 @@ struct MediaPrefetchTests {
             await media.expectAtRest()
         }
     }
+
+    // MARK: - Cancellation by URL
+
+    @Test func `WR-09 a prefetch is cancelled by its URL and the others go on`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(
+            LoopbackServer.File(size: 1000),
+            answer: { request in
+                if request.path == "/held" { try? await gate.pass() }
+                return nil
+            }
+        )
+        try await world.run { (world) async throws in
+            var limits = AsyncMedia.Limits()
+            limits.parallelDownloads = 1
+            let media = world.media(limits: limits)
+            let urls = ["held", "queued", "good"].map { world.server.url.appending(path: $0) }
+            let first = Task { await media.prefetch([urls[0]]) }
+            await gate.waitForCall()
+            let others = Task { await media.prefetch(urls[1...]) }
+            await world.events.wait(for: .queued, count: 2)
+
+            media.cancelPrefetch([urls[1], urls[0], world.server.url.appending(path: "unknown")])
+            await first.value
+            await world.server.waitForClosedConnection()
+            await others.value
+
+            #expect(urls.map { media.cachedValue(url: $0) != nil } == [false, false, true])
+            #expect(world.server.requestCount("GET /queued") == 0)
+            #expect(gate.heldCount == 0)
+            await media.expectAtRest()
+
+            // A cancellation is for prefetches that run, and not for later ones.
+            await media.prefetch([urls[1]])
+            #expect(media.cachedValue(url: urls[1]) != nil)
+        }
+    }
+
+    @Test func `WR-09 a request for a file whose prefetch is cancelled goes on`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let prefetches = (0..<3).map { _ in Task { await media.prefetch([world.url]) } }
+            await gate.waitForCall()
+            let request = Task { try await media.request(url: world.url) }
+            await world.events.wait(for: .joined, count: 3)
+
+            media.cancelPrefetch([world.url])
+            for prefetch in prefetches { await prefetch.value }
+            gate.openForGood(returning: ())
+
+            #expect(try Data(contentsOf: await request.value) == world.file.content)
+            #expect(world.server.requestCount == 1)
+            await media.expectAtRest()
+        }
+    }
+
+    @Test func `WR-09 a cancelled prefetch keeps what has arrived`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])
+        try await world.run { (world) async throws in
+            let media = world.media()
+            var progress = media.progress(of: world.url).makeAsyncIterator()
+            let prefetch = Task { await media.prefetch([world.url]) }
+            while let step = try await progress.next(), step.received < 100_000 {}
+
+            media.cancelPrefetch([world.url])
+            await prefetch.value
+            await media.expectAtRest()
+
+            #expect(try Data(contentsOf: await media.request(url: world.url)) == world.file.content)
+            #expect(world.file.starts == [0, 100_000])
+        }
+    }
+
+    // MARK: - Decoded values
+
+    @Test func `WR-09 values are decoded ahead`() async throws {
+        let world = try MediaWorld(answer: { request in
+            request.path == "/missing" ? .text("", status: 404) : .text(String(request.path.dropFirst()))
+        })
+        try await world.run { (world) async throws in
+            let count = Locked(0)
+            let media = world.media()
+            let texts = DecodedMedia(media: media) { file in
+                count.withLock { $0 += 1 }
+                return (try String(contentsOf: file, encoding: .utf8), cost: 1)
+            }
+            let urls = ["a", "missing", "b"].map { world.server.url.appending(path: $0) }
+            _ = try await media.request(url: urls[2])
+
+            await texts.prefetch(urls)
+
+            #expect(urls.map { texts.cachedValue(url: $0) } == ["a", nil, "b"])
+            #expect(count.withLock { $0 } == 2)
+            await texts.prefetch(urls)
+            #expect(try await texts.request(url: urls[0]) == "a")
+            #expect(count.withLock { $0 } == 2)
+            #expect(world.server.requestCount("GET /a") == 1 && world.server.requestCount("GET /b") == 1)
+            await media.expectAtRest()
+        }
+    }
+
+    @Test func `WR-09 a cancelled prefetch decodes nothing`() async throws {
+        let gate = Gate<Void>()
+        let world = try MediaWorld(answer: { _ in
+            try? await gate.pass()
+            return nil
+        })
+        try await world.run { (world) async throws in
+            let count = Locked(0)
+            let media = world.media()
+            let sizes = DecodedMedia(media: media) { file in
+                count.withLock { $0 += 1 }
+                return (try Data(contentsOf: file).count, cost: 1)
+            }
+            let prefetch = Task { await sizes.prefetch([world.url]) }
+            await gate.waitForCall()
+
+            media.cancelPrefetch([world.url])
+            await prefetch.value
+
+            #expect(count.withLock { $0 } == 0 && sizes.cachedValue(url: world.url) == nil)
+            await media.expectAtRest()
+        }
+    }
 }

@@ -53,12 +53,16 @@ final class MediaWorld: Sendable {
     func media(
         transport: (any HTTPTransport)? = nil,
         limits: AsyncMedia.Limits = .init(),
+        accepts: [HTTPMediaType]? = nil,
+        cacheKey: (@Sendable (URL) -> String)? = nil,
         fileSystem: any FileSystem = POSIXFileSystem()
     ) -> AsyncMedia {
         let transport = transport ?? SystemTransport(clock: self.clock)
         return AsyncMedia(
             directory: self.folder,
             limits: limits,
+            accepts: accepts,
+            cacheKey: cacheKey,
             durability: .relaxed,
             repository: self.repository,
             fileSystem: fileSystem
