@@ -266,6 +266,18 @@ extension MultiplexerCore {
         } while place != nil
     }
 
+    /// The keys with an entry or a failure, read in several critical sections.
+    func keysInMemory() -> [Key] {
+        var keys: [Key] = []
+        var place: Int?
+        repeat {
+            let (some, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+            keys += some
+            place = next
+        } while place != nil
+        return keys
+    }
+
     /// How many entries one critical section handles, so that no request waits for long.
     @inlinable static var portion: Int { 128 }
 

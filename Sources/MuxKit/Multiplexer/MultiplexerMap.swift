@@ -237,8 +237,22 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The value of `key` in memory, however old, which counts as requested; `nil` if there is none.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
-        self.core.engineState.withLock { $0.state.slots.requestedSlot(of: ExactKey(key))?.entry?.value }
+        self.core.engineState.withLock { state in
+            // Without a lifetime if something outside has changed since: see ``Persistence/changedAt``.
+            guard let entry = state.state.slots.requestedSlot(of: ExactKey(key))?.entry, entry.timeToLive > .zero else {
+                return nil
+            }
+            return entry.value
+        }
     }
+
+    /// Returns the entry of `key` in memory or else on disk, however old, without a fetch.
+    package nonisolated(nonsending) func loadCachedEntry(key: Key) async -> MuxEntry<Value>? {
+        await self.core.loadCachedEntry(ExactKey(key))
+    }
+
+    /// The keys of the values in memory.
+    package nonisolated func keysInMemory() -> [Key] { self.core.keysInMemory().map(\.key) }
 
     /// The number of waiting callers with options of their own: zero at rest.
     package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }

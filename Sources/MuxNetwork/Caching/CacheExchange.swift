@@ -11,6 +11,8 @@ struct CacheExchange: Sendable {
     private let name: ResponseCache.FlightName
     private let flight: FlightID
     private let limits: HTTPExchange.Limits
+    /// Takes the outcome before the flight ends; called again if the exchange goes on after that.
+    var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
     init(
         _ cache: ResponseCache,
@@ -33,13 +35,24 @@ struct CacheExchange: Sendable {
     /// - Returns: The head of the answer, once the body is complete.
     /// - Throws: What the transport or the sink threw.
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
-        var exchange = self
         var landed = ResponseCache.Landed.again
         self.cache.commits.withLock { $0.began(self.request.name) }
         defer {
-            self.cache.land(landed, self.flight, of: self.name)
             self.cache.commits.withLock { $0.ended(self.request.name) }
+            self.cache.land(landed, self.flight, of: self.name)
         }
+        do {
+            let reply = try await self.run(into: sink, &landed)
+            self.ended(.success(reply))
+            return reply
+        } catch {
+            self.ended(.failure(error))
+            throw error
+        }
+    }
+
+    private func run(into sink: any HTTPSink, _ landed: inout ResponseCache.Landed) async throws -> HTTPReply {
+        var exchange = self
         self.cache.tell(.fetchStarted)
         while true {
             let caching = CachingSink(exchange, sink)
@@ -143,6 +156,8 @@ struct CacheExchange: Sendable {
         case answer(StoredAnswer?)
         /// What is stored has not changed.
         case notModified(StoredAnswer)
+        /// The same, but the fields of the 304 may not update it: RFC 9111, section 4.3.4.
+        case confirmed(StoredAnswer)
         /// What is stored is completed by the body: RFC 9111, section 3.4.
         case rest(of: StoredAnswer, StoredAnswer)
         /// The server cannot answer, and a stale answer will do.
@@ -183,7 +198,10 @@ struct CacheExchange: Sendable {
         let now = self.cache.now
         let delay = now.moment.duration(since: sent.moment)
         if let stored = self.forward.validated, reply.status == 304 {
-            guard stored.freshness.validator?.isMet(by: reply.headers) ?? false else { return .askAgain }
+            guard let validator = stored.freshness.validator, validator.isMet(by: reply.headers) else {
+                return .askAgain
+            }
+            guard validator.isUpdated(by: reply.headers) else { return .confirmed(stored) }
             return .notModified(
                 stored.validated(
                     by: reply,
@@ -230,8 +248,21 @@ struct CacheExchange: Sendable {
         await self.cache.spool(for: reply)
     }
 
+    /// Obeys `Clear-Site-Data`.
+    ///
+    /// - Returns: Whether the stored responses of the origin are removed.
+    nonisolated(nonsending) func clearOrigin(_ reply: HTTPReply) async -> Bool {
+        guard ClearedOrigins.isAsked(by: reply.headers) else { return false }
+        let resource = reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.request.name
+        await self.cache.clearOrigin(of: resource, by: self.name, self.limits)
+        return true
+    }
+
     /// The answer cannot be stored: those who wait ask for themselves.
-    func isNotStored() { self.cache.land(.alone, self.flight, of: self.name) }
+    func isNotStored(_ reply: HTTPReply) {
+        self.ended(.success(reply))
+        self.cache.land(.alone, self.flight, of: self.name)
+    }
 
     /// The body is of no use.
     nonisolated(nonsending) func drop(_ answer: StoredAnswer) async { await self.cache.removeFiles(of: [answer]) }
@@ -281,6 +312,7 @@ struct CacheExchange: Sendable {
         }
         guard let stored = self.forward.described, reply.status < 500 else { return }
         guard stored.isDescribed(by: reply) else { return await self.cache.invalidate(self.request.name) }
+        guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
         let now = self.cache.now
         var validated = stored.validated(
             by: reply,
@@ -290,6 +322,11 @@ struct CacheExchange: Sendable {
             heuristicLimit: self.cache.heuristicLimit
         )
         (validated.sent, validated.completed) = (sent.number, self.number)
+        // RFC 9111, section 5.2.2.5: nothing of the response to HEAD is stored, so the stored response is out of date.
+        guard validated.freshness.isKept else {
+            let response = SupersedingResponse(validated, to: self.request)
+            return await self.cache.supersede(by: response, self.request, self.limits)
+        }
         _ = await self.cache.store(
             validated,
             replacing: stored,
@@ -305,10 +342,12 @@ struct CacheExchange: Sendable {
         _ status: HTTPCacheStatus,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
+        let resident = answer.residentTime(at: self.cache.now) ?? .longest
+        let freshness = answer.freshness
         let hit = CacheHit(
             answer: answer,
-            age: answer.freshness.age,
-            timeToLive: answer.freshness.timeToLive ?? .zero
+            age: freshness.age + resident,
+            timeToLive: (freshness.timeToLive ?? .zero) - resident
         )
         return try await self.cache.deliver(hit, status, to: self.request, into: sink)
     }

@@ -66,7 +66,8 @@ extension CacheableRequest {
         staleLimit: Duration = .zero
     ) -> CacheDecision {
         guard self.call.method == .get || self.call.method == .head else {
-            return .forward(CacheForward(reason: .method))
+            // RFC 9111, section 5.2.1.7: nothing that is stored answers another method.
+            return self.control.onlyIfCached ? .refuse : .forward(CacheForward(reason: .method))
         }
         let decision = self.unrestrictedDecision(stored, at: now, staleLimit)
         if self.control.onlyIfCached, case .forward = decision { return .refuse }
@@ -93,6 +94,9 @@ extension CacheableRequest {
                     answer.fileName == nil && answer.part?.first == 0 && answer.strongTag != nil
                         && self.isFresh(answer, at: now)
                 }
+            }
+            if self.call.method == .head, !self.control.noStore {
+                forward.described = selected.first { $0.part != nil }
             }
             forward.demandsServer = selected.contains { $0.body == .none }
             if forward.demandsServer { forward.reason = .stale }

@@ -23,6 +23,8 @@ final class CachingSink: HTTPSink {
         var status: HTTPCacheStatus?
         var spool: BodySpool?
         var hasForwarded = false
+        /// Whether the response has had the stored responses of its origin removed.
+        var hasCleared = false
         var sinkFailed = false
     }
 
@@ -49,8 +51,9 @@ final class CachingSink: HTTPSink {
     func receive(head: HTTPReply) async throws {
         let meaning = self.exchange.meaning(of: head, self.sent)
         self.state.withLock { $0.meaning = meaning }
+        if await self.exchange.clearOrigin(head) { self.state.withLock { $0.hasCleared = true } }
         switch meaning {
-        case .notModified, .failure: break
+        case .notModified, .confirmed, .failure: break
         case .askAgain: throw OfNoUse()
         case .answer(let answer):
             let isKept = answer.map { $0.body != .none } ?? false
@@ -60,7 +63,7 @@ final class CachingSink: HTTPSink {
             } else if spool == nil {
                 await self.exchange.supersede(by: head, self.sent)
             }
-            if spool == nil, !self.exchange.describes { self.exchange.isNotStored() }
+            if spool == nil, !self.exchange.describes { self.exchange.isNotStored(head) }
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.isStored = spool != nil
             self.state.withLock { $0.spool = spool }
@@ -85,7 +88,7 @@ final class CachingSink: HTTPSink {
     func receive(_ bytes: Data) async throws {
         switch self.state.withLock({ $0.meaning }) {
         case .answer, .rest: break
-        case .notModified, .failure, .askAgain, nil: return
+        case .notModified, .confirmed, .failure, .askAgain, nil: return
         }
         await self.keep(bytes)
         try await self.passing { try await self.sink.receive(bytes) }
@@ -137,8 +140,9 @@ final class CachingSink: HTTPSink {
             self.state.withLock { [spool] in $0.spool = spool }
         } catch {
             await spool.discard()
-            if let reply = self.state.withLock({ $0.head }) { await self.exchange.supersede(by: reply, self.sent) }
-            self.exchange.isNotStored()
+            guard let reply = self.state.withLock(\.head) else { return }
+            await self.exchange.supersede(by: reply, self.sent)
+            self.exchange.isNotStored(reply)
         }
     }
 
@@ -164,7 +168,11 @@ final class CachingSink: HTTPSink {
         case .notModified(let answer):
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.forwardStatus = 304
-            status.isStored = await self.exchange.storeValidated(answer)
+            if !state.hasCleared { status.isStored = await self.exchange.storeValidated(answer) }
+            return .validated(answer, status)
+        case .confirmed(let answer):
+            var status = HTTPCacheStatus(forward: self.exchange.reason)
+            status.forwardStatus = 304
             return .validated(answer, status)
         case .answer(let answer):
             await self.exchange.noted(head, self.sent)

@@ -21,8 +21,17 @@ public import MuxKit
 /// **Concurrent calls.** Requests for one URL share an exchange: the first one's task performs it, and the others wait for the stored
 /// answer, but no longer than the silence that the transport permits a server.
 ///
-/// **Accounts.** A cache belongs to one account at a time, that of its client's authenticator: `MuxRepository/clearAll()` removes what is
-/// stored. For several accounts at once, make one for each.
+/// **Accounts.** A cache belongs to one account at a time, that of its client's authenticator, also inside another transport:
+/// `MuxRepository/clearAll()` removes what is stored. For several accounts at once, make one for each. If nothing says to which repository a
+/// request with credentials belongs, its response is not stored: a transport that makes a new call in a detached task hides the
+/// account.
+///
+/// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"` removes the responses of the origin
+/// that sent it.
+///
+/// **A failing server.** Background revalidations pause after a failure (``Options/errorBackoff``). After a 403, 429 or 503 with `Retry-After`, no
+/// request goes to that origin until the time has passed: a stored response is used where a stale one is permitted, and otherwise the
+/// request fails with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
 /// **On disk.** With a ``Options/cacheKey`` answers are written when the repository saves; long bodies go to files at once. A header field
 /// `Set-Cookie` stays in memory. Otherwise everything stays in memory.
@@ -36,6 +45,9 @@ public final class CachingTransport: HTTPTransport {
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     /// What sends, if it is of this library.
     private let base: (any ValidatedTransport)?
+    private let sender: any HTTPTransport
+    /// Reports once that calls of another repository's session are refused.
+    private let mismatch = Locked<RepositoryChoice?>(nil)
     package let options: HTTPTransportOptions
 
     /// Makes a cache.
@@ -43,10 +55,10 @@ public final class CachingTransport: HTTPTransport {
     /// - Parameters:
     ///   - base: Sends what the cache cannot answer.
     ///   - options: Its limits, and where it keeps answers.
-    ///   - repository: The repository whose saves write the answers, and whose sign-out removes them; `nil`, the default, for that of
-    ///     the authenticator of the first ``HTTPClient``, or the dependency of the first ``AsyncMedia``, that is made with this cache; or
-    ///     else the shared one, from the first request or use of another member. Requests for a session of another repository fail with
-    ///     `MuxError.repositoryMismatch`: a sign-out would not reach both.
+    ///   - repository: The repository whose saves write the responses, and whose sign-out removes them. `nil`, the default, for that of the
+    ///     authenticator of the first ``HTTPClient``, or of the first ``AsyncMedia``, that is made with this cache or sends a request through
+    ///     it, however many transports are between; or else the shared one, from the first request or use of another member. Requests for
+    ///     an account in another repository fail with `MuxError.repositoryMismatch`: a sign-out would not reach both.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Options = .init(),
@@ -62,8 +74,12 @@ public final class CachingTransport: HTTPTransport {
         fileSystem: any FileSystem
     ) {
         self.base = base as? any ValidatedTransport
+        self.sender = base
         self.options = self.base?.options ?? HTTPTransportOptions()
-        self.makeCache = { ResponseCache(base, options, $0, fileSystem) }
+        self.makeCache = { repository in
+            _ = (base as? CachingTransport)?.settled(in: repository)
+            return ResponseCache(base, options, repository, fileSystem)
+        }
         self.made = Locked(repository.map(self.makeCache))
     }
 
@@ -105,26 +121,80 @@ public final class CachingTransport: HTTPTransport {
 }
 
 extension CachingTransport: ValidatedTransport {
-    /// The numbers of waiting callers, running renewals and URLs that have an exchange: zero at rest.
+    /// The numbers of waiting callers, URLs with a running exchange or renewal, and flights: zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         var occupancy = self.cache.engine.occupancy
-        occupancy.keys = max(occupancy.keys, self.cache.commits.withLock(\.count))
+        // A flight may land before its exchange ends.
+        occupancy.tasks = max(occupancy.tasks, self.cache.commits.withLock(\.count))
         return occupancy
     }
 
-    package var time: TimeSource { self.base?.time ?? self.cache.time }
+    package var time: TimeSource { self.base?.time ?? self.known?.time ?? TimeSource(ContinuousClock()) }
     package var pendingCount: Int { self.base?.pendingCount ?? 0 }
 
-    package var session: UInt64 { self.cache.session }
+    /// That of a new cache is 0.
+    package var session: UInt64 { self.known?.session ?? 0 }
 
-    package func stored(for call: ValidatedCall) -> HTTPReply? { self.cache.fresh(call) }
+    package func prepare(for call: ValidatedCall) throws {
+        let session = CallSession.of(call)
+        guard let cache = self.cache(for: call, in: session) else { return try self.base?.prepare(for: call) ?? () }
+        guard let session, session.isOfAccount, session.repository !== cache.repository else { return }
+        let choice = self.mismatch.withLock { mismatch in
+            let choice = mismatch ?? RepositoryChoice(given: cache.repository, ofDependency: session.repository)
+            mismatch = choice
+            return choice
+        }
+        try choice.check(nil, name: "CachingTransport")
+    }
+
+    package func stored(for call: ValidatedCall) -> HTTPReply? {
+        guard let cache = self.known else { return nil }
+        if let session = CallSession.of(call) {
+            guard session.isCurrent, !session.isOfAccount || session.repository === cache.repository else { return nil }
+        }
+        return cache.fresh(call)
+    }
 
     package func perform(
         _ call: ValidatedCall,
         _ exchange: HTTPExchange,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        try await self.cache.perform(call, exchange.limits, into: sink)
+        let session = CallSession.of(call)
+        guard let cache = self.cache(for: call, in: session) else {
+            guard let base else { return try await self.sender.stream(call.call, into: sink) }
+            return try await base.perform(call, HTTPExchange(call, exchange.limits, base.time), into: sink)
+        }
+        var limits = exchange.limits
+        // A call of a session that has ended has nothing to do with what is stored since, and is not stored.
+        if let session, !session.isCurrent { limits.session = .max }
+        return try await cache.perform(call, limits, into: sink)
+    }
+
+    private var known: ResponseCache? { self.made.withLock(\.self) }
+
+    /// The cache for a call, made in the repository of the call's session unless it was made before.
+    ///
+    /// - Returns: The cache; `nil` if the call has credentials and nothing says to which repository they belong, so that no sign-out would
+    ///   reach its response.
+    private func cache(for call: ValidatedCall, in session: CallSession?) -> ResponseCache? {
+        if let known { return known }
+        if let session { return self.make(in: session.repository) }
+        // Any client has noted a session.
+        guard call.session == nil else { return self.cache }
+        let names = HTTPTransportOptions().credentialHeaders.union(self.options.credentialHeaders)
+            .union(call.call.credentialHeaders)
+        let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
+        return call.call.headers.fields.contains { credentials.contains($0.name) } ? nil : self.cache
+    }
+
+    /// Whether no cache is behind `transport` that a client cannot see, and that would have to ask for a repository.
+    static func isKnown(_ transport: any HTTPTransport) -> Bool {
+        switch transport {
+        case is SystemTransport: true
+        case let caching as CachingTransport: self.isKnown(caching.sender)
+        default: false
+        }
     }
 }
 
@@ -155,8 +225,15 @@ extension CachingTransport {
 
         /// For how long after its freshness an answer is used where the server cannot be reached (RFC 9111, section 4.2.4).
         ///
-        /// An answer that must be validated, by `no-cache` or `must-revalidate`, never is.
+        /// An answer that must be validated, by `no-cache` or `must-revalidate`, never is. A response that arrives stale and has no validator is not
+        /// stored.
         public var staleLimit: Duration = .seconds(7 * 24 * 60 * 60)
+
+        /// How long after a failed background revalidation the stale response is used without another one; 1 second.
+        ///
+        /// The pause doubles with each further failure of the same response, up to a minute. A server that asks for more with `Retry-After` gets
+        /// up to an hour.
+        public var errorBackoff: Duration = .seconds(1)
 
         /// The defaults.
         public init() {}

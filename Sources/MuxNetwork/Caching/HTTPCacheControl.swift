@@ -73,8 +73,11 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
                 if let maxAge, maxAge != seconds ?? .zero { self.noCache = true }
                 self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
             case "min-fresh": self.minFresh = max(self.minFresh ?? .zero, seconds ?? .longest)
-            case "max-stale": self.maxStale = directive.argument == nil ? .longest : seconds ?? .zero
-            case "stale-if-error": self.staleIfError = seconds ?? .zero
+            // The strictest of several counts.
+            case "max-stale":
+                let tolerated = directive.argument == nil ? .longest : seconds ?? .zero
+                self.maxStale = min(self.maxStale ?? .longest, tolerated)
+            case "stale-if-error": self.staleIfError = min(self.staleIfError ?? .longest, seconds ?? .zero)
             case "no-cache": self.noCache = true
             case "no-store": self.noStore = true
             case "only-if-cached": self.onlyIfCached = true

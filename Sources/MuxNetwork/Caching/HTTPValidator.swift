@@ -59,6 +59,16 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         }
     }
 
+    /// Whether a 304 with `headers` may update a stored response of this version: RFC 9111, section 4.3.4.
+    ///
+    /// One with a strong tag updates responses with the same strong tag alone.
+    package func isUpdated(by headers: HTTPHeaders) -> Bool {
+        guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
+            return true
+        }
+        return Self.isStrongTag(own) || !Self.isStrongTag(other)
+    }
+
     /// Whether two tags are the same but for their strength: RFC 9110, section 8.8.3.2.
     static func isWeaklyEqual(_ a: String, _ b: String) -> Bool {
         let tag = self.opaque(a)

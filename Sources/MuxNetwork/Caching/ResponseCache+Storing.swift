@@ -4,9 +4,15 @@ import MuxKit
 extension ResponseCache {
     /// What is stored for a URL, in memory or on disk.
     nonisolated(nonsending) func stored(_ resource: String) async -> [StoredAnswer] {
-        if let stored = self.answers.cachedValue(key: resource) { return stored.answers }
+        if let entry = self.answers.cachedEntry(key: resource), entry.timeToLive > .zero { return entry.value.answers }
         guard self.options.cacheKey != nil else { return [] }
-        return await self.answers.loadCachedValue(key: resource)?.answers ?? []
+        await self.cleared.load(ClearedOrigins.origin(of: resource))
+        guard let entry = await self.answers.loadCachedEntry(key: resource) else { return [] }
+        guard entry.timeToLive <= .zero else { return entry.value.answers }
+        // Its origin has been cleared since.
+        await self.answers.clear(key: resource)
+        await self.removeFiles(of: entry.value.answers)
+        return []
     }
 
     /// A spool for the body of an answer; `nil` if it cannot be kept.
@@ -210,7 +216,7 @@ extension ResponseCache: SessionParticipant {
     func sessionEnded(isTold: Bool) -> @Sendable () -> Void {
         self.commits.withLock { _ in
             self.engine.dismissed(cancelling: false) { state in
-                state.renewals = [:]
+                (state.renewals, state.pauses) = ([:], [:])
                 state.session &+= 1
                 // Those who wait ask for themselves, with what their callers have now.
                 return (.success(.alone), ())
@@ -222,6 +228,7 @@ extension ResponseCache: SessionParticipant {
         // A call that began while the session ended may have the credentials of the former one.
         self.commits.withLock { _ in
             self.engine.fenceAll { $0.session &+= 1 }
+            self.cleared.sessionEnded()
             self.answers.core.signOutCompleted()
             self.folder?.abandon()
         }

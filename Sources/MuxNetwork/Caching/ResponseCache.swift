@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 
 /// The parts of a ``CachingTransport``: what is stored, flights, and the exchanges with the server.
-final class ResponseCache: Sendable {
+final class ResponseCache: SessionCounter {
     typealias Engine = FlightEngine<FlightName, Landed, State>
     typealias Now = StoredAnswer.Now
 
@@ -43,6 +43,8 @@ final class ResponseCache: Sendable {
     struct State: Sendable {
         var statistics = MuxRepository.Statistics()
         var renewals: [FlightName: Renewal] = [:]
+        /// The pauses after failed renewals.
+        var pauses: [FlightName: FailurePause] = [:]
         /// The number of ended sessions.
         var session: UInt64 = 0
     }
@@ -52,11 +54,13 @@ final class ResponseCache: Sendable {
     /// Whether the observer wants to be told of hits.
     private let tellsHits: Bool
     let engine: Engine
-    private let base: any HTTPTransport
+    let base: any HTTPTransport
+    private let retryAfter: RetryAfterInterceptor
     let options: CachingTransport.Options
     let repository: MuxRepository
     let answers: MultiplexerMap<String, StoredAnswers>
     let folder: BodyFolder?
+    let cleared: ClearedOrigins
     /// Held while an answer is stored, so that it cannot come after a fence that has passed its exchange.
     let commits = Locked(RunningExchanges())
 
@@ -70,9 +74,18 @@ final class ResponseCache: Sendable {
         self.options = options
         self.repository = repository
         self.time = repository.time
+        self.retryAfter = RetryAfterInterceptor(time: repository.time, wallTime: repository.wallTime)
         self.heuristicLimit = options.heuristicLimit
         self.tellsHits = repository.observer?.observesHits ?? false
+        let cleared = ClearedOrigins(options.cacheKey, repository)
+        self.cleared = cleared
         let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredAnswers>.CacheKey($0) }
+        var persistence = cacheKey?.persistence
+        persistence?.changedAt = { resource in
+            let time = cleared.time(of: ClearedOrigins.origin(of: resource.key))
+            let age = time.map { HTTPDeltaSeconds.duration(repository.wallTime().timeIntervalSince($0)) }
+            return age.map { repository.time.now.advanced(by: .zero - $0) }
+        }
         self.answers = MultiplexerMap(
             policy: MuxPolicy(
                 timeToLive: .longest,
@@ -80,7 +93,7 @@ final class ResponseCache: Sendable {
                 maximumCost: .init(options.memoryLimit) { (answers: StoredAnswers) in answers.memoryCost }
             ),
             repository: repository,
-            persistence: cacheKey?.persistence,
+            persistence: persistence,
             fetch: .value { _ in throw CancellationError() }
         )
         self.folder = options.cacheKey.map { key in
@@ -98,7 +111,7 @@ final class ResponseCache: Sendable {
     }
 
     /// Measures the limits of calls.
-    private var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
+    var transportTime: TimeSource { (self.base as? any ValidatedTransport)?.time ?? self.time }
 
     /// The number of ended sessions.
     var session: UInt64 { self.engine.withState { $0.session } }
@@ -354,59 +367,34 @@ final class ResponseCache: Sendable {
 
     // MARK: - Exchanges
 
-    /// Performs one exchange with the server.
+    /// Performs one exchange with the server, unless the server has asked for a pause.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        guard let base = self.base as? any ValidatedTransport else {
-            return try await self.base.stream(call.call, into: sink)
+        try await self.retryAfter.send(call) { try await self.exchange($0, limits, into: sink) }
+    }
+
+    private nonisolated(nonsending) func exchange(
+        _ call: ValidatedCall,
+        _ limits: HTTPExchange.Limits,
+        into sink: any HTTPSink
+    ) async throws -> HTTPReply {
+        if let base = self.base as? any ValidatedTransport, CachingTransport.isKnown(base) {
+            return try await base.perform(call, HTTPExchange(call, limits, base.time), into: sink)
         }
-        return try await base.perform(call, HTTPExchange(call, limits, base.time), into: sink)
-    }
-
-    // MARK: - Renewal
-
-    /// Starts an exchange that no caller waits for: RFC 5861, section 3.
-    private nonisolated(nonsending) func startRenewal(
-        of hit: CacheHit,
-        for request: CacheableRequest,
-        in session: UInt64
-    ) async throws {
-        let name = FlightName(
-            resource: request.name,
-            variant: request.flightName([hit.answer]),
-            own: 0,
-            session: session
-        )
-        guard !self.engine.isInFlight(name) else { return }
-        _ = try await self.engine.enter(
-            name,
-            decide: { state in
-                state.renewals[name] = Renewal(request: request, stale: hit.answer, session: session)
-                return .answerAndFly(.again)
-            },
-            joined: { _, _ in }
-        )
-    }
-
-    private func renew(_ name: FlightName, _ flight: FlightID) async {
-        let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
-        guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
-        guard let renewal else { return self.land(.again, flight, of: name) }
-        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
-        let limits = HTTPExchange.Limits(
-            silence: renewal.request.call.call.timeout ?? options.timeout,
-            deadline: options.deadline,
-            body: self.options.bodyLimit,
-            from: self.transportTime.now,
-            session: renewal.session
-        )
-        var forward = CacheForward(reason: .stale)
-        if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
-        let exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
-        _ = try? await exchange.run(into: DroppingSink())
+        // Another cache may be on the way.
+        let known = CallSession.of(call)
+        let session = known ?? CallSession(self.repository, isOfAccount: false, self, number: limits.session)
+        let sent = call.sent(for: session)
+        return try await CallSession.$current.withValue(session) {
+            guard let base = self.base as? any ValidatedTransport else {
+                return try await self.base.stream(sent.call, into: sink)
+            }
+            try base.prepare(for: sent)
+            return try await base.perform(sent, HTTPExchange(sent, limits, base.time), into: sink)
+        }
     }
 
     /// Ends the exchange of a flight.

@@ -73,7 +73,7 @@ struct SupersedingResponse: Sendable {
     ///   - now: When it arrived.
     init?(_ reply: HTTPReply, to request: CacheableRequest, _ order: ResponseOrder, at now: Date) {
         guard request.call.method == .get, request.call.call.body == nil, (200...499).contains(reply.status),
-            !Self.neutralStatuses.contains(reply.status)
+            !Self.neutralStatuses.contains(reply.status), reply.status != 403 || reply.headers[.retryAfter] == nil
         else { return nil }
         self.order = order
         self.headers = request.headers

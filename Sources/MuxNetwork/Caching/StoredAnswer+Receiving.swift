@@ -118,10 +118,16 @@ extension StoredAnswer {
 
     /// Whether an answer to HEAD describes this content: RFC 9111, section 4.3.5.
     func isDescribed(by reply: HTTPReply) -> Bool {
-        guard reply.status == self.status else { return false }
-        let isCoded = self.headers[.contentEncoding] != nil
+        guard reply.status == (self.part == nil ? self.status : 200) else { return false }
+        if let part, let total = part.total,
+            let length = reply.headers[.contentLength].flatMap({ HTTPGrammar.number($0) }),
+            length != total
+        {
+            return false
+        }
+        let isLengthOpen = self.headers[.contentEncoding] != nil || self.part != nil
         return [HTTPHeaders.Name.eTag, .lastModified, .contentLength].allSatisfy { name in
-            guard let value = reply.headers[name], !(isCoded && name == .contentLength) else { return true }
+            guard let value = reply.headers[name], !(isLengthOpen && name == .contentLength) else { return true }
             return self.headers[name].map { HTTPGrammar.trimmed($0) == HTTPGrammar.trimmed(value) }
                 ?? (name == .contentLength)
         }

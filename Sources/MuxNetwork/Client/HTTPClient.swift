@@ -29,6 +29,8 @@ public struct HTTPClient: Sendable {
     private let transport: any HTTPTransport
     /// The repository of a transport that keeps answers for the authenticator's session; `nil` if there is none.
     private let choice: RepositoryChoice?
+    /// Names the session of each call to the caches in the transport; `nil` if there is no account, or no such cache.
+    private let sessions: SessionWatch?
 
     /// Makes a client.
     ///
@@ -51,6 +53,9 @@ public struct HTTPClient: Sendable {
             (transport as? CachingTransport).map {
                 RepositoryChoice(given: $0.settled(in: session), ofDependency: session)
             }
+        }
+        self.sessions = authenticator?.sessionRepository.flatMap { session in
+            SessionWatch(session, isOfAccount: true, for: transport)
         }
     }
 
@@ -108,7 +113,14 @@ public struct HTTPClient: Sendable {
     ) async throws -> HTTPResponse {
         try self.choice?.check(nil, name: "CachingTransport")
         do {
-            return try await self.answer(to: request, path: values, token: token, headers: headers)
+            let session = self.sessions?.current
+            // As a rule there is neither: the transport has no cache, or knows its repository.
+            guard session != nil || CallSession.current != nil else {
+                return try await self.answer(to: request, path: values, token: token, headers: headers)
+            }
+            return try await CallSession.$current.withValue(session) {
+                try await self.answer(to: request, path: values, token: token, headers: headers, in: session)
+            }
         } catch let error as HTTPError {
             throw error.naming(request)
         }
@@ -118,9 +130,11 @@ public struct HTTPClient: Sendable {
         to request: some HTTPRequest,
         path values: [String: String],
         token: (any HTTPToken)?,
-        headers: HTTPHeaders
+        headers: HTTPHeaders,
+        in session: CallSession? = nil
     ) async throws -> HTTPResponse {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
+        if let session { call = call.sent(for: session) }
         // Before there is a token: a call with the token of a session that has ended since belongs to that session.
         call.session = (self.transport as? any ValidatedTransport)?.session
         guard !request.usesPrivateHeaders else { return try await self.exchange(call) }
@@ -205,6 +219,7 @@ public struct HTTPClient: Sendable {
                 throw HTTPError.status(HTTPError.StatusFailure(response))
             }
         } catch let error as RetryError {
+            if case MuxError.repositoryMismatch? = error.lastError { throw MuxError.repositoryMismatch }
             switch error.lastError as? HTTPError {
             case .status(let failure)?: return failure.response
             case let last?: throw last
@@ -214,9 +229,12 @@ public struct HTTPClient: Sendable {
     }
 
     private func send(_ call: ValidatedCall) async throws -> HTTPResponse {
-        let reply = try await self.retryAfter.send(call) { call in
+        let send = { (call: ValidatedCall) async throws -> HTTPReply in
             try await self.invalidation.send(call) { try await self.transport.exchange(call) }
         }
+        // A cache obeys Retry-After itself, and answers with what is stored meanwhile.
+        let isCached = self.transport is CachingTransport
+        let reply = isCached ? try await send(call) : try await self.retryAfter.send(call, next: send)
         return HTTPResponse(request: call.call, reply: reply)
     }
 }

@@ -92,7 +92,10 @@ struct HTTPFetch: Sendable {
             freshness.staleIfError = before.stale.ifError
         }
         let names = response.headers[.vary] == nil ? variant.names : self.names(response)
-        let renewed = HTTPVariant(freshness.validator ?? variant.validator, varying: names, in: fields)
+        // RFC 9111, section 4.3.4: a strong tag does not replace a weak one.
+        let isUpdated = variant.validator?.isUpdated(by: response.headers) ?? true
+        let validator = isUpdated ? freshness.validator ?? variant.validator : variant.validator
+        let renewed = HTTPVariant(validator, varying: names, in: fields)
         var fetched = before.notModified(
             timeToLive: freshness.timeToLive,
             staleWhileRevalidate: freshness.staleWhileRevalidate,

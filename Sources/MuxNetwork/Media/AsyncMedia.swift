@@ -198,7 +198,7 @@ extension AsyncMedia {
             budget: budget,
             durability: durability,
             repository: repository,
-            cache: transport as? CachingTransport,
+            transport: transport,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await transport.exchange(call, into: sink)
@@ -255,7 +255,7 @@ extension AsyncMedia {
             durability: durability,
             repository: repository,
             ofDependency: dependency.sessionRepository,
-            cache: transport as? CachingTransport,
+            transport: transport,
             fileSystem: POSIXFileSystem()
         ) { call, sink in
             _ = try await dependency.run { value in
@@ -278,12 +278,13 @@ extension AsyncMedia {
         durability: MuxDurability,
         repository: MuxRepository?,
         ofDependency dependency: MuxRepository? = nil,
-        cache: CachingTransport? = nil,
+        transport: (any HTTPTransport)? = nil,
         fileSystem: any FileSystem,
         exchange: @escaping @Sendable @concurrent (HTTPCall, any HTTPSink) async throws -> Void
     ) {
         let own = repository ?? dependency ?? .shared
-        let cached = dependency == nil ? nil : cache?.settled(in: own)
+        let cached = dependency == nil ? nil : (transport as? CachingTransport)?.settled(in: own)
+        let sessions = SessionWatch(own, isOfAccount: dependency != nil, for: transport)
         let choice = RepositoryChoice(given: own, ofDependency: dependency, ofCache: cached)
         let folder = MediaFolder(
             directory.map { StoreFolder($0) } ?? own.folder(.media),
@@ -302,7 +303,10 @@ extension AsyncMedia {
                 retry: retry,
                 budget: budget
             ) { call, sink in
-                try await exchange(call, sink)
+                guard let session = sessions?.current else { return try await exchange(call, sink) }
+                var call = call
+                call.account = session
+                try await CallSession.$current.withValue(session) { try await exchange(call, sink) }
             }
         )
     }

@@ -36,6 +36,13 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     }
     private var template = Aside<String?>(nil)
 
+    /// The session for which the call is sent; `nil` if no client or media send it for a session.
+    var account: CallSession? {
+        get { self.session.value }
+        set { self.session.value = newValue }
+    }
+    private var session = Aside<CallSession?>(nil)
+
     /// Makes a request.
     public init(
         method: String = "GET",
@@ -191,6 +198,13 @@ package struct ValidatedCall: Sendable {
         self.call = call
         self.method = method
         self.origin = origin
+    }
+
+    /// The call as it is sent for a session.
+    func sent(for session: CallSession) -> ValidatedCall {
+        var sent = self
+        sent.call.account = session
+        return sent
     }
 
     /// The call with the header fields of a token, which replace its own and stay behind when a redirection leads elsewhere.

@@ -102,7 +102,7 @@ package final class HTTPExchange: Sendable {
         /// The largest body that is accepted, in bytes; `nil` for any size.
         let body: Int?
         /// The number of the session in which the call began.
-        let session: UInt64
+        var session: UInt64
 
         package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
             self.silence = silence

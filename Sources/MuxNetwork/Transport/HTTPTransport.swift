@@ -121,6 +121,11 @@ package protocol ValidatedTransport: HTTPTransport {
     /// The number of the session in which a call begins that is made now; always the same for a transport that keeps nothing.
     var session: UInt64 { get }
 
+    /// Prepares the transport for a call, before ``time`` and ``session`` are read for it.
+    ///
+    /// - Throws: `MuxError.repositoryMismatch` if the call belongs to the session of another repository than the transport.
+    func prepare(for call: ValidatedCall) throws
+
     /// The answer to a call that needs no exchange; `nil` if there is none.
     func stored(for call: ValidatedCall) -> HTTPReply?
 }
@@ -128,12 +133,14 @@ package protocol ValidatedTransport: HTTPTransport {
 extension ValidatedTransport {
     package var pendingCount: Int { 0 }
     package var session: UInt64 { 0 }
+    package func prepare(for call: ValidatedCall) throws {}
     package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
 
     /// Sends a request and returns the complete answer, within the limits of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         let limit = self.options.maximumBodySize
         if let reply = self.stored(for: call), reply.body.count <= limit { return reply }
+        try self.prepare(for: call)
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
         let session = call.session ?? self.session
@@ -160,8 +167,10 @@ extension ValidatedTransport {
     /// - Throws: ``HTTPError`` if there is no complete answer; what the sink threw; `CancellationError` if the task is cancelled, as
     ///   soon as the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
-        try await self.follow(
-            try ValidatedCall(call),
+        let validated = try ValidatedCall(call)
+        try self.prepare(for: validated)
+        return try await self.follow(
+            validated,
             into: sink,
             sizeLimit: nil,
             deadline: call.deadline,
@@ -255,6 +264,7 @@ extension HTTPError {
         case let error as HTTPError: error
         case let error as HTTPError.TransportFailure: HTTPError.transport(error)
         case let error as HTTPError.PreparationFailure: HTTPError.preparation(error)
+        case MuxError.repositoryMismatch: error
         case _ where self.isCancellation(error): CancellationError()
         default: HTTPError.unreachable(error)
         }

@@ -108,6 +108,12 @@ struct CacheSuiteTests {
         )
     }
 
+    @Test func `WR-12 the figures of browsers count a test whose dependency fails as failed`() {
+        let table = CacheSuiteReport([], [:]).table("no cache")
+
+        #expect(table.contains("Chrome 143 117/137, Firefox 146 106/137, Safari 26.2 108/137"))
+    }
+
     // MARK: - The cache under test
 
     @Test func `HC-04 the cache passes the suite`() async throws {

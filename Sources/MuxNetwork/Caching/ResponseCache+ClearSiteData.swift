@@ -1,0 +1,93 @@
+import Foundation
+import MuxKit
+
+/// The times at which origins had their stored responses removed: W3C Clear Site Data.
+///
+/// Responses in memory are removed at once. A response that is only on disk is found by its URL alone, so the time of the removal is kept, and
+/// an older response is removed when its URL is next used.
+final class ClearedOrigins: Sendable {
+    /// By origin; `distantPast` if the disk has no time.
+    private let times = Locked<[String: Date]>([:])
+    /// `nil` if the cache keeps nothing on disk.
+    private let saved: MultiplexerMap<String, Date>?
+
+    init(_ cacheKey: String?, _ repository: MuxRepository) {
+        self.saved = cacheKey.map { cacheKey in
+            MultiplexerMap(
+                policy: MuxPolicy(timeToLive: .longest),
+                repository: repository,
+                persistence: MultiplexerMap<String, Date>.CacheKey(cacheKey + "\u{1f}cleared").persistence,
+                fetch: .value { _ in throw CancellationError() }
+            )
+        }
+    }
+
+    /// The origin of a URL that is written as ``HTTPResourceName/text``.
+    static func origin(of resource: String) -> String {
+        resource.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: false).prefix(3).joined(separator: "/")
+    }
+
+    /// Whether the field asks for the removal of stored responses.
+    static func isAsked(by headers: HTTPHeaders) -> Bool {
+        headers.values(of: "Clear-Site-Data").flatMap { HTTPDirective.elements(of: $0) }
+            .contains { $0 == #""cache""# || $0 == #""*""# }
+    }
+
+    /// Reads the time of an origin from disk, before responses of the origin are.
+    nonisolated(nonsending) func load(_ origin: String) async {
+        guard let saved, self.times.withLock({ $0[origin] }) == nil else { return }
+        let time = await saved.loadCachedValue(key: origin) ?? .distantPast
+        self.times.withLock { $0[origin] = max($0[origin] ?? .distantPast, time) }
+    }
+
+    /// When the responses of an origin were removed; `nil` if they never were.
+    func time(of origin: String) -> Date? {
+        self.times.withLock { $0[origin] }.flatMap { $0 > .distantPast ? $0 : nil }
+    }
+
+    /// Notes a removal.
+    func note(_ origin: String, at now: Date) { self.times.withLock { $0[origin] = now } }
+
+    /// Writes the time of an origin.
+    nonisolated(nonsending) func save(_ origin: String, at now: Date) async {
+        guard let saved else { return }
+        saved.store(now, key: origin)
+        await saved.save(key: origin)
+    }
+
+    /// The session has ended, and with it all stored responses.
+    func sessionEnded() { self.times.withLock { $0 = [:] } }
+}
+
+extension ResponseCache {
+    /// Removes all stored responses of an origin, in memory and on disk, and keeps running exchanges from storing theirs.
+    ///
+    /// - Parameters:
+    ///   - resource: A URL of the origin.
+    ///   - own: The flight whose response asks for the removal, and may itself be stored.
+    ///   - limits: Those of the call.
+    nonisolated(nonsending) func clearOrigin(
+        of resource: String,
+        by own: FlightName,
+        _ limits: HTTPExchange.Limits
+    ) async {
+        guard self.session == limits.session else { return }
+        let (origin, now) = (ClearedOrigins.origin(of: resource), self.now.date)
+        self.cleared.note(origin, at: now)
+        let prefix = origin + "/"
+        for _ in 0..<2 {
+            // Twice: an exchange that began since the first time may have validated what is removed.
+            self.commits.withLock { _ in
+                for name in self.engine.keysInFlight where name.resource.hasPrefix(prefix) && name != own {
+                    self.engine.fence(name) { _ in }
+                }
+            }
+            for key in self.answers.keysInMemory() where key.hasPrefix(prefix) {
+                let gone = self.answers.cachedValue(key: key)?.answers ?? []
+                await self.answers.clear(key: key)
+                await self.removeFiles(of: gone)
+            }
+        }
+        await self.cleared.save(origin, at: now)
+    }
+}

@@ -1,0 +1,77 @@
+import MuxKit
+
+/// Revalidation in the background: RFC 5861, section 3.
+extension ResponseCache {
+    /// Starts an exchange that no caller waits for: RFC 5861, section 3.
+    nonisolated(nonsending) func startRenewal(
+        of hit: CacheHit,
+        for request: CacheableRequest,
+        in session: UInt64
+    ) async throws {
+        let name = FlightName(
+            resource: request.name,
+            variant: request.flightName([hit.answer]),
+            own: 0,
+            session: session
+        )
+        let now = self.time.now
+        guard !self.engine.isInFlight(name), self.engine.withState({ $0.pauses[name]?.isOver(at: now) ?? true })
+        else { return }
+        _ = try await self.engine.enter(
+            name,
+            decide: { state in
+                state.renewals[name] = Renewal(request: request, stale: hit.answer, session: session)
+                return .answerAndFly(.again)
+            },
+            joined: { _, _ in }
+        )
+    }
+
+    func renew(_ name: FlightName, _ flight: FlightID) async {
+        let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
+        guard self.engine.workBegins(flight, of: name, { _, _, _ in }) else { return }
+        guard let renewal else { return self.land(.again, flight, of: name) }
+        let options = (self.base as? any ValidatedTransport)?.options ?? HTTPTransportOptions()
+        let limits = HTTPExchange.Limits(
+            silence: renewal.request.call.call.timeout ?? options.timeout,
+            deadline: options.deadline,
+            body: self.options.bodyLimit,
+            from: self.transportTime.now,
+            session: renewal.session
+        )
+        var forward = CacheForward(reason: .stale)
+        if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
+        var exchange = CacheExchange(self, renewal.request, forward, name, flight, limits)
+        let hasEnded = Locked(false)
+        exchange.ended = { result in
+            let isFirst = hasEnded.withLock { hasEnded in
+                defer { hasEnded = true }
+                return !hasEnded
+            }
+            if isFirst { self.renewed(name, result) }
+        }
+        _ = try? await exchange.run(into: DroppingSink())
+    }
+
+    /// A renewal has ended, before its flight does: notes a failure, after which the next renewal waits.
+    private func renewed(_ name: FlightName, _ result: Result<HTTPReply, any Error>) {
+        let retryAfter: Duration?
+        switch result {
+        case .success(let reply) where (200...399).contains(reply.status):
+            return self.engine.withState { $0.pauses[name] = nil }
+        case .success(let reply): retryAfter = reply.retryAfter(now: self.repository.wallTime())
+        case .failure(let error) where HTTPError.isCancellation(error): return
+        case .failure(let error): retryAfter = RetryAdvice.of(error).retryAfter
+        }
+        let (now, first) = (self.time.now, self.options.errorBackoff)
+        self.engine.withState { state in
+            if state.pauses.count >= Self.maximumPauses {
+                state.pauses = state.pauses.filter { !$0.value.isOver(at: now) }
+            }
+            state.pauses[name, default: FailurePause()].failed(at: now, first: first, retryAfter: retryAfter)
+        }
+    }
+
+    /// The number of pauses beyond which those that are over are forgotten.
+    private static let maximumPauses = 1_000
+}

@@ -1,0 +1,128 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// A response cache leaves a failing server alone.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct FailingServerTests {
+    private let world = CachingWorld()
+
+    private static let swr: HTTPHeaders = ["Cache-Control": "max-age=10, stale-while-revalidate=100000"]
+
+    /// How the server fails after its first response; `nil` for a lost connection.
+    private static let failures: [HTTPReply?] = [
+        nil, HTTPReply(status: 500), HTTPReply(status: 503), HTTPReply(status: 408), HTTPReply(status: 429),
+    ]
+
+    private func cache(
+        _ headers: HTTPHeaders = swr,
+        failing failure: HTTPReply?,
+        works: Locked<Bool> = Locked(false)
+    ) async throws -> (CachingTransport, ClosureTransport) {
+        let isFirst = Locked(true)
+        let (cache, server) = self.world.cache { _ in
+            let answers = isFirst.withLock { isFirst in
+                defer { isFirst = false }
+                return isFirst
+            }
+            if answers || works.withLock(\.self) {
+                return HTTPReply(status: 200, headers: headers, body: Data("1".utf8))
+            }
+            guard let failure else { throw HTTPError.transport(.closedWithoutAnswer(FetchLost())) }
+            return failure
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+        return (cache, server)
+    }
+
+    /// Sends requests, each of which is answered with what is stored.
+    private func ask(_ cache: CachingTransport, times: Int, every pause: Duration = .zero) async throws {
+        for _ in 0..<times {
+            #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
+            #expect(await settledOccupancy { cache.occupancy } == (0, 0, 0))
+            self.world.clock.advance(by: pause)
+        }
+    }
+
+    @Test(arguments: failures)
+    func `WR-07 background revalidations pause after a failure, and longer after each further one`(failure: HTTPReply?)
+        async throws
+    {
+        let (cache, server) = try await self.cache(failing: failure)
+        try await self.ask(cache, times: 200)
+        #expect(server.calls.count == 2)
+
+        // After 1, 2, 4, 8, 16, 32, 60, 60, … seconds.
+        try await self.ask(cache, times: 303, every: .seconds(1))
+        #expect(server.calls.count == 2 + 9)
+    }
+
+    @Test func `WR-07 a success ends the pause`() async throws {
+        let works = Locked(false)
+        let (cache, server) = try await self.cache(failing: nil, works: works)
+        try await self.ask(cache, times: 16, every: .seconds(1))
+        #expect(server.calls.count == 1 + 5)
+        works.withLock { $0 = true }
+        self.world.clock.advance(by: .seconds(20))
+        try await self.ask(cache, times: 1)
+        works.withLock { $0 = false }
+        #expect(try await cache.send(self.world.call()).headers.cacheStatuses.last?.timeToLive == .seconds(10))
+        #expect(server.calls.count == 1 + 6)
+
+        self.world.clock.advance(by: .seconds(11))
+        try await self.ask(cache, times: 2, every: .seconds(1))
+        #expect(server.calls.count == 1 + 8, "the pauses begin again with a second")
+    }
+
+    @Test(arguments: [403, 429, 503])
+    func `WR-07 background revalidations obey Retry-After`(status: Int) async throws {
+        let busy = HTTPReply(status: status, headers: ["Retry-After": "60"])
+        let (cache, server) = try await self.cache(failing: busy)
+        try await self.ask(cache, times: 200, every: .milliseconds(299))
+        #expect(server.calls.count == 2)
+        self.world.clock.advance(by: .seconds(1))
+        try await self.ask(cache, times: 1)
+        #expect(server.calls.count == 3)
+    }
+
+    @Test func `WR-07 requests that may be answered with a stale response obey Retry-After`() async throws {
+        let busy = HTTPReply(status: 503, headers: ["Retry-After": "60"])
+        let (cache, server) = try await self.cache(
+            ["Cache-Control": "max-age=10, stale-if-error=1000"],
+            failing: busy
+        )
+        try await self.ask(cache, times: 200, every: .milliseconds(299))
+        #expect(server.calls.count == 2)
+        self.world.clock.advance(by: .seconds(1))
+        try await self.ask(cache, times: 1)
+        #expect(server.calls.count == 3)
+    }
+
+    @Test(arguments: [false, true])
+    func `WR-07 a busy server is not asked, and what is fresh is used meanwhile`(viaClient: Bool) async throws {
+        let server = NumberServer()
+        let cache = CachingTransport(server.transport, repository: self.world.repository)
+        let client = self.world.client(cache)
+        func number(_ id: String) async throws -> Int {
+            guard !viaClient else { return try await client.output(of: GetNumber(id: id)).version }
+            let reply = try await cache.send(try client.call(for: GetNumber(id: id)))
+            guard reply.status == 200 else { throw FetchLost() }
+            return try JSONDecoder().decode(Number.self, from: reply.body).version
+        }
+        #expect(try await number("a") == 1)
+        server.state.withLock { $0.instead = HTTPReply(status: 503, headers: ["Retry-After": "60"]) }
+        await #expect(throws: (any Error).self) { try await number("b") }
+        #expect(server.calls.count == 2)
+        server.state.withLock { $0.instead = nil }
+
+        #expect(try await number("a") == 1)
+        await #expect(throws: HTTPError.transport(.serverBusy(retryAfter: .seconds(60)))) { try await number("b") }
+        #expect(server.calls.count == 2)
+        self.world.clock.advance(by: .seconds(60))
+        #expect(try await number("b") == 1)
+    }
+}
