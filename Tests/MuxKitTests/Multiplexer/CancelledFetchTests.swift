@@ -145,6 +145,19 @@ struct CancelledFetchTests {
         }
     }
 
+    @Test func `DS-11 the retry policy of a runner sees a cancellation that no caller has asked for`() async throws {
+        var policy = RunnerPolicy()
+        policy.retry = .immediate(maxAttempts: 3)
+        let update = ScriptedFetch<Int>(
+            [.failure(CancellationError()), .failure(URLError(.cancelled))],
+            thereafter: .value(3)
+        )
+        let runner = DependentRunner<Int>(policy: policy) { _ in .updatedDependency(try await update()) }
+
+        #expect(try await runner.run { .output($0) } == 3)
+        #expect(update.callCount == 3)
+    }
+
     @Test func `DS-11 the callers of a refresh that throws a cancellation get a typed error`() async throws {
         let runner = OAuthDependentRunner<String, String>(
             repository: self.world.repository,

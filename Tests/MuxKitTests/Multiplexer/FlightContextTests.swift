@@ -76,7 +76,7 @@ struct FlightContextTests {
         _ seen: Locked<TaskPriority?>
     ) async throws -> TaskPriority? {
         await gate.waitForCall(1)
-        caller.escalatePriority(to: .high)
+        caller.raisePriority(to: .high)
         gate.open()
         _ = try await caller.value
         return seen.withLock { $0 }
@@ -156,7 +156,7 @@ struct FlightContextTests {
         // The former fetch of the key, which a refresh has passed.
         map.refresh(key: 0)
 
-        callers[0].escalatePriority(to: .high)
+        callers[0].raisePriority(to: .high)
         gates[1].open()
         await world.events.wait(for: .fetched)
         gates[0].open()

@@ -56,4 +56,32 @@ struct SerialLaneTests {
         let seen = priorities.withLock { $0 }
         #expect(seen.count == 2 && seen[0] < .high && seen[1] >= .high, "\(seen)")
     }
+
+    @Test func `DS-06 raising a clear that waits raises the save that it waits for`() async throws {
+        let executor = OrderedExecutor()
+        let store = UnreliableStore()
+        let world = World(store: store)
+        let (gate, priorities) = (Gate<Void>(), Locked<[TaskPriority]>([]))
+        store.beforeSave.withLock { before in
+            before = {
+                priorities.withLock { $0.append(Task.currentPriority) }
+                try? await gate.pass()
+                priorities.withLock { $0.append(Task.currentPriority) }
+            }
+        }
+        let number = Multiplexer(cacheKey: "Number", repository: world.repository) { 1 }
+        number.store(1)
+        let save = Task(priority: .background) { await number.save() }
+        await gate.waitForCall(1)
+        let clear = Task(executorPreference: executor, priority: .background) { await number.clear() }
+        executor.settle()  // now it waits for its turn
+
+        clear.raisePriority(to: .high)
+        gate.openForGood(returning: ())
+        #expect(await clear.value.isComplete)
+        _ = await save.value
+
+        let seen = priorities.withLock { $0 }
+        #expect(seen.count == 2 && seen[0] < .high && seen[1] >= .high, "\(seen)")
+    }
 }
