@@ -24,7 +24,21 @@ enum SaveGroup {
                 // Extrapolated from a hundred: all of them would take longer than all other groups.
                 try await Contest.nanoseconds { for article in articles.prefix(100) { try files.save(article) } } * 100
             }
+            var erasing = Contest(rounds: effort.rounds(3))
+            erasing.add {
+                _ = try await self.save(articles.prefix(100), map)
+                return try await Contest.nanoseconds {
+                    for article in articles.prefix(100) { consume(await map.clear(key: article.id)) }
+                } / 100
+            }
             return [
+                Row(
+                    group,
+                    "clear(key:) of one among 10,000, with its value erased",
+                    try await erasing.play(),
+                    figure: 0,
+                    goals: []
+                ),
                 Row(
                     group,
                     "10,000 dirty, per entry",

@@ -193,6 +193,8 @@ public protocol MuxStore: Sendable {
 
     /// Removes the entries with those names; returns when that is as safe as `durability` says.
     ///
+    /// A store on disk also erases the values, as far as the medium permits: of ``JournalStore`` no byte stays in the folder.
+    ///
     /// - Throws: The write error; the entries may still exist. A repository tries again with its next save, if
     ///   necessary name by name. It gives up a name for which this throws ``MuxStoreError/entryTooLarge(bytes:)``: no
     ///   such entry can exist.

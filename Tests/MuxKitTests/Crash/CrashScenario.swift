@@ -15,6 +15,8 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
     /// A save after a damaged record, which the opening drops.
     case openingDamaged
     case remove
+    /// The removal of an entry of which the journal has older versions.
+    case erase
     /// A save after which the index is kept again.
     case indexedSave
     /// A save that makes the dead bytes outweigh the live ones, where an index is kept.
@@ -29,7 +31,8 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         switch self {
         case .indexedSave, .indexedCompaction: scratch.store(fileSystem, indexFloor: 2)
         case .evictingSave: scratch.store(fileSystem, byteLimit: 11_000, indexFloor: 2)
-        case .firstSave, .save, .compactingSave, .openingDamaged, .remove, .signOut: scratch.store(fileSystem)
+        case .firstSave, .save, .compactingSave, .openingDamaged, .remove, .erase, .signOut:
+            scratch.store(fileSystem)
         }
     }
 
@@ -47,7 +50,9 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
             try await store.save([self.large("large", 70_000)], durability: .relaxed)
         }
         if self == .evictingSave { try await store.save([self.large("old", 4000)], durability: .relaxed) }
+        if self == .erase { try await store.save([sample("a", 31), sample("b", 31)], durability: .full) }
         try await store.save([sample("a", 1), sample("b", 1)], durability: .full)
+        if self == .erase { try await store.save([sample("a", 32), sample("a", 3)], durability: .full) }
         if self == .openingDamaged {
             var bytes = try Data(contentsOf: scratch.segment)
             bytes.append(contentsOf: [UInt8]("damage\n".utf8))
@@ -66,7 +71,7 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
             try await store.save([sample("a", 2), sample("c", 2)], durability: .full)
         case .compactingSave, .indexedCompaction:
             try await store.save([sample("a", 2), sample("c", 2), sample("large", 2)], durability: .full)
-        case .remove: try await store.remove([name("a"), name("c")], durability: .full)
+        case .remove, .erase: try await store.remove([name("a"), name("c")], durability: .full)
         case .signOut:
             try await store.raiseSessionEpoch(to: 1)
             try await store.removeEverything()
@@ -86,13 +91,22 @@ enum CrashScenario: String, CaseIterable, Sendable, Codable {
         case .save, .compactingSave, .openingDamaged, .indexedSave, .indexedCompaction, .evictingSave:
             #expect([sample("a", 1), sample("a", 2)].contains(a) && b == sample("b", 1) && epoch == 0, what)
         case .remove: #expect([sample("a", 1), nil].contains(a) && b == sample("b", 1) && epoch == 0, what)
+        case .erase:
+            #expect([sample("a", 3), nil].contains(a) && b == sample("b", 1) && epoch == 0, what)
+            let values = ["{\"number\":32}", "{\"number\":3}"]
+            if isDone { #expect(values.allSatisfy { scratch.find($0).isEmpty }, what) }
+            try await store.remove([name("a")], durability: .relaxed)
+            #expect(values.allSatisfy { scratch.find($0).isEmpty }, what)
+            #expect(scratch.find("{\"number\":1}").count == 1, what)
         case .signOut:
             #expect(epoch == 1 ? a == nil && b == nil : a == sample("a", 1) && b == sample("b", 1), what)
         }
         #expect(c == nil || c == sample("c", 2), what)
         if isDone, self == .signOut { #expect(epoch == 1, what) }
-        if isDone, self == .remove { #expect(a == nil, what) }
-        if isDone, self != .signOut, self != .remove { #expect(a == sample("a", 2) && c == sample("c", 2), what) }
+        if isDone, self == .remove || self == .erase { #expect(a == nil, what) }
+        if isDone, ![.signOut, .remove, .erase].contains(self) {
+            #expect(a == sample("a", 2) && c == sample("c", 2), what)
+        }
         // Nothing is left lying about, and the folder is as good as new.
         let files = scratch.listing.filter { $0 != "journal/00000001.index" }
         #expect(files == ["epoch.json", "journal", "journal/00000001.jsonl", "lock"], what)

@@ -70,6 +70,18 @@ struct CrashTests {
         for number in 1...calls.count { try await self.kill(scenario, prepared, at: number, after: 300) }
     }
 
+    @Test func `AC-05 killed at any call of a removal a reader sees the entry or none`() async throws {
+        let calls = try await CrashScenario.erase.calls()
+        let prepared = try await self.prepared(.erase)
+        #expect(calls.filter { $0.operation == .write }.count > 2, "tombstones, and a write for each value")
+
+        for number in 1...calls.count {
+            for bytes in calls[number - 1].operation == .write ? [5, 1 << 20] : [0] {
+                try await self.kill(.erase, prepared, at: number, after: bytes)
+            }
+        }
+    }
+
     @Test func `RP-05 killed at any call of a sign-out the next process finishes it`() async throws {
         let calls = try await CrashScenario.signOut.calls()
         let prepared = try await self.prepared(.signOut)

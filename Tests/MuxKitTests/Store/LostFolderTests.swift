@@ -6,10 +6,15 @@ import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct LostFolderTests {
-    @Test(arguments: ["", "store", "store/journal", "store/journal/00000001.jsonl", "store/epoch.json"])
+    private static let paths = [
+        "", "store", "store/journal", "store/journal/00000001.jsonl", "store/epoch.json", "store/lock",
+        "store/journal/00000001.index",
+    ]
+
+    @Test(arguments: paths)
     func `CO-17 what was in a folder that is deleted while running is saved again`(path: String) async throws {
         let scratch = Scratch()
-        let repository = MuxRepository(store: scratch.store(), durability: .relaxed)
+        let repository = MuxRepository(store: scratch.store(indexFloor: 2), durability: .relaxed)
         let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
         for key in 0..<5 { map.store(key, key: key) }
         #expect(await repository.saveAll().saved == 5)
@@ -18,15 +23,81 @@ struct LostFolderTests {
         let report = await repository.saveAll()
         let again = await repository.saveAll()
 
-        // Where the number of the session was lost, the session is over, and memory has nothing to save.
-        let isOver = map.cachedValue(key: 1) == nil
-        #expect(isOver == path.hasSuffix("epoch.json"))
-        #expect(report.unchanged == 0 && report.saved == (isOver ? 0 : 5))
-        #expect(again.unchanged == (isOver ? 0 : 5) && again.isComplete)
+        // The records are still there, and the number of the session is written again.
+        let hasRecords = path.hasSuffix(".json") || path.hasSuffix("lock") || path.hasSuffix("index")
+        #expect(report.unchanged == (hasRecords ? 5 : 0) && report.saved == (hasRecords ? 0 : 5))
+        #expect(again.unchanged == 5 && again.isComplete)
+        #expect(map.cachedValue(key: 1) == 1)
         let fresh = MuxRepository(store: scratch.store())
         let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }
-        for key in 0..<5 { #expect(await found.loadCachedValue(key: key) == (isOver ? nil : key)) }
+        for key in 0..<5 { #expect(await found.loadCachedValue(key: key) == key) }
     }
+
+    @Test(arguments: paths)
+    func `DS-14 a save after any file was deleted leaves everything for the next process`(path: String) async throws {
+        for isRead in [false, true] {
+            let scratch = Scratch()
+            let before = MuxRepository(store: scratch.store(indexFloor: 2), durability: .relaxed)
+            if isRead {
+                let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: before) { $0 }
+                for key in 0..<5 { map.store(key, key: key) }
+                #expect(await before.saveAll().saved == 5)
+            }
+            let repository = MuxRepository(store: scratch.store(indexFloor: 2), durability: .relaxed)
+            let map = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: repository) { $0 }
+            for key in 0..<5 { #expect(try await map.request(key: key) == key) }
+            if !isRead { #expect(await repository.saveAll().saved == 5) }
+            try FileManager.default.removeItem(at: scratch.folder.appending(path: path))
+
+            map.store(7, key: 7)
+            #expect(await repository.saveAll().isComplete)
+
+            let fresh = MuxRepository(store: scratch.store())
+            let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }
+            for key in [0, 1, 2, 3, 4, 7] { #expect(await found.loadCachedValue(key: key) == key, "\(isRead)") }
+            #expect(await repository.saveAll().isComplete)
+            #expect(await map.clear(key: 1).isComplete)
+            #expect(await repository.clearAll().isComplete)
+            #expect(
+                await MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }.loadCachedValue(key: 0)
+                    == nil
+            )
+        }
+    }
+
+    #if os(macOS) || os(Linux)
+    @Test func `DS-10 a thousand repositories work with 1,024 descriptors`() async throws {
+        let scratch = Scratch()
+        try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
+        let path = scratch.root.path
+        await #expect(processExitsWith: .success) { [path = path as String] in
+            var limit = rlimit()
+            #if canImport(Glibc)
+            let descriptors = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+            #else
+            let descriptors = RLIMIT_NOFILE
+            #endif
+            _ = getrlimit(descriptors, &limit)
+            limit.rlim_cur = 1_024
+            guard setrlimit(descriptors, &limit) == 0 else { exit(3) }
+            let folder = URL(filePath: path, directoryHint: .isDirectory)
+            var maps: [Multiplexer<Int>] = []
+            for number in 0..<1_000 {
+                let repository = MuxRepository(directory: folder.appending(component: "\(number)"))
+                let value = Multiplexer<Int>(cacheKey: "Value", repository: repository) { number }
+                value.store(number)
+                let report = await value.save()
+                guard report.saved == 1 else { exit(4) }
+                maps.append(value)
+            }
+            for (number, value) in maps.enumerated() {
+                guard try await value.request() == number else { exit(5) }
+                value.store(-number)
+                guard await value.save().saved == 1 else { exit(6) }
+            }
+        }
+    }
+    #endif
 
     @Test func `CO-17 what a sibling compacts or this process signs out is not lost`() async throws {
         let scratch = Scratch()

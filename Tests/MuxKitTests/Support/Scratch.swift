@@ -81,6 +81,14 @@ final class Scratch: Inspectable {
         (FileManager.default.enumerator(atPath: self.root.path)?.allObjects as? [String] ?? []).sorted()
     }
 
+    /// The paths of the files under the store's folder that contain `text`.
+    func find(_ text: String) -> [String] {
+        self.listing.filter { path in
+            let content = try? Data(contentsOf: self.root.appending(path: path))
+            return content?.firstRange(of: Data(text.utf8)) != nil
+        }
+    }
+
     func mode(_ url: URL) throws -> Int {
         try FileManager.default.attributesOfItem(atPath: url.path)[.posixPermissions] as? Int ?? -1
     }

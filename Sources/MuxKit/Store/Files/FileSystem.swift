@@ -161,6 +161,8 @@ package enum FileAccess: Sendable, Hashable {
     case append
     /// Like ``append``, but fails if the file exists.
     case create
+    /// For writing over the content from that offset on; the file must exist.
+    case overwrite(from: Int64)
 }
 
 /// Operations on path strings.

@@ -2,7 +2,7 @@ import Foundation
 
 /// Rewriting the journal without its dead records.
 extension Journal {
-    private typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
+    typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
 
     private static let batchSize = 1 << 20
 
@@ -13,21 +13,48 @@ extension Journal {
         guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { return }
         let isOver = self.byteLimit.map { segment.footprint > $0 } ?? false
         guard isOver || segment.isCompactionDue else { return }
-        let records = segment.index.locations.filter { $0.location.epoch >= session.content.epoch }
+        let records = self.liveRecords(of: segment, session)
         let survivors = isOver ? self.survivors(records) : records[...]
+        do {
+            try self.replace(segment, session, with: survivors) { [fileSystem] place throws(MuxStoreError) in
+                try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
+            }
+            self.statistics.evicted += records.count - survivors.count
+        } catch {
+            self.statistics.failedCompactions += 1
+        }
+    }
+
+    /// The live records of the session, least recently used first.
+    func liveRecords(of segment: JournalSegment, _ session: Session) -> [LiveRecord] {
+        segment.index.locations.filter { $0.location.epoch >= session.content.epoch }
+    }
+
+    /// Replaces the segment by a file with these records only; call with the lock held.
+    ///
+    /// - Parameters:
+    ///   - segment: The segment.
+    ///   - session: The session.
+    ///   - records: The records of the new file.
+    ///   - read: Reads a record.
+    /// - Throws: The error; the old file is unchanged.
+    func replace(
+        _ segment: JournalSegment,
+        _ session: Session,
+        with records: ArraySlice<LiveRecord>,
+        reading read: (JournalIndex.Location) throws(MuxStoreError) -> [UInt8]
+    ) throws(MuxStoreError) {
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
-            let (compacted, damaged) = try self.rewrite(survivors, of: segment, session, to: temporary)
+            let (compacted, damaged) = try self.rewrite(records, session, to: temporary, reading: read)
             // The commit point: until here, the old file is unchanged.
             try self.fileSystem.move(temporary, to: self.layout.segment)
             self.segment = compacted
             self.statistics.compactions += 1
-            self.statistics.evicted += records.count - survivors.count
             self.statistics.damagedRecords += damaged
         } catch {
-            self.statistics.failedCompactions += 1
             try? self.fileSystem.removeFile(temporary)
-            return
+            throw error
         }
         if segment.keptBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
         // If this fails, the next fully durable save flushes the name before it returns.
@@ -58,9 +85,9 @@ extension Journal {
     /// Copies the valid ones of the records to a new file, and flushes it to disk.
     private func rewrite(
         _ records: ArraySlice<LiveRecord>,
-        of segment: JournalSegment,
         _ session: Session,
-        to path: String
+        to path: String,
+        reading read: (JournalIndex.Location) throws(MuxStoreError) -> [UInt8]
     ) throws(MuxStoreError) -> (JournalSegment, damaged: Int) {
         let format = RecordCodec(store: session.content.store, digest: self.digest)
         let file = try self.fileSystem.openFile(path, for: .create)
@@ -73,7 +100,7 @@ extension Journal {
             (compacted.generation, compacted.end) = (generation, Int64(batch.count))
         }
         for (digest, location) in records {
-            let record = try self.fileSystem.readAll(segment.file, at: location.offset, count: Int(location.count))
+            let record = try read(location)
             guard let entry = format.entry(in: record), self.digest(entry.name) == digest else {
                 damaged += 1
                 continue

@@ -63,7 +63,7 @@ extension Journal {
             (self.session, self.segment) = (nil, nil)
             guard let opened = try self.sessionFile.open() else { throw error }
             switch SessionFile.decode(opened.content) {
-            case .present(let content): session = self.adopt(opened.file, content)
+            case .present(let content): session = self.adopt(try self.fileSystem.status(of: opened.file), content)
             case .newer: throw .newerFormat
             case .damaged: throw error
             }
@@ -107,43 +107,50 @@ extension Journal {
     }
 
     private func isInPlace(_ session: Session) throws(MuxStoreError) -> Bool {
-        try self.fileSystem.status(of: session.file).linkCount > 0
+        guard let status = try self.fileSystem.status(at: self.sessionFile.path) else { return false }
+        return status.identity == session.status.identity && status.modified == session.status.modified
+            && status.size == session.status.size
     }
 
     /// The session in the file, which is created if it is missing.
     func openSession() throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
+        let (former, segment) = (self.session, self.segment)
         (self.session, self.segment) = (nil, nil)
         let opened = try self.sessionFile.open()
         switch opened.map({ SessionFile.decode($0.content) }) {
         case .present(let content)?:
-            if let file = opened?.file { return self.adopt(file, content) }
+            if let file = opened?.file { return self.adopt(try self.fileSystem.status(of: file), content) }
         case .newer?: throw .newerFormat
         case .damaged?: self.statistics.damagedRecords += 1
-        case nil: break
+        case nil:
+            // The file was deleted. A sign-out would have replaced it, and removed the records as well.
+            guard let former, let segment, former.content.epoch >= self.lastEpoch,
+                try self.fileSystem.status(at: self.layout.segment)?.identity == segment.identity
+            else { break }
+            return try self.makeSession(former.content)
         }
         // The session file is created before the journal: a journal without it means that the number was lost.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
-        return try self.makeSession(isLost: opened != nil || hasJournal)
+        // A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of sign-outs.
+        var epoch = self.lastEpoch
+        if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
+        // A new identity of the store, so that no leftover record counts as one of this store.
+        return try self.makeSession(SessionFile(epoch: epoch, store: .random(in: .min ... .max)))
     }
 
-    /// Creates a session with a new store identity, so that no leftover record counts as one of this store.
-    ///
-    /// A lost number becomes 2^20 times the seconds since 1970, which is greater than any number of sign-outs.
-    private func makeSession(isLost: Bool) throws(MuxStoreError) -> Session {
-        var epoch = self.lastEpoch
-        if isLost { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
-        let content = SessionFile(epoch: epoch, store: .random(in: .min ... .max))
+    /// Creates the session file.
+    private func makeSession(_ content: SessionFile) throws(MuxStoreError) -> Session {
         try? self.fileSystem.mark(self.layout.root)
-        try self.sessionFile.write(content.encoded)
+        try self.writeSession(content)
         guard let file = try self.sessionFile.open()?.file else {
             throw .fileSystem(.open, code: POSIXFileSystem.noSuchFile)
         }
-        return self.adopt(file, content)
+        return self.adopt(try self.fileSystem.status(of: file), content)
     }
 
-    private func adopt(_ file: OpenFile, _ content: SessionFile) -> Session {
-        let session = Session(file: file, content: content)
+    private func adopt(_ status: FileStatus, _ content: SessionFile) -> Session {
+        let session = Session(status: status, content: content)
         self.session = session
         // A sign-out by another process is not a loss.
         if content.epoch > self.lastEpoch { self.filledStore = nil }
@@ -209,7 +216,7 @@ extension Journal {
     }
 
     /// Removes the temporary files of killed processes; what cannot be removed is tried again at the next opening.
-    private func removeLeftovers() throws(MuxStoreError) {
+    func removeLeftovers() throws(MuxStoreError) {
         let names = try self.fileSystem.names(in: self.layout.root)
         self.removeTrash(among: names)
         for name in names where self.sessionFile.isLeftover(name) {

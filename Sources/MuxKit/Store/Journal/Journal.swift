@@ -11,8 +11,8 @@ import Foundation
 final class Journal {
     /// The session file as last read.
     struct Session {
-        /// Kept open: its link count drops to 0 when another process replaces the file.
-        var file: OpenFile
+        /// The status of the file that was read: another process replaces the file, whose modification time is random.
+        var status: FileStatus
         var content: SessionFile
     }
 
@@ -61,7 +61,10 @@ final class Journal {
 
     /// The number of the session; creates nothing in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
-        guard self.session == nil else { return try self.refreshIfChanged().session.content.epoch }
+        // A store that had entries has to notice that they were deleted.
+        guard self.session == nil, self.filledStore == nil else {
+            return try self.refreshIfChanged().session.content.epoch
+        }
         if let content = try self.sessionFile.read() {
             guard case .present(let file) = SessionFile.decode(content) else {
                 return try self.refreshIfChanged().session.content.epoch
@@ -130,10 +133,13 @@ final class Journal {
     /// Validates what was read from `place`; the journal may have changed since.
     func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
         guard let entry else {
+            // Another process may have removed the entry, and be overwriting the value.
+            guard (try? self.unchanged()) ?? nil != nil else { return nil }
             if let segment = self.segment, segment.file === place.file, let location = segment.index[place.digest],
                 location.offset == place.location.offset
             {
                 self.statistics.damagedRecords += 1
+                segment.noteDead(place.digest)
                 segment.index.remove(place.digest)
                 segment.holdsDeadRecords = true
             }
@@ -180,7 +186,13 @@ final class Journal {
         for entry in oversized + written.prefix(evicted) where segment.index[self.digest(entry.name)] != nil {
             try records.append(removal: .erase, of: entry.name, epoch: session.content.epoch)
         }
-        try self.append(records, durability)
+        do throws(MuxStoreError) {
+            try self.write(records, durability)
+        } catch let error where error.isOutOfSpace {
+            try self.writeOnFullDisk(records, durability, after: error)
+        }
+        self.settle()
+        self.noteFilled()
         self.statistics.evicted += oversized.count + evicted
         refused += written.prefix(evicted).map { ($0.name, .noRoom) }
         // The append may have compacted the journal and evicted more.
@@ -245,23 +257,6 @@ final class Journal {
         return false
     }
 
-    func remove(
-        _ kind: RecordHeader.Kind,
-        _ names: [MuxStoreKey],
-        _ durability: MuxDurability
-    ) throws(MuxStoreError) {
-        // A name that cannot be written has no entry.
-        let names = names.filter(RecordCodec.canHold)
-        guard !names.isEmpty else { return }
-        try self.lock()
-        defer { self.unlock() }
-        let (session, _) = try self.refresh()
-        let format = RecordCodec(store: session.content.store, digest: self.digest)
-        let records = JournalRecords(format)
-        for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
-        try self.append(records, durability)
-    }
-
     func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
         try self.lock()
         defer { self.unlock() }
@@ -269,8 +264,7 @@ final class Journal {
         guard epoch > session.content.epoch else { return }
         // Also if the write fails, the next call reads the file again.
         self.session = nil
-        let content = SessionFile(epoch: epoch, store: session.content.store)
-        try self.sessionFile.write(content.encoded)
+        try self.writeSession(SessionFile(epoch: epoch, store: session.content.store))
         self.lastEpoch = max(self.lastEpoch, epoch)
     }
 
@@ -283,6 +277,10 @@ final class Journal {
             try self.fileSystem.synchronizeFolder(self.layout.root)
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
             // There are no entries, but a sign-out that was interrupted may have left some.
+        } catch .fileSystem(.rename, code: POSIXFileSystem.noSpace),
+            .fileSystem(.rename, code: POSIXFileSystem.overQuota)
+        {
+            try self.removeFiles()
         }
         // The entries are gone already; files that cannot be deleted now are deleted at the next opening.
         self.removeTrash(among: (try? self.fileSystem.names(in: self.layout.root)) ?? [])
@@ -295,8 +293,8 @@ final class Journal {
         }
     }
 
-    /// Appends the records to the file and the index.
-    private func append(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
+    /// Appends the records to the file and the index; nothing is written if that fails.
+    func write(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
         guard !records.frames.isEmpty, let segment = self.segment else { return }
         let start = segment.end
         let prefix = try self.prefix(of: segment)
@@ -318,8 +316,6 @@ final class Journal {
             segment.takeIn(frame, offset: segment.end, count: count, isKnown: true)
             segment.end += count
         }
-        self.settle()
-        self.noteFilled()
     }
 
     /// The bytes to write before the next record.
@@ -336,7 +332,7 @@ final class Journal {
     }
 
     /// Flushes the file's content before the names that lead to it.
-    private func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
+    func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSafe else { return }
         try self.fileSystem.synchronizeFolder(self.layout.journal)
@@ -393,10 +389,11 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock)
     }
 
-    /// Releases the lock; if that fails, by closing the file.
+    /// Releases the lock, and closes its file: an idle store has no descriptor but the segment's.
     func unlock() {
         guard let file = self.lockFile else { return }
-        do { try self.fileSystem.unlock(file) } catch { self.lockFile = nil }
+        self.lockFile = nil
+        try? self.fileSystem.unlock(file)
     }
 
     private func openLockFile() throws(MuxStoreError) -> OpenFile {

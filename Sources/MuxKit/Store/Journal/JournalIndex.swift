@@ -131,6 +131,11 @@ package struct JournalIndex: Sendable {
         self.rows.map { ($0.digest, $0.location) }.sorted { $0.1.lastUse < $1.1.lastUse }
     }
 
+    /// The digests of live records that match, unordered.
+    func digests(where isMeant: (EntryDigest) -> Bool) -> [EntryDigest] {
+        self.rows.lazy.map(\.digest).filter(isMeant)
+    }
+
     private func find(_ digest: EntryDigest) -> FlatIndex.Hit? {
         self.places.find(hash: Self.hash(digest, self.multiplier)) { self.rows[$0].digest == digest }
     }
@@ -173,6 +178,13 @@ final class JournalSegment {
     var unkept = 0
     /// The size of the index snapshot in bytes, as far as this process knows.
     var keptBytes: Int64 = 0
+    /// The replaced and removed records whose values are still in the file; `nil` until the first removal needs them.
+    var deadRecords: [EntryDigest: [JournalIndex.Location]]?
+
+    /// Whether the file may have records that are not live.
+    var hasDeadBytes: Bool {
+        self.end > self.index.liveBytes + (self.generation == nil ? 0 : RecordCodec.beginningCount)
+    }
 
     /// Applies a record that follows all others.
     ///
@@ -182,6 +194,7 @@ final class JournalSegment {
     ///   - count: The record's length.
     ///   - isKnown: Whether this process wrote or read the record.
     func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
+        self.noteDead(by: frame)
         self.index.apply(frame, offset: offset, count: count, isKnown: isKnown)
         self.lastOffset = offset
         self.unkept += 1

@@ -11,6 +11,19 @@ public import Foundation
 /// earlier processes, the order on disk counts. The limit is exceeded while a rewrite fails, which is counted and tried
 /// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
 ///
+/// **Full disk.** A save that finds no space removes files that the store can do without, then rewrites the journal without
+/// its dead records, then evicts the least recently used entries. If the disk has no room for a second copy of the live
+/// records, the copy is held in memory while the file is empty: a process that is killed at that moment loses the entries.
+/// Removals and sign-outs need no space.
+///
+/// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` overwrite the values, also those that were
+/// replaced earlier, with spaces: no byte of them stays in the folder. The first removal after an opening scans a journal
+/// that has dead records. A replaced value stays on disk until the next compaction: when the dead records take more space
+/// than the live ones, and more than 64 KB.
+///
+/// **Deleted files.** A store whose files are deleted while it is open notices that with the next call, and writes what is
+/// missing. Idle, it holds one descriptor.
+///
 /// **Concurrent calls** run one after another, on the store's own queue; large values are read concurrently, and a small one
 /// that the system has in memory is read where the caller runs, if no other call runs. Several
 /// processes, such as an app and its extensions, may share a folder; the smallest of their limits applies. If another

@@ -66,6 +66,9 @@ package struct RecordCodec: Sendable {
         return bytes
     }
 
+    /// The length of those two lines in bytes.
+    static let beginningCount = Int64((try? RecordCodec(store: 0).beginning(0).count) ?? 0)
+
     /// The two lines of an entry.
     package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
         var bytes: [UInt8] = []
@@ -198,6 +201,17 @@ final class JournalRecords {
         let start = self.bytes.count
         let frame = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
         self.frames.append((frame, Int64(self.bytes.count - start)))
+    }
+
+    /// Drops the first records until the rest takes at most `limit` bytes.
+    ///
+    /// - Returns: The digests of the dropped records.
+    /// - Throws: `error` if none is left.
+    func keepLast(within limit: Int64, orThrow error: MuxStoreError) throws(MuxStoreError) -> Set<EntryDigest> {
+        let frames = self.frames
+        let dropped = self.keepLast(within: limit)
+        guard dropped < frames.count else { throw error }
+        return Set(frames.prefix(dropped).map(\.frame.digest))
     }
 
     /// Drops the first records until the rest fits into a folder of `limit` bytes.

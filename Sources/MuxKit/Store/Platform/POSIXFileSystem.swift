@@ -63,13 +63,18 @@ package struct POSIXFileSystem: FileSystem {
             case .read: O_RDONLY
             case .append: O_RDWR | O_APPEND | O_CREAT
             case .create: O_RDWR | O_APPEND | O_CREAT | O_EXCL
+            case .overwrite: O_WRONLY
             }
         let descriptor = try self.call(.open, on: path) { unsafe open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0o600) }
-        return OpenFile(descriptor: descriptor, path: path) {
+        let file = OpenFile(descriptor: descriptor, path: path) {
             // Between fork and exec, a child process shares the lock, which closing this descriptor would not release.
             _ = flock($0, LOCK_UN)
             _ = close($0)
         }
+        if case .overwrite(let offset) = access, lseek(descriptor, off_t(offset), SEEK_SET) < 0 {
+            throw .fileSystem(.open, code: errno)
+        }
+        return file
     }
 
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {

@@ -1,0 +1,156 @@
+import Foundation
+
+/// Removing entries so that no byte of their values stays in the folder.
+///
+/// First the tombstones are appended, then the payloads of all records of the entries, also of replaced ones, are
+/// overwritten with a zero and spaces; or the journal is rewritten, if that is less work. A reader sees the entry, or none.
+extension Journal {
+    /// Removes entries and overwrites their values; returns when that is as safe as `durability` says.
+    func remove(
+        _ kind: RecordHeader.Kind,
+        _ names: [MuxStoreKey],
+        _ durability: MuxDurability
+    ) throws(MuxStoreError) {
+        // A name that cannot be written has no entry.
+        let names = names.filter(RecordCodec.canHold)
+        guard !names.isEmpty else { return }
+        try self.lock()
+        defer { self.unlock() }
+        let (session, segment) = try self.refresh()
+        // Temporary files of killed processes have values, too.
+        try self.removeLeftovers()
+        let records = JournalRecords(RecordCodec(store: session.content.store, digest: self.digest))
+        for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
+        let digests = Set(names.map(self.digest))
+        let domains = Set(kind == .purge ? digests.map(\.domain) : [])
+        try self.findDeadRecords(in: segment)
+        let doomed = segment.records(of: digests, domains: domains)
+        do throws(MuxStoreError) {
+            try self.write(records, .relaxed)
+        } catch let error where error.isOutOfSpace {
+            // Without a tombstone, the entry counts as damaged.
+            guard self.segment === segment else { throw error }
+            for (digest, _) in doomed { segment.index.remove(digest) }
+            segment.holdsDeadRecords = segment.holdsDeadRecords || !doomed.isEmpty
+        }
+        try self.erase(doomed, in: segment, session)
+        if durability == .full, let segment = self.segment { try self.synchronize(segment) }
+        self.settle()
+        self.noteFilled()
+    }
+
+    private typealias Doomed = (digest: EntryDigest, location: JournalIndex.Location)
+
+    /// Overwrites the payloads of `doomed` in the file; or rewrites the file, if it has less to keep.
+    private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
+        guard !doomed.isEmpty || segment.holdsDeadRecords else { return }
+        let bytes = doomed.reduce(0) { $0 + $1.location.count }
+        if !segment.holdsNewer, segment.holdsDeadRecords || bytes > max(segment.index.liveBytes, Self.erasedAtOnce) {
+            do throws(MuxStoreError) {
+                let live = self.liveRecords(of: segment, session)[...]
+                try self.replace(segment, session, with: live) { [fileSystem] place throws(MuxStoreError) in
+                    try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
+                }
+                // The old file takes space, and has the values, as long as a process has it open.
+                try? self.fileSystem.truncate(segment.file, to: 0)
+                return
+            } catch let error where !error.isOutOfSpace {
+                throw error
+            } catch {
+                // Overwriting takes no space.
+            }
+        }
+        for (digest, location) in doomed.sorted(by: { $0.location.offset < $1.location.offset }) {
+            guard let payload = try self.payload(of: digest, at: location, in: segment) else { continue }
+            let file = try self.fileSystem.openFile(self.layout.segment, for: .overwrite(from: payload.lowerBound))
+            guard try self.fileSystem.status(of: file).identity == segment.identity else { return }
+            // Every line stays JSON.
+            var (blank, rest) = ([UInt8(ascii: "0")], payload.count)
+            while rest > 0 {
+                blank += [UInt8](repeating: UInt8(ascii: " "), count: min(rest, 1 << 16) - blank.count)
+                try self.fileSystem.appendAll(blank, to: file)
+                rest -= blank.count
+                blank = []
+            }
+        }
+        for (digest, _) in doomed { segment.deadRecords?[digest] = nil }
+    }
+
+    /// Fewer bytes are overwritten rather than removed by a rewrite.
+    private static let erasedAtOnce: Int64 = 1 << 16
+
+    /// The range of a record's payload in the file; `nil` if there is no such record.
+    private func payload(
+        of digest: EntryDigest,
+        at location: JournalIndex.Location,
+        in segment: JournalSegment
+    ) throws(MuxStoreError) -> Range<Int64>? {
+        // The first size is enough for most headers.
+        for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
+            let count = Int(min(count, location.count))
+            let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: count)
+            guard let end = start.firstIndex(of: 0x0a) else { continue }
+            guard let frame = RecordCodec.frame(start[..<end]), frame.kind == .entry, frame.digest == digest else {
+                return nil
+            }
+            let first = location.offset + Int64(end) + 1
+            return first..<min(first + frame.payloadCount, location.offset + location.count - 1)
+        }
+        return nil
+    }
+
+    /// Finds the replaced records of the file, which its index does not have; scans the file if that was not done yet.
+    private func findDeadRecords(in segment: JournalSegment) throws(MuxStoreError) {
+        guard segment.deadRecords == nil else { return }
+        var found: [EntryDigest: [JournalIndex.Location]] = [:]
+        if segment.hasDeadBytes {
+            var walker = JournalWalker(from: 0, to: segment.end)
+            let (fileSystem, file) = (self.fileSystem, segment.file)
+            let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
+                try fileSystem.readAll(file, at: offset, count: count)
+            }
+            while let step = try walker.next(reading: read) {
+                guard case .record(let frame, let offset, let count) = step, frame.kind == .entry,
+                    segment.index[frame.digest]?.offset != offset
+                else { continue }
+                found[frame.digest, default: []].append(.init(offset: offset, count: count, epoch: frame.epoch))
+            }
+        }
+        segment.deadRecords = found
+    }
+}
+
+extension JournalSegment {
+    /// The live and the dead records with these digests, or of these domains.
+    func records(
+        of digests: Set<EntryDigest>,
+        domains: Set<UInt64>
+    ) -> [(digest: EntryDigest, location: JournalIndex.Location)] {
+        var meant = digests
+        if !domains.isEmpty {
+            meant.formUnion(self.index.digests { domains.contains($0.domain) })
+            for digest in (self.deadRecords ?? [:]).keys where domains.contains(digest.domain) { meant.insert(digest) }
+        }
+        return meant.flatMap { digest in
+            let locations = (self.deadRecords?[digest] ?? []) + [self.index[digest]].compactMap(\.self)
+            return locations.map { (digest, $0) }
+        }
+    }
+
+    /// A record has been replaced or removed, and its value is still in the file.
+    func noteDead(_ digest: EntryDigest) {
+        guard self.deadRecords != nil, let location = self.index[digest] else { return }
+        self.deadRecords?[digest, default: []].append(location)
+    }
+
+    /// Notes the records that `frame`, which is about to be applied, replaces or removes.
+    func noteDead(by frame: RecordHeader) {
+        guard self.deadRecords != nil else { return }
+        switch frame.kind {
+        case .begin: break
+        case .entry, .erase: self.noteDead(frame.digest)
+        case .purge:
+            for digest in self.index.digests(where: { $0.domain == frame.digest.domain }) { self.noteDead(digest) }
+        }
+    }
+}
