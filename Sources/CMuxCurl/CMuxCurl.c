@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -255,15 +256,56 @@ int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *
             && !is_address(&address, addresses.remote_ip, addresses.remote_port)) continue;
         int is_new = connects > 0 && !sockets->entries[i].is_used;
         sockets->entries[i].is_used = 1;
-        return is_new || is_idle(curl, easy, descriptor);
+        return is_new ? 2 : is_idle(curl, easy, descriptor);
     }
-    return connects > 0;
+    return connects > 0 ? 2 : 0;
+}
+
+// DEBUGFUNCTION: the only place where libcurl names streams.
+static int noted(void *easy, int kind, char *text, size_t size, void *context) {
+    (void)easy;
+    mux_streams *streams = context;
+    char line[128] = "";
+    if (kind != 0 /* CURLINFO_TEXT */) return 0;
+    memcpy(line, text, size < sizeof line ? size : sizeof line - 1);
+    unsigned number;
+    const char *last = strstr(line, " GOAWAY, ") ? strstr(line, "last_stream=") : NULL;
+    if (sscanf(line, "Using Stream ID: %u", &number) == 1) {
+        streams->own = number;
+        streams->is_refused = 0;
+    } else if (last && sscanf(last, "last_stream=%u", &number) == 1) {
+        streams->is_refused = streams->own > number;
+    }
+    return 0;
+}
+
+int mux_easy_note_streams(const mux_curl *curl, void *easy, mux_streams *streams) {
+    int result = curl->easy_setopt(easy, 10095 /* CURLOPT_DEBUGDATA */, streams);
+    if (result == 0) result = curl->easy_setopt(easy, 20094 /* CURLOPT_DEBUGFUNCTION */, noted);
+    if (result == 0) result = curl->easy_setopt(easy, 41 /* CURLOPT_VERBOSE */, 1L);
+    return result;
+}
+
+int mux_easy_set_blob(const mux_curl *curl, void *easy, int option, const void *bytes, size_t count) {
+    struct { const void *bytes; size_t count; unsigned flags; } blob = {bytes, count, 1 /* CURL_BLOB_COPY */};
+    return curl->easy_setopt(easy, option, &blob);
 }
 
 long mux_easy_connect_status(const mux_curl *curl, void *easy) {
     long status = 0;
     curl->easy_getinfo(easy, 0x200000 + 22 /* CURLINFO_HTTP_CONNECTCODE */, &status);
     return status;
+}
+
+int mux_easy_is_proxy_refusal(const mux_curl *curl, void *easy) {
+    long code = 0;
+    curl->easy_getinfo(easy, 0x200000 + 59 /* CURLINFO_PROXY_ERROR, 7.73 */, &code);
+    switch (code) {
+    case 7: case 8:            // CURLPX_IDENTD, CURLPX_IDENTD_DIFFER
+    case 10: case 11: case 12: // CURLPX_LONG_PASSWD, CURLPX_LONG_USER, CURLPX_NO_AUTH
+    case 33: return 1;         // CURLPX_USER_REJECTED
+    default: return mux_easy_connect_status(curl, easy) == 407;
+    }
 }
 
 int mux_easy_pause(const mux_curl *curl, void *easy, int mask) {

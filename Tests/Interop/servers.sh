@@ -119,7 +119,10 @@ make_certificates() {
                     -startdate 20200101000000Z -enddate "$3"
         }
         certify good IP:127.0.0.1,DNS:localhost 20491231000000Z && certify wrong DNS:elsewhere.example 20491231000000Z &&
-            certify expired IP:127.0.0.1 20200201000000Z
+            certify expired IP:127.0.0.1 20200201000000Z && certify client DNS:client.example 20491231000000Z &&
+            openssl rsa -aes256 -in key.pem -passout pass:secret -out locked.pem &&
+            openssl pkcs12 -export -inkey key.pem -in client.pem -passout pass:secret -out client.p12 &&
+            openssl req -x509 -key key.pem -out stranger.pem -days 30 -subj /CN=stranger
     ) >"$work/tls.log" 2>&1 || { echo "interop: skipped TLS: $(tail -n 1 "$work/tls.log")"; return 1; }
 }
 
@@ -141,6 +144,7 @@ start_nginx() {
             -e "s|@EXPIRED@|$((port + 5))|g" -e "s|@TLS@|$tls|g" \
             -e "s|@SHORT12@|$((port + 6))|g" -e "s|@SHORT12H2@|$((port + 7))|g" \
             -e "s|@SHORT13@|$((port + 8))|g" -e "s|@SHORT13H2@|$((port + 9))|g" \
+            -e "s|@MUTUAL@|$((port + 10))|g" \
             "$here/nginx/nginx.conf" >"$work/nginx.conf"
         "$nginx" -p "$work" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
         if wait_for "$work/nginx.pid" $!; then
@@ -154,6 +158,8 @@ start_nginx() {
                 export MUX_INTEROP_TLS_WRONG="https://127.0.0.1:$((port + 4))"
                 export MUX_INTEROP_TLS_EXPIRED="https://127.0.0.1:$((port + 5))"
                 export MUX_INTEROP_AUTHORITY="$work/tls/ca.pem"
+                export MUX_INTEROP_MUTUAL="https://127.0.0.1:$((port + 10))"
+                start_mutual_tls $((port + 11))
                 short_lived="nginx-12=https://127.0.0.1:$((port + 6)) nginx-12-h2=https://127.0.0.1:$((port + 7))"
                 short_lived+=" nginx-13=https://127.0.0.1:$((port + 8)) nginx-13-h2=https://127.0.0.1:$((port + 9))"
             fi
@@ -183,6 +189,14 @@ start_wire() {
     MUX_INTEROP_WIRE="$short_lived $(tr '\n' ' ' <"$work/wire.urls")"
     export MUX_INTEROP_WIRE
     filters+=(--filter WireInteropTests)
+}
+
+# A server of OpenSSL that demands a client's certificate, and answers with its name; after make_certificates.
+start_mutual_tls() {  # port
+    openssl s_server -accept "127.0.0.1:$1" -cert "$work/tls/good.pem" -key "$work/tls/key.pem" -CAfile "$work/tls/ca.pem" \
+        -Verify 1 -verify_return_error -www >"$work/mutual.log" 2>&1 </dev/null &
+    pids+=($!)
+    if wait_for "$work/mutual.log" $!; then export MUX_INTEROP_MUTUAL_OPENSSL="https://127.0.0.1:$1"; fi
 }
 
 # Runs the suites whose servers have started; builds the tests if that has not been done.

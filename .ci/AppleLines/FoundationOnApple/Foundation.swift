@@ -14,6 +14,8 @@ extension ProcessInfo {
 public typealias CFTypeRef = AnyObject
 public typealias CFDictionary = NSDictionary  // `as CFDictionary` and `as CFURL` bridge, as they do on Apple's platforms.
 public typealias CFURL = NSURL
+public typealias CFData = NSData
+public typealias CFArray = NSArray
 public final class CFString: Hashable {
     public static func == (a: CFString, b: CFString) -> Bool { fatalError() }
     public func hash(into hasher: inout Hasher) { fatalError() }

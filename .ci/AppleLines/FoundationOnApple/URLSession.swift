@@ -34,6 +34,8 @@ open class HTTPURLResponse: URLResponse, @unchecked Sendable {
     open var allHeaderFields: [AnyHashable: Any] { fatalError() }
 }
 
+public let NSURLAuthenticationMethodClientCertificate = "NSURLAuthenticationMethodClientCertificate"
+
 open class URLProtectionSpace: NSObject, @unchecked Sendable {
     open var authenticationMethod: String { fatalError() }
 }

@@ -15,6 +15,19 @@ public var kSecUseDataProtectionKeychain: CFString { fatalError() }
 public var kSecReturnData: CFString { fatalError() }
 public var kSecValueData: CFString { fatalError() }
 
+public var kSecImportExportPassphrase: CFString { fatalError() }
+public var kSecImportItemIdentity: CFString { fatalError() }
+public var kSecImportItemCertChain: CFString { fatalError() }
+public final class SecIdentity {}
+
+public func SecPKCS12Import(
+    _ data: CFData, _ options: CFDictionary, _ items: UnsafeMutablePointer<CFArray?>
+) -> OSStatus { fatalError() }
+extension URLCredential {
+    public enum Persistence: UInt, Sendable { case none, forSession, permanent, synchronizable }
+    public convenience init(identity: SecIdentity, certificates: [Any]?, persistence: Persistence) { fatalError() }
+}
+
 public func SecItemCopyMatching(_ query: CFDictionary, _ result: UnsafeMutablePointer<CFTypeRef?>?) -> OSStatus {
     fatalError()
 }

@@ -13,7 +13,25 @@ enum TransportGroup {
             try await self.gets(group, 64, url, effort),
         ]
         await server.stop()
-        return rows + [try await self.waiting(group)]
+        return rows + [try await self.connections(group), try await self.waiting(group)]
+    }
+
+    /// The connections of 1,200 GETs, each of which finds its connection checked before reuse.
+    private static func connections(_ group: String) async throws -> Row {
+        let server = LoopbackServer { _ in .text("{\"id\":1}") }
+        let call = HTTPCall(url: try server.start())
+        let transport = SystemTransport()
+        for _ in 0..<1_200 { consume(try await transport.send(call)) }
+        let count = server.connectionCount
+        await server.stop()
+        return Row(
+            group,
+            "connections of 1,200 small GETs, connection checked before reuse",
+            unit: .count,
+            figure: Double(count),
+            goals: [.atMost(1)],
+            isCount: true
+        )
     }
 
     /// The time of one GET where as many are under way at any time, compared with `URLSession`.

@@ -18,7 +18,8 @@ typedef struct mux_curl mux_curl;
 enum {
     MUX_CURLOPT_WRITEDATA = 10001, MUX_CURLOPT_URL = 10002, MUX_CURLOPT_READDATA = 10009, MUX_CURLOPT_ERRORBUFFER = 10010,
     MUX_CURLOPT_WRITEFUNCTION = 20011, MUX_CURLOPT_READFUNCTION = 20012,
-    MUX_CURLOPT_HTTPHEADER = 10023, MUX_CURLOPT_HEADERDATA = 10029, MUX_CURLOPT_CUSTOMREQUEST = 10036, MUX_CURLOPT_NOBODY = 44,
+    MUX_CURLOPT_HTTPHEADER = 10023, MUX_CURLOPT_HEADERDATA = 10029, MUX_CURLOPT_CUSTOMREQUEST = 10036, MUX_CURLOPT_SSLCERT = 10025, MUX_CURLOPT_KEYPASSWD = 10026,
+    MUX_CURLOPT_SSLCERTTYPE = 10086, MUX_CURLOPT_SSLKEY = 10087, MUX_CURLOPT_SSLCERT_BLOB = 40291, MUX_CURLOPT_SSLKEY_BLOB = 40292, MUX_CURLOPT_NOBODY = 44,
     MUX_CURLOPT_UPLOAD = 46, MUX_CURLOPT_CAINFO = 10065, MUX_CURLOPT_FRESH_CONNECT = 74, MUX_CURLOPT_FORBID_REUSE = 75, MUX_CURLOPT_HEADERFUNCTION = 20079,
     MUX_CURLOPT_HTTP_VERSION = 84, MUX_CURLOPT_CAPATH = 10097, MUX_CURLOPT_BUFFERSIZE = 98, MUX_CURLOPT_NOSIGNAL = 99,
     MUX_CURLOPT_INFILESIZE_LARGE = 30115, MUX_CURLOPT_CONNECTTIMEOUT_MS = 156,
@@ -55,11 +56,19 @@ int mux_easy_set_sockets(const mux_curl *curl, void *easy, mux_sockets *sockets)
 
 // Both ends of a connection, as the function called before a sending gets them.
 typedef struct { const char *remote_ip, *local_ip; int remote_port, local_port; } mux_addresses;
-// For the function called before a sending: whether the connection is new, or nothing has arrived since its last response. Bytes on an
-// idle connection are its end, or would be read as the response to the next request.
+// For the function called before a sending: 2 if the connection is new, 1 if nothing has arrived since its last response, 0 otherwise. Bytes
+// on an idle connection are its end, or would be read as the response to the next request.
 int mux_easy_is_connection_clean(const mux_curl *curl, void *easy, mux_sockets *sockets, mux_addresses addresses);
+// Whether the server's GOAWAY says that it has not seen the stream of the request (RFC 9113, section 6.8).
+typedef struct { unsigned own; int is_refused; } mux_streams;
+// Notes that from now on, as far as libcurl tells (7.88).
+int mux_easy_note_streams(const mux_curl *curl, void *easy, mux_streams *streams);
+// Sets an option to bytes, which are copied.
+int mux_easy_set_blob(const mux_curl *curl, void *easy, int option, const void *bytes, size_t count);
 // The status of a proxy's answer to CONNECT; 0 if there was none.
 long mux_easy_connect_status(const mux_curl *curl, void *easy);
+// Whether a proxy refused the name or the password.
+int mux_easy_is_proxy_refusal(const mux_curl *curl, void *easy);
 int mux_easy_pause(const mux_curl *curl, void *easy, int mask);
 const char *mux_easy_message(const mux_curl *curl, int result);
 

@@ -16,14 +16,16 @@ public struct SilenceableError: Error {
     /// Whether `error` is of this type, a ``ConnectivityError`` that says so, or an error of the system that does.
     ///
     /// The test of ``MuxPolicy`` unless it is given another. An error of the URL loading system is judged by its code: timed
-    /// out, no such host, cannot connect, connection lost, offline, roaming off, call active,
-    /// data not allowed. A failed TLS handshake is not connectivity. A `POSIXError` is judged by its code, too: connection refused,
-    /// reset, aborted, timed out, not connected or broken, network or host down or unreachable.
+    /// out, no such host, cannot connect, connection lost, offline, roaming off, call active, data not allowed. A failed TLS
+    /// handshake (-1200) is connectivity only if the error says that the connection was closed. A `POSIXError` is judged by its
+    /// code, too: connection refused, reset, aborted, timed out, not connected or broken, network or host down or unreachable.
     @Sendable public static func isSilenceable(_ error: any Error) -> Bool {
         if error is SilenceableError { return true }
         if let error = error as? any ConnectivityError { return error.isConnectivityFailure }
         let error = error as NSError
         switch error.domain {
+        case "NSURLErrorDomain" where error.code == -1200:
+            return (error.userInfo["_kCFStreamErrorCodeKey"] as? Int).map { Self.closures.contains($0) } ?? false
         case "NSURLErrorDomain": return Self.connectivityCodes.contains(error.code)
         case POSIXError.errorDomain: return Self.socketCodes.contains(Int32(truncatingIfNeeded: error.code))
         default: return false
@@ -32,6 +34,9 @@ public struct SilenceableError: Error {
 
     /// `NSURLError` codes, in the order of the documentation above.
     private static let connectivityCodes: Set<Int> = [-1001, -1003, -1006, -1004, -1005, -1009, -1018, -1019, -1020]
+
+    /// Numbers of Security/SecureTransport.h: closed in order, by an error, without notice.
+    private static let closures: Set<Int> = [-9805, -9806, -9816]
 
     /// Error numbers of sockets, in the order of the documentation above.
     private static let socketCodes: Set<Int32> = Set(

@@ -2,14 +2,14 @@ package import Foundation
 
 /// Identifies one version of a resource: RFC 9110, section 8.8.
 package enum HTTPValidator: Sendable, Hashable, Codable {
-    /// An entity tag as it was sent, with its quotation marks.
+    /// An entity tag as it was sent, with its quotation marks, if it has any.
     case entityTag(String)
     /// The time of the last change as it was sent.
     case lastModified(String)
 
     /// The validator in an answer's fields: the tag, or else the time; `nil` if there is neither.
     package init?(_ headers: HTTPHeaders, receivedAt: Date) {
-        if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) {
+        if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) || Self.isBareTag(tag) {
             self = .entityTag(tag)
         } else if let text = headers[.lastModified], HTTPDate.parse(text, now: receivedAt) != nil {
             self = .lastModified(HTTPGrammar.trimmed(text))
@@ -24,6 +24,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
             self = .entityTag(text)
         } else if HTTPDate.parse(text, now: Date(timeIntervalSince1970: 0)) != nil, HTTPGrammar.isFieldValue(text) {
             self = .lastModified(text)
+        } else if Self.isBareTag(text) {
+            self = .entityTag(text)
         } else {
             return nil
         }
@@ -79,6 +81,14 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether `text` is a strong entity tag: RFC 9110, section 8.8.1.
     package static func isStrongTag(_ text: String) -> Bool { !text.hasPrefix("W/") && self.isEntityTag(text) }
+
+    /// Whether `text` is a tag without quotation marks, as some servers send it: not valid, but sent back to them unchanged, it works.
+    ///
+    /// It is no strong tag: no range is asked for by it.
+    private static func isBareTag(_ text: String) -> Bool {
+        !text.isEmpty && text != "*" && text != "W/"
+            && text.utf8.allSatisfy { $0 != 0x22 && $0 != 0x2c && ((0x21...0x7e).contains($0) || $0 >= 0x80) }
+    }
 
     /// RFC 9110, section 8.8.3.
     private static func isEntityTag(_ text: String) -> Bool {

@@ -35,7 +35,7 @@ package final class InvalidationInterceptor: Sendable {
     ///
     /// - Throws: What `next` throws.
     package func send(_ call: ValidatedCall, next: () async throws -> HTTPReply) async throws -> HTTPReply {
-        guard !call.method.isSafe else { return try await next() }
+        guard !call.method.isSafe, !call.isQuery else { return try await next() }
         let url = call.call.url
         do {
             let reply = try await next()

@@ -16,6 +16,9 @@ extension HTTPClient {
     ///   all, `policy` determines.
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews it without decoding.
     /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
+    /// - A request whose method is POST, such as a GraphQL query or a search, is cached for as long as the server's fields say,
+    ///   or else `policy`. It is never validated, so one with an `ETag` alone is fetched each time. It makes no value stale.
+    ///   Other methods are not cached.
     /// - A server that answers 500, 502, 503 or 504 counts as one that cannot be reached.
     /// - The ``HTTPClient/Configuration/viewer`` and the session are part of the key, so accounts do not share values.
     ///

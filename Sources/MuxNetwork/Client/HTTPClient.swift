@@ -111,15 +111,37 @@ public struct HTTPClient: Sendable {
         token: (any HTTPToken)? = nil,
         headers: HTTPHeaders = [:]
     ) async throws -> HTTPResponse {
+        try await self.response(to: request, path: values, token: token, headers: headers, isQuery: false)
+    }
+
+    /// ``response(to:path:token:headers:)`` for a value that is cached: a POST changes nothing.
+    func responseForCache(to request: some HTTPRequest, headers: HTTPHeaders) async throws -> HTTPResponse {
+        try await self.response(to: request, path: [:], token: nil, headers: headers, isQuery: request.method == .post)
+    }
+
+    private func response(
+        to request: some HTTPRequest,
+        path values: [String: String],
+        token: (any HTTPToken)?,
+        headers: HTTPHeaders,
+        isQuery: Bool
+    ) async throws -> HTTPResponse {
         try self.choice?.check(nil, name: "CachingTransport")
         do {
             let session = self.sessions?.current
             // As a rule there is neither: the transport has no cache, or knows its repository.
             guard session != nil || CallSession.current != nil else {
-                return try await self.answer(to: request, path: values, token: token, headers: headers)
+                return try await self.answer(to: request, path: values, token: token, headers: headers, isQuery: isQuery)
             }
             return try await CallSession.$current.withValue(session) {
-                try await self.answer(to: request, path: values, token: token, headers: headers, in: session)
+                try await self.answer(
+                    to: request,
+                    path: values,
+                    token: token,
+                    headers: headers,
+                    isQuery: isQuery,
+                    in: session
+                )
             }
         } catch let error as HTTPError {
             throw error.naming(request)
@@ -131,10 +153,12 @@ public struct HTTPClient: Sendable {
         path values: [String: String],
         token: (any HTTPToken)?,
         headers: HTTPHeaders,
+        isQuery: Bool,
         in session: CallSession? = nil
     ) async throws -> HTTPResponse {
         var call = try ValidatedCall(try self.call(for: request, path: values, headers: headers))
         if let session { call = call.sent(for: session) }
+        call.isQuery = isQuery
         // Before there is a token: a call with the token of a session that has ended since belongs to that session.
         call.session = (self.transport as? any ValidatedTransport)?.session
         guard !request.usesPrivateHeaders else { return try await self.exchange(call) }

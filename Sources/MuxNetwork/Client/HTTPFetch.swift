@@ -47,7 +47,7 @@ struct HTTPFetch: Sendable {
         _ headers: HTTPHeaders
     ) async throws -> (HTTPResponse, delay: Duration) {
         let start = self.client.time.now
-        let response = try await self.client.response(to: request, headers: headers)
+        let response = try await self.client.responseForCache(to: request, headers: headers)
         return (response, self.client.time.now.duration(since: start))
     }
 
@@ -63,7 +63,9 @@ struct HTTPFetch: Sendable {
         let freshness = self.freshness(request, response, delay)
         let isAsked = freshness.validator != nil && self.client.configuration.validatesWithoutLifetime
         let timeToLive = freshness.timeToLive ?? (isAsked ? .zero : nil)
-        let variant = HTTPVariant(freshness.validator, varying: self.names(response), in: fields)
+        // RFC 9110, section 13.1.2: a condition would make the server refuse a POST rather than answer 304.
+        let validator = request.method == .post ? nil : freshness.validator
+        let variant = HTTPVariant(validator, varying: self.names(response), in: fields)
         return Fetched(
             try request.mapper.output(of: response),
             timeToLive: timeToLive,
@@ -116,8 +118,10 @@ struct HTTPFetch: Sendable {
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> HTTPFreshness {
+        // RFC 9110, section 9.3.3, permits a POST to be a query; that it is one, an app says by caching it.
+        let isQuery = request.method == .post
         let answer = HTTPFreshness.Answer(
-            method: request.method,
+            method: isQuery ? .get : request.method,
             status: response.status,
             headers: response.headers,
             receivedAt: self.client.configuration.wallTime(),

@@ -38,7 +38,13 @@ struct MediaDownload: Sendable {
             failure = error
         }
         await self.tidy(after: failure, machine.partial)
-        throw failure
+        throw (failure as? HTTPError)?.naming("GET \(Self.place(self.url))") ?? failure
+    }
+
+    /// The URL for error texts, without its query, which may hold a signature.
+    static func place(_ url: URL) -> String {
+        let port = url.port.map { ":\($0)" } ?? ""
+        return "\(url.scheme ?? "")://\(url.host() ?? "")\(port)\(url.path())"
     }
 
     /// Resumes at once as long as enough of the file arrives.
@@ -86,6 +92,7 @@ struct MediaDownload: Sendable {
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
         var call = HTTPCall(url: self.url(), headers: [.acceptEncoding: "identity"])
         call.timeout = self.folder.limits.silence
+        call.pathTemplate = Self.place(self.url)
         switch machine.nextStep {
         case .finish: return try await self.complete(file)
         case .askForAll: break

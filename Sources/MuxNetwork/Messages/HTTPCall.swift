@@ -184,6 +184,8 @@ package struct ValidatedCall: Sendable {
     package let origin: HTTPOrigin
     /// The session in which the call began, if that was before it is sent: see ``ValidatedTransport/session``.
     package var session: UInt64?
+    /// Whether the request changes nothing, although its method is not safe: a cached POST.
+    package var isQuery = false
     /// Throws if no request may be sent to an origin to which a redirection leads; `nil` to admit all.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
 
@@ -192,6 +194,7 @@ package struct ValidatedCall: Sendable {
     /// - Throws: ``HTTPError``, which names the part that is not valid.
     package init(_ call: HTTPCall) throws(HTTPError) {
         guard let origin = HTTPOrigin(call.url) else { throw .preparation(.flaw(of: call.url)) }
+        guard call.url.user() == nil, call.url.password() == nil else { throw .preparation(.userInfo) }
         guard let method = HTTPMethod(rawValue: call.method) else { throw .preparation(.invalidMethod) }
         guard call.body == nil || method != .head else { throw .preparation(.bodyNotAllowed(method)) }
         try Self.validate(call.headers)
@@ -297,7 +300,9 @@ package struct HTTPOrigin: Sendable, Hashable {
 
     /// Whether the host is this machine, by name (RFC 6761, section 6.3) or by address.
     package var isLoopback: Bool {
-        if ["localhost", "::1", "[::1]"].contains(self.host) { return true }
+        // An address may have a zone (RFC 6874).
+        let address = self.host.split(separator: "%", maxSplits: 1).first ?? ""
+        if ["localhost", "::1", "[::1]", "[::1"].contains(address) { return true }
         let parts = self.host.split(separator: ".", omittingEmptySubsequences: false)
         let isAddress = parts.allSatisfy { $0.utf8.allSatisfy { (48...57).contains($0) } && UInt8($0) != nil }
         return isAddress && parts.count == 4 && parts[0] == "127"

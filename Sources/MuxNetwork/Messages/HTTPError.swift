@@ -118,10 +118,13 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     }
 
     /// The error with the name of the request, unless it has one already.
-    func naming(_ request: some HTTPRequest) -> HTTPError {
+    func naming(_ request: some HTTPRequest) -> HTTPError { self.naming(HTTPCall.name(of: request)) }
+
+    /// The error with this name of the request, unless it has one already.
+    func naming(_ request: String?) -> HTTPError {
         switch self {
-        case .preparation(let error, nil): .preparation(error, request: HTTPCall.name(of: request))
-        case .transport(let error, nil): .transport(error, request: HTTPCall.name(of: request))
+        case .preparation(let error, nil): .preparation(error, request: request)
+        case .transport(let error, nil): .transport(error, request: request)
         default: self
         }
     }

@@ -8,7 +8,7 @@
 /// ```
 ///
 /// It is validated when a URL is built: see ``HTTPError/PreparationFailure``. Names in other scripts have to be in Punycode, and IPv6
-/// addresses in brackets.
+/// addresses in brackets, with `%25` before a zone, as in `[fe80::1%25eth0]` (RFC 6874).
 public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, RedactedDescription {
     /// The host as it was written.
     private let text: String
@@ -62,6 +62,21 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     }
 
     private static func isAddress(_ bytes: ArraySlice<UInt8>) -> Bool {
+        guard let percent = bytes.firstIndex(of: UInt8(ascii: "%")) else { return self.isAddressWithoutZone(bytes) }
+        let zone = bytes[percent...].dropFirst(3)
+        let isZone = zone.allSatisfy { byte in
+            switch byte {
+            // The unreserved characters of RFC 3986.
+            case 48...57, 65...90, 97...122, UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "~"):
+                true
+            default: false
+            }
+        }
+        return bytes[percent...].starts(with: "%25".utf8) && (1...15).contains(zone.count) && isZone
+            && self.isAddressWithoutZone(bytes[..<percent])
+    }
+
+    private static func isAddressWithoutZone(_ bytes: ArraySlice<UInt8>) -> Bool {
         bytes.filter { $0 == UInt8(ascii: ":") }.count >= 2
             && bytes.count <= 45
             && bytes.allSatisfy { byte in

@@ -60,7 +60,7 @@ public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
         _ exchange: HTTPExchange,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        try self.options.requireSystemAuthorities()
+        try self.options.requireSystemCertificates()
         return try await exchange.run(into: sink) { ExchangeProducer($0, call.call, self.exchange) }
     }
 }

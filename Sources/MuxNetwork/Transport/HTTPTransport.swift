@@ -85,15 +85,84 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     /// file path.
     public var certificateAuthorities: URL?
 
+    /// The certificate by which servers know this client; `nil` for none.
+    ///
+    /// Any server of this transport that asks for a certificate gets it, so a client with a certificate has a transport of its own. A
+    /// certificate that the server refuses, or that cannot be read, is ``HTTPError/TransportFailure/insecureConnection(_:)``.
+    public var clientCertificate: ClientCertificate?
+
     /// The defaults.
     public init() {}
 }
 
 extension HTTPTransportOptions {
+    /// A client's certificate with its key, for TLS client authentication (RFC 8446, section 4.4.2).
+    ///
+    /// Its description contains neither the key nor the password.
+    public struct ClientCertificate: Sendable, Hashable, RedactedDescription {
+        package enum Source: Sendable, Hashable {
+            case files(chain: URL, key: URL)
+            case pem(chain: Data, key: Data)
+            case pkcs12(Data)
+        }
+
+        package let source: Source
+        package let password: String?
+
+        /// A certificate in PEM files, which are read for each new connection; requires libcurl.
+        ///
+        /// - Parameters:
+        ///   - chain: The certificate, then those of its authorities.
+        ///   - key: The private key.
+        ///   - password: Decrypts the key; `nil` if it is not encrypted.
+        /// - Returns: The certificate.
+        public static func files(chain: URL, key: URL, password: String? = nil) -> ClientCertificate {
+            ClientCertificate(source: .files(chain: chain, key: key), password: password)
+        }
+
+        /// A certificate in PEM; requires libcurl 7.71.
+        ///
+        /// - Parameters:
+        ///   - chain: The certificate, then those of its authorities.
+        ///   - key: The private key.
+        ///   - password: Decrypts the key; `nil` if it is not encrypted.
+        /// - Returns: The certificate.
+        public static func pem(chain: Data, key: Data, password: String? = nil) -> ClientCertificate {
+            ClientCertificate(source: .pem(chain: chain, key: key), password: password)
+        }
+
+        /// A certificate in an archive of PKCS #12 (RFC 7292), for `URLSession` on Apple platforms, too; requires libcurl 7.71 on Linux.
+        ///
+        /// - Parameters:
+        ///   - data: The archive.
+        ///   - password: Decrypts the archive.
+        /// - Returns: The certificate.
+        public static func pkcs12(_ data: Data, password: String) -> ClientCertificate {
+            ClientCertificate(source: .pkcs12(data), password: password)
+        }
+
+        /// The kind of the certificate's source.
+        public var description: String {
+            switch self.source {
+            case .files: "certificate in files"
+            case .pem: "certificate in PEM"
+            case .pkcs12: "certificate in PKCS #12"
+            }
+        }
+    }
+
     /// For transports that cannot be given certificates.
-    func requireSystemAuthorities() throws(HTTPError) {
+    ///
+    /// - Parameter readsArchives: Whether a client's certificate may be an archive of PKCS #12.
+    /// - Throws: ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
+    func requireSystemCertificates(readsArchives: Bool = false) throws(HTTPError) {
         guard self.certificateAuthorities == nil else {
             throw .preparation(.unsupportedOption(name: "certificateAuthorities"))
+        }
+        switch self.clientCertificate?.source {
+        case nil: break
+        case .pkcs12? where readsArchives: break
+        default: throw .preparation(.unsupportedOption(name: "clientCertificate"))
         }
     }
 }

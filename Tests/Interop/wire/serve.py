@@ -8,6 +8,10 @@ import socket
 import ssl
 import sys
 
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
 import hypercorn.asyncio
 import hypercorn.config
 import uvicorn
@@ -118,12 +122,56 @@ async def stray(reader, writer):
         writer.close()
 
 
+refused = set()
+
+
+async def refusing(reader, writer):
+    """HTTP/2 that refuses the first request for `/refused/x`, by the stream, and for `/goaway/x`, by the connection; else 200."""
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
+    connection.initiate_connection()
+    writer.write(connection.data_to_send())
+    paths = {}
+    try:
+        while data := await reader.read(65536):
+            for event in connection.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    paths[event.stream_id] = dict(event.headers)[":path"], b""
+                elif isinstance(event, h2.events.DataReceived):
+                    path, body = paths[event.stream_id]
+                    paths[event.stream_id] = path, body + event.data
+                    connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                elif isinstance(event, h2.events.StreamEnded):
+                    path, body = paths[event.stream_id]
+                    if path not in refused and path.startswith("/refused"):
+                        refused.add(path)
+                        connection.reset_stream(event.stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
+                    elif path not in refused and path.startswith("/goaway"):
+                        refused.add(path)
+                        connection.close_connection(last_stream_id=event.stream_id - 2 if event.stream_id > 1 else 0)
+                        writer.write(connection.data_to_send())
+                        await writer.drain()
+                        writer.close()
+                        return
+                    else:
+                        text = path.encode() + b" " + body
+                        connection.send_headers(event.stream_id, [(":status", "200"), ("content-length", str(len(text)))])
+                        connection.send_data(event.stream_id, text, end_stream=True)
+            writer.write(connection.data_to_send())
+            await writer.drain()
+    except (ConnectionError, ssl.SSLError):
+        pass
+    finally:
+        writer.close()
+
+
 async def main():
     servers = [await asyncio.start_server(stray, "127.0.0.1", 0, backlog=512)]
     announce("stray-plain", "http", servers[0].sockets[0])
     for version in VERSIONS:
         servers.append(await asyncio.start_server(stray, "127.0.0.1", 0, backlog=512, ssl=context(version)))
         announce(f"stray-{version}", "https", servers[-1].sockets[0])
+    servers.append(await asyncio.start_server(refusing, "127.0.0.1", 0, ssl=context("13", ["h2"])))
+    announce("refusing-13-h2", "https", servers[-1].sockets[0])
     running = [run_uvicorn(version) for version in VERSIONS]
     running += [run_hypercorn(version, protocol) for version in VERSIONS for protocol in ("http/1.1", "h2")]
     running = [asyncio.create_task(server) for server in running]

@@ -77,5 +77,70 @@ struct TransportInteropTests {
             guard direct.status == 200, direct.headers["X-Proxy"] == nil else { exit(3) }
         }
     }
+
+    @Test(.enabled(if: Interop.mutual != nil))
+    func `WR-10 a server that demands a certificate gets the client's`() async throws {
+        let folder = try #require(Interop.authority?.deletingLastPathComponent())
+        func file(_ name: String) -> URL { folder.appending(component: name) }
+        let pem = try Data(contentsOf: file("client.pem"))
+        let certificates: [HTTPTransportOptions.ClientCertificate] = [
+            .files(chain: file("client.pem"), key: file("key.pem")),
+            .files(chain: file("client.pem"), key: file("locked.pem"), password: "secret"),
+            .pem(chain: pem, key: try Data(contentsOf: file("key.pem"))),
+            .pem(chain: pem, key: try Data(contentsOf: file("locked.pem")), password: "secret"),
+            .pkcs12(try Data(contentsOf: file("client.p12")), password: "secret"),
+        ]
+        for url in [Interop.mutual, Interop.mutualOfOpenSSL].compactMap(\.self) {
+            for certificate in certificates {
+                var options = HTTPTransportOptions()
+                options.certificateAuthorities = Interop.authority
+                options.clientCertificate = certificate
+                let reply = try await SystemTransport(options).send(HTTPCall(url: url))
+                #expect(reply.status == 200)
+                let name = String(decoding: reply.body, as: UTF8.self).replacing(" ", with: "")
+                #expect(name.contains("CN=client"), "\(url), \(certificate)")
+            }
+        }
+    }
+
+    @Test(.enabled(if: Interop.mutual != nil))
+    func `WR-10 a wrong certificate, key or password is a failure of security, and no lost connection`() async throws {
+        let folder = try #require(Interop.authority?.deletingLastPathComponent())
+        func file(_ name: String) -> URL { folder.appending(component: name) }
+        let unreadable: [HTTPTransportOptions.ClientCertificate] = [
+            .files(chain: file("client.pem"), key: file("locked.pem"), password: "wrong"),
+            .files(chain: file("client.pem"), key: file("locked.pem")),
+            .files(chain: file("missing.pem"), key: file("key.pem")),
+            .files(chain: file("client.pem"), key: file("ca.key")),
+            .pem(chain: Data("none".utf8), key: Data()),
+            .pkcs12(try Data(contentsOf: file("client.p12")), password: "wrong"),
+        ]
+        let refused: [HTTPTransportOptions.ClientCertificate?] = [
+            nil, .files(chain: file("stranger.pem"), key: file("key.pem")),
+        ]
+        let attempts =
+            unreadable.map { (Interop.mutual, $0) } + unreadable.map { (Interop.mutualOfOpenSSL, $0) }
+            + refused.map { (Interop.mutualOfOpenSSL, $0) }
+        for (url, certificate) in attempts {
+            guard let url else { continue }
+            var options = HTTPTransportOptions()
+            options.certificateAuthorities = Interop.authority
+            options.clientCertificate = certificate
+            let error = await #expect(throws: HTTPError.self) {
+                try await SystemTransport(options).send(HTTPCall(url: url))
+            }
+            guard case .transport(.insecureConnection, _)? = error else {
+                Issue.record("\(url), \(certificate as Any): \(error as Any)")
+                continue
+            }
+            #expect(error?.isConnectivityFailure == false)
+            #expect(error.map { "\($0)" }?.contains("wrong") == false)
+        }
+        // nginx answers in the place of a page.
+        var options = HTTPTransportOptions()
+        options.certificateAuthorities = Interop.authority
+        let url = try #require(Interop.mutual)
+        #expect(try await SystemTransport(options).send(HTTPCall(url: url)).status == 400)
+    }
 }
 #endif

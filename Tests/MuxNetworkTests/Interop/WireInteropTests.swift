@@ -15,7 +15,9 @@ import Testing
     .serialized
 )
 struct WireInteropTests {
-    private static let shortLived = Interop.wire.filter { !$0.key.hasPrefix("stray-") }
+    private static let shortLived = Interop.wire.filter {
+        !$0.key.hasPrefix("stray-") && !$0.key.hasPrefix("refusing-")
+    }
     private static let strays = Interop.wire.filter { $0.key.hasPrefix("stray-") }
 
     private static func transport(connections: Int = 10) -> SystemTransport {
@@ -37,7 +39,7 @@ struct WireInteropTests {
 
     @Test func `WR-01 all servers are there`() {
         let versions = ["12", "13"]
-        let names = versions.flatMap { ["uvicorn-\($0)", "stray-\($0)"] } + ["stray-plain"]
+        let names = versions.flatMap { ["uvicorn-\($0)", "stray-\($0)"] } + ["stray-plain", "refusing-13-h2"]
         let both = ["nginx", "hypercorn"].flatMap { name in versions.flatMap { ["\(name)-\($0)", "\(name)-\($0)-h2"] } }
         #expect(Set(Interop.wire.keys) == Set(names + both))
     }
@@ -101,6 +103,20 @@ struct WireInteropTests {
             try await group.waitForAll()
         }
     }
+
+    @Test(arguments: ["refused", "goaway"])
+    func `WR-08 a POST that the server has not processed is sent again`(kind: String) async throws {
+        let url = try #require(Interop.wire["refusing-13-h2"])
+        let name = UUID().uuidString
+        // On a new connection, and for GOAWAY on a kept one, where its last stream says it.
+        for path in ["\(kind)/\(name)"] + (kind == "goaway" ? ["first/\(name)", "\(kind)/kept-\(name)"] : []) {
+            let call = HTTPCall(method: "POST", url: url.appending(path: path), body: .data(Data("body".utf8)))
+            let reply = try await Self.refusedTransport.send(call)
+            #expect(String(decoding: reply.body, as: UTF8.self) == "/\(path) body")
+        }
+    }
+
+    private static let refusedTransport = Self.transport()
 
     @Test func `WR-01 stray bytes 1 ms to 3 s after a response are not the next response, over TLS too`() async throws {
         struct Meeting: Sendable {

@@ -45,6 +45,20 @@ struct MediaErrorTests {
         }
     }
 
+    @Test(arguments: [404, 0])
+    func `WR-08 an error of a download names the URL without its query`(status: Int) async throws {
+        let world = try MediaWorld(answer: { _ in
+            status == 0 ? LoopbackServer.Response(steps: [.close]) : .text("", status: status)
+        })
+        try await world.run { (world) async throws in
+            let url = world.url.appending(queryItems: [URLQueryItem(name: "signature", value: "s3cr3t")])
+            let error = await #expect(throws: HTTPError.self) { try await world.media().request(url: url) }
+            let text = error?.description ?? ""
+            #expect(text.contains("GET http://127.0.0.1:\(url.port ?? 0)\(url.path())"), "\(text)")
+            #expect(!text.contains("s3cr3t"))
+        }
+    }
+
     @Test func `AM-10 a redirect is followed`() async throws {
         let world = try MediaWorld(answer: { request in
             request.path == "/moved" ? nil : LoopbackServer.Response(status: 302, headers: ["Location": "/moved"])

@@ -12,6 +12,8 @@ enum Interop {
     static let tlsOfAnotherName = Self.url("MUX_INTEROP_TLS_WRONG")
     static let expiredTLS = Self.url("MUX_INTEROP_TLS_EXPIRED")
     static let authority = ProcessInfo.processInfo.environment["MUX_INTEROP_AUTHORITY"].map { URL(filePath: $0) }
+    static let mutual = Self.url("MUX_INTEROP_MUTUAL")
+    static let mutualOfOpenSSL = Self.url("MUX_INTEROP_MUTUAL_OPENSSL")
     static let nginxFolder = ProcessInfo.processInfo.environment["MUX_INTEROP_NGINX_FOLDER"]
 
     /// By name, such as `nginx-13-h2` for nginx with TLS 1.3 and HTTP/2.

@@ -80,6 +80,12 @@ struct CurlError: Error, LocalizedError, CustomNSError {
     }
 }
 
+/// A proxy refused the name or the password that the environment gives it.
+struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
+    var isConnectivityFailure: Bool { false }
+    var errorDescription: String? { "The proxy refused the name or the password." }
+}
+
 extension HTTPExchangeStateMachine.Failure {
     static func outOfMemory(_ library: CurlLibrary) -> Self { .other(.unreachable(CurlError(27, library))) }
 

@@ -95,7 +95,7 @@ final class CurlLoop {
 
     private func ended(_ easy: UnsafeMutableRawPointer, _ result: CInt) {
         guard let id = self.ids[easy], let transfer = self.transfers[id] else { return }
-        if transfer.canRestart {
+        if transfer.canRestart(after: result) {
             self.mailbox.multi.remove(easy)
             if transfer.prepareRestart(), self.mailbox.multi.add(easy) { return }
         }

@@ -17,12 +17,16 @@ final class CurlTransfer {
     /// Whether all options could be set.
     private var isPrepared = true
     private var sendings = 0
+    /// Whether the request was last sent on a connection that was new.
+    private var isOnNewConnection = false
+    private let streams = UnsafeMutablePointer<mux_streams>.allocate(capacity: 1)
     /// Whether libcurl tells of each sending (7.80).
     private var countsSendings = false
     /// libcurl's text for a failure.
     private let errorText: UnsafeMutablePointer<CChar>
     /// Whether the transfer was ended before the request was sent, because the kept connection could not be used.
-    private(set) var canRestart = false
+    private var isConnectionUnusable = false
+    private var restarts = 0
 
     init(
         _ order: CurlOrder,
@@ -36,6 +40,7 @@ final class CurlTransfer {
         self.library = library
         self.agenda = agenda
         self.sockets = sockets
+        self.streams.initialize(to: mux_streams())
         self.errorText = .allocate(capacity: Self.errorTextSize)
         self.errorText.initialize(repeating: 0, count: Self.errorTextSize)
         self.head = HTTPHeadParser(url: order.call.call.url, limit: order.options.maximumHeadSize)
@@ -51,12 +56,22 @@ final class CurlTransfer {
         return self.setFields() && self.isPrepared
     }
 
+    /// Whether the request has not been processed, and can be sent again on a new connection.
+    ///
+    /// libcurl 7.88 does not repeat a request whose stream is beyond the last one of a GOAWAY, if the server then ends the connection.
+    func canRestart(after result: CInt) -> Bool {
+        guard self.restarts < 5 else { return false }
+        return self.isConnectionUnusable
+            || result != 0 && self.failure == nil && self.streams.pointee.is_refused != 0 && !self.head.hasBegun
+    }
+
     /// Prepares the handle, which is removed from its multi handle, to send the request on a new connection.
     ///
     /// - Returns: Whether the request can be sent from its beginning.
     func prepareRestart() -> Bool {
-        self.canRestart = false
-        guard self.order.upload?.rewind() ?? true else {
+        self.isConnectionUnusable = false
+        self.restarts += 1
+        guard self.rewind() else {
             self.failure = .closed(CurlError(52, self.library))
             return false
         }
@@ -71,7 +86,10 @@ final class CurlTransfer {
         self.fields = nil
     }
 
-    deinit { self.errorText.deallocate() }
+    deinit {
+        self.errorText.deallocate()
+        self.streams.deallocate()
+    }
 
     /// `CURL_ERROR_SIZE`.
     private static let errorTextSize = 256
@@ -81,6 +99,8 @@ final class CurlTransfer {
         let exchange = self.order.exchange
         if let failure {
             exchange.ended(failure)
+        } else if result != 0, mux_easy_is_proxy_refusal(self.library.table, self.easy) != 0 {
+            exchange.ended(.other(.unreachable(ProxyRefusal())))
         } else if result == 0 {
             let isComplete = exchange.isHeadReceived
             exchange.ended(isComplete ? nil : .closed(CurlError(52, self.library)), trailers: self.head.trailers)
@@ -119,9 +139,6 @@ final class CurlTransfer {
     private func setOptions() {
         let call = self.order.call.call
         var components = URLComponents(url: call.url, resolvingAgainstBaseURL: true)
-        // libcurl would send a name and a password of the URL as credentials.
-        components?.user = nil
-        components?.password = nil
         components?.fragment = nil
         guard let url = components?.url?.absoluteString else {
             self.isPrepared = false
@@ -155,6 +172,30 @@ final class CurlTransfer {
             self.set(CInt(MUX_CURLOPT_CAINFO), path)
             _ = mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_CAPATH), nil)
         }
+        if let certificate = self.order.options.clientCertificate { self.set(certificate) }
+    }
+
+    private func set(_ certificate: HTTPTransportOptions.ClientCertificate) {
+        switch certificate.source {
+        case .files(let chain, let key):
+            self.set(CInt(MUX_CURLOPT_SSLCERT), chain.path(percentEncoded: false))
+            self.set(CInt(MUX_CURLOPT_SSLKEY), key.path(percentEncoded: false))
+        case .pem(let chain, let key):
+            self.set(CInt(MUX_CURLOPT_SSLCERT_BLOB), chain)
+            self.set(CInt(MUX_CURLOPT_SSLKEY_BLOB), key)
+        case .pkcs12(let data):
+            self.set(CInt(MUX_CURLOPT_SSLCERTTYPE), "P12")
+            self.set(CInt(MUX_CURLOPT_SSLCERT_BLOB), data)
+        }
+        // An empty one keeps OpenSSL from asking for it at the terminal.
+        self.set(CInt(MUX_CURLOPT_KEYPASSWD), certificate.password ?? "")
+    }
+
+    private func set(_ option: CInt, _ bytes: Data) {
+        let result = bytes.withUnsafeBytes {
+            mux_easy_set_blob(self.library.table, self.easy, option, $0.baseAddress, $0.count)
+        }
+        self.require(result)
     }
 
     private func setMethod() {
@@ -173,6 +214,12 @@ final class CurlTransfer {
         if method != .get || self.order.upload != nil { self.set(CInt(MUX_CURLOPT_CUSTOMREQUEST), method.rawValue) }
     }
 
+    /// The program's name and this library's; without one, some servers refuse a request (RFC 9110, section 10.1.5).
+    private static let userAgent: String = {
+        let name = ProcessInfo.processInfo.processName
+        return HTTPGrammar.isToken(name) ? "\(name) MuxKit" : "MuxKit"
+    }()
+
     private func setFields() -> Bool {
         let headers = self.order.call.call.headers
         var lines = headers.fields.map { field in
@@ -183,6 +230,7 @@ final class CurlTransfer {
         if headers[.acceptEncoding] == nil, !DecodableCoding.accepted.isEmpty {
             lines.append("Accept-Encoding: \(DecodableCoding.accepted)")
         }
+        if headers[.userAgent] == nil { lines.append("User-Agent: \(Self.userAgent)") }
         // What libcurl adds by itself.
         lines += [HTTPHeaders.Name.accept, .expect].filter { headers[$0] == nil }.map { "\($0.rawValue):" }
         for line in lines {
@@ -212,7 +260,7 @@ final class CurlTransfer {
             return CurlTransfer.from(context)?.send(into: room) ?? Int(MUX_CURL_READFUNC_ABORT)
         }
         let seek: @convention(c) (UnsafeMutableRawPointer?, Int64, CInt) -> CInt = { context, offset, origin in
-            let canRewind = offset == 0 && origin == 0 && CurlTransfer.from(context)?.order.upload?.rewind() ?? true
+            let canRewind = offset == 0 && origin == 0 && CurlTransfer.from(context)?.rewind() ?? true
             return CInt(canRewind ? MUX_CURL_SEEKFUNC_OK : MUX_CURL_SEEKFUNC_FAIL)
         }
         _ = mux_easy_set_transfer(table, self.easy, CInt(MUX_CURLOPT_HEADERFUNCTION), header)
@@ -276,6 +324,16 @@ final class CurlTransfer {
         return -1
     }
 
+    /// Whether the server has not processed the request: it refused the stream, or its GOAWAY is older (RFC 9113, section 8.7).
+    ///
+    /// libcurl repeats a request that was sent on a new connection for this reason alone. On a kept connection it does not say why, so a
+    /// stream that the server refuses there counts as a lost connection.
+    private var isRefused: Bool {
+        self.sendings > 0 && (self.isOnNewConnection || self.streams.pointee.is_refused != 0)
+    }
+
+    private func rewind() -> Bool { self.order.upload?.rewind(isRefused: self.isRefused) ?? true }
+
     /// The request is about to be sent, on a connection.
     ///
     /// libcurl sends a request again when a kept connection ends without an answer. The server may have done what it asked, so only
@@ -288,14 +346,20 @@ final class CurlTransfer {
     ///
     /// - Returns: Whether it may be sent.
     private func mayBeSent(between addresses: mux_addresses) -> Bool {
-        guard self.sendings == 0 || self.order.call.method.isIdempotent else {
+        guard self.sendings == 0 || self.order.call.method.isIdempotent || self.isRefused else {
             self.failure = .closed(CurlError(52, self.library))
             return false
         }
-        guard mux_easy_is_connection_clean(self.library.table, self.easy, self.sockets, addresses) != 0 else {
-            self.canRestart = true
+        let state = mux_easy_is_connection_clean(self.library.table, self.easy, self.sockets, addresses)
+        guard state != 0 else {
+            self.isConnectionUnusable = true
             self.set(CInt(MUX_CURLOPT_FORBID_REUSE), 1)
             return false
+        }
+        self.isOnNewConnection = state == 2
+        self.streams.pointee.is_refused = 0
+        if !self.order.call.method.isIdempotent, self.order.call.origin.isSecure {
+            _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }
         self.sendings += 1
         self.order.exchange.isServersTurn(true)

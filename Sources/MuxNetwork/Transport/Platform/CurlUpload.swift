@@ -67,11 +67,12 @@ final class CurlUpload: Sendable {
     ///
     /// A request that is not idempotent is not sent twice, for the server may have done what the first one asked.
     ///
+    /// - Parameter isRefused: Whether the server has not processed the request.
     /// - Returns: Whether the body is read from its beginning now.
-    func rewind() -> Bool {
+    func rewind(isRefused: Bool = false) -> Bool {
         self.state.withLock { state in
             guard state.sent > 0 else { return true }
-            guard self.isRepeatable, let data = self.body.data else { return false }
+            guard self.isRepeatable || isRefused, let data = self.body.data else { return false }
             state.rest = data
             state.sent = 0
             return true

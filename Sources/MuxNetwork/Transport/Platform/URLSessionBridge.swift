@@ -6,6 +6,40 @@ import MuxKit
 import FoundationNetworking
 #endif
 
+#if canImport(Security)
+import Security
+
+/// The client's certificate as the URL loading system takes it.
+final class ClientIdentity: Sendable {
+    private let credential = Locked<URLCredential?>(nil)
+
+    /// For a server that asks for a certificate.
+    var value: URLCredential? { self.credential.withLock { $0 } }
+
+    /// Reads an archive, once.
+    ///
+    /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the archive, or its password, is not valid.
+    func read(_ certificate: HTTPTransportOptions.ClientCertificate) throws(HTTPError) {
+        guard self.value == nil, case .pkcs12(let data) = certificate.source else { return }
+        let options: [CFString: Any] = [kSecImportExportPassphrase: certificate.password ?? ""]
+        var items: CFArray?
+        let status = SecPKCS12Import(data as CFData, options as CFDictionary, &items)
+        guard status == 0, let item = (items as NSArray?)?.firstObject as? NSDictionary,
+            let identity = item.object(forKey: kSecImportItemIdentity)
+        else {
+            throw .transport(.insecureConnection(NSError(domain: NSOSStatusErrorDomain, code: Int(status))))
+        }
+        let chain = item.object(forKey: kSecImportItemCertChain) as? [Any] ?? []
+        let credential = URLCredential(
+            identity: unsafeDowncast(identity as AnyObject, to: SecIdentity.self),
+            certificates: Array(chain.dropFirst()),
+            persistence: .none
+        )
+        self.credential.withLock { $0 = credential }
+    }
+}
+#endif
+
 /// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple's platforms by the same path.
 ///
 /// Cancelling `data(for:)` crashes or hangs on Linux before Swift 6.4 (swift-corelibs-foundation#5412). So the exchange resumes the
@@ -15,6 +49,9 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     /// By task identifier, until the exchange has ended.
     private let running = Locked<[Int: URLSessionProducer]>([:])
     private let pending = Locked(0)
+    #if canImport(Security)
+    let identity = ClientIdentity()
+    #endif
 
     /// A queue with its own thread for what waits for the session, which may wait for its delegate, which may wait for a caller: on a
     /// thread of the pool, where the caller runs, that would be a deadlock.
@@ -142,6 +179,11 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         let goesOn = true
         #endif
         let method = challenge.protectionSpace.authenticationMethod
+        #if canImport(Security)
+        if method == NSURLAuthenticationMethodClientCertificate, let credential = self.identity.value {
+            return completionHandler(.useCredential, credential)
+        }
+        #endif
         switch HTTPChallengeAnswer(to: method, goesOnAfterRejection: goesOn) {
         case .performDefaultHandling: completionHandler(.performDefaultHandling, nil)
         case .rejectProtectionSpace: completionHandler(.rejectProtectionSpace, nil)

@@ -59,7 +59,12 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         _ exchange: HTTPExchange,
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
-        try self.options.requireSystemAuthorities()
+        #if canImport(Security)
+        try self.options.requireSystemCertificates(readsArchives: true)
+        if let certificate = self.options.clientCertificate { try self.bridge.identity.read(certificate) }
+        #else
+        try self.options.requireSystemCertificates()
+        #endif
         // The exchange measures the time-out. The session's own, which a slow delegate makes it miss, comes a day later.
         let timeout = min(max(0, (call.call.timeout ?? self.options.timeout).secondsValue) + 86_400, 1e9)
         var request = URLRequest(url: call.call.url, timeoutInterval: timeout)
