@@ -25,7 +25,10 @@ typedef long long apple_off_t NAMED("off_t");
 #define EROFS 30
 #define EAGAIN 35
 #define EWOULDBLOCK EAGAIN
+#define ENOTSUP 45
 #define EDQUOT 69
+#define ENOSYS 78
+#define EOPNOTSUPP 102
 #define ESTALE 70
 
 char *apple_strerror(int) NAMED("strerror(_:)");
@@ -48,6 +51,7 @@ unsigned long long apple_clock_gettime_nsec_np(enum apple_clockid) NAMED("clock_
 // fcntl.h, unistd.h, stdio.h; open and fcntl, which take any arguments, are in Darwin.swift.
 
 #define O_RDONLY 0x0000
+#define O_WRONLY 0x0001
 #define O_RDWR 0x0002
 #define O_APPEND 0x00000008
 #define O_NOFOLLOW 0x00000100
@@ -59,10 +63,13 @@ unsigned long long apple_clock_gettime_nsec_np(enum apple_clockid) NAMED("clock_
 #define F_FULLFSYNC 51
 #define FD_CLOEXEC 1
 #define AT_FDCWD -2
+#define AT_EACCESS 0x0010
 #define AT_SYMLINK_NOFOLLOW 0x0020
 #define LOCK_EX 0x02
 #define LOCK_NB 0x04
 #define LOCK_UN 0x08
+#define W_OK 2
+#define SEEK_SET 0
 
 struct NAMED("iovec") apple_iovec {
     void *iov_base;
@@ -70,9 +77,12 @@ struct NAMED("iovec") apple_iovec {
 };
 
 int apple_close(int) NAMED("close(_:)");
+int apple_faccessat(int, const char *, int, int) NAMED("faccessat(_:_:_:_:)");
 int apple_flock(int, int) NAMED("flock(_:_:)");
 int apple_fsync(int) NAMED("fsync(_:)");
 int apple_ftruncate(int, apple_off_t) NAMED("ftruncate(_:_:)");
+unsigned int apple_geteuid(void) NAMED("geteuid()");
+apple_off_t apple_lseek(int, apple_off_t, int) NAMED("lseek(_:_:_:)");
 int apple_pipe(int[2]) NAMED("pipe(_:)");
 int apple_rename(const char *, const char *) NAMED("rename(_:_:)");
 int apple_rmdir(const char *) NAMED("rmdir(_:)");
@@ -80,6 +90,23 @@ int apple_unlink(const char *) NAMED("unlink(_:)");
 long apple_pread(int, void *, size_t, apple_off_t) NAMED("pread(_:_:_:_:)");
 long apple_read(int, void *, size_t) NAMED("read(_:_:_:)");
 long apple_write(int, const void *, size_t) NAMED("write(_:_:_:)");
+
+// pwd.h
+
+struct NAMED("passwd") apple_passwd {
+    char *pw_name;
+    char *pw_passwd;
+    unsigned int pw_uid;
+    unsigned int pw_gid;
+    long pw_change;
+    char *pw_class;
+    char *pw_gecos;
+    char *pw_dir;
+    char *pw_shell;
+    long pw_expire;
+};
+
+int apple_getpwuid_r(unsigned int, struct apple_passwd *, char *, size_t, struct apple_passwd **) NAMED("getpwuid_r(_:_:_:_:_:)");
 
 // sys/stat.h, sys/mount.h; the constants of types are in Darwin.swift.
 
@@ -114,6 +141,7 @@ struct NAMED("statfs") apple_statfs {
 
 int apple_fstat(int, struct apple_stat *) NAMED("fstat(_:_:)");
 int apple_lstat(const char *, struct apple_stat *) NAMED("lstat(_:_:)");
+int apple_stat_of(const char *, struct apple_stat *) NAMED("stat(_:_:)");
 int apple_mkdir(const char *, apple_mode_t) NAMED("mkdir(_:_:)");
 int apple_utimensat(int, const char *, const struct apple_timespec[2], int) NAMED("utimensat(_:_:_:_:)");
 int apple_statfs(const char *, struct apple_statfs *) NAMED("statfs(_:_:)");

@@ -15,6 +15,7 @@ public var CLOCK_PROCESS_CPUTIME_ID: clockid_t { clockid_t(12) }
 
 public var S_IFMT: mode_t { fatalError() }
 public var S_IFDIR: mode_t { fatalError() }
+public var S_IFLNK: mode_t { fatalError() }
 
 public func open(_ path: UnsafePointer<CChar>, _ oflag: Int32) -> Int32 { fatalError() }
 public func open(_ path: UnsafePointer<CChar>, _ oflag: Int32, _ mode: mode_t) -> Int32 { fatalError() }

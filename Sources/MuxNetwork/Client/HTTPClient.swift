@@ -131,7 +131,13 @@ public struct HTTPClient: Sendable {
             let session = self.sessions?.current
             // As a rule there is neither: the transport has no cache, or knows its repository.
             guard session != nil || CallSession.current != nil else {
-                return try await self.answer(to: request, path: values, token: token, headers: headers, isQuery: isQuery)
+                return try await self.answer(
+                    to: request,
+                    path: values,
+                    token: token,
+                    headers: headers,
+                    isQuery: isQuery
+                )
             }
             return try await CallSession.$current.withValue(session) {
                 try await self.answer(

@@ -38,7 +38,7 @@ struct MediaDownload: Sendable {
             failure = error
         }
         await self.tidy(after: failure, machine.partial)
-        throw (failure as? HTTPError)?.naming("GET \(Self.place(self.url))") ?? failure
+        throw (failure as? HTTPError)?.naming("GET \(Self.place(self.url()))") ?? failure
     }
 
     /// The URL for error texts, without its query, which may hold a signature.
@@ -90,9 +90,10 @@ struct MediaDownload: Sendable {
     ) async throws -> Outcome {
         machine.found(partial)
         guard self.check(machine.partial) else { throw MediaFolder.Fenced() }
-        var call = HTTPCall(url: self.url(), headers: [.acceptEncoding: "identity"])
+        let url = self.url()
+        var call = HTTPCall(url: url, headers: [.acceptEncoding: "identity"])
         call.timeout = self.folder.limits.silence
-        call.pathTemplate = Self.place(self.url)
+        call.pathTemplate = Self.place(url)
         switch machine.nextStep {
         case .finish: return try await self.complete(file)
         case .askForAll: break
