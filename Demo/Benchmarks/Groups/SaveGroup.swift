@@ -27,7 +27,7 @@ enum SaveGroup {
             var erasing = Contest(rounds: effort.rounds(3))
             erasing.add {
                 _ = try await self.save(articles.prefix(100), map)
-                return try await Contest.nanoseconds {
+                return await Contest.nanoseconds {
                     for article in articles.prefix(100) { consume(await map.clear(key: article.id)) }
                 } / 100
             }

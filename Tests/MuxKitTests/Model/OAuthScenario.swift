@@ -52,6 +52,8 @@ struct OAuthScenario: Sendable {
         for _ in 0..<12 {
             self.world.server.expireAllAccessTokens()
             try await self.call()
+            // A failure starts a pause, during which the server is not asked.
+            try await self.schedule.clock.sleep(for: FailurePause.longest)
         }
         try await self.call(mustSucceed: true)
         let signIns = self.world.statistics.signIns
