@@ -45,6 +45,11 @@ extension RunnerCore {
                     policy: self.policy
                 )
                 event = .updated(epoch: held.epoch)
+                if let failure = updated.failure {
+                    // The renewal failed, and the former value is used: a refusal of that value obeys the server's pause.
+                    let end = now.advanced(by: self.policy.coolDown)
+                    state.failed(failure, until: end, pausing: self.pausing(after: failure), at: now)
+                }
                 return .success(held)
             }
             guard case .failure(let error) = result, !error.saysBadDependency else {

@@ -92,8 +92,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             deadline: policy.updateTimeout,
             timedOut: RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero),
             whenTimedOut: { state, now in
+                let former = state
                 let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
                 state.machine.failed(error, until: now.advanced(by: policy.coolDown), pausing: .init(), at: now)
+                return former
             },
             wouldDeadlock: RunnerError.wouldDeadlock
         )
@@ -218,7 +220,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             // A flight that made this call waits for the update, as for one in a task of its own.
             let node = self.engine.node(flight)
             let wait = WaitForGraph.WaitID(self.engine.number, flight)
-            if let caller = FlightContext.current { _ = WaitForGraph.begin(wait, of: caller, for: node) }
+            if let caller = FlightContext.current {
+                _ = WaitForGraph.begin(wait, of: caller, isCertain: caller.isAwaited, for: node)
+            }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // The value to replace is the present one; it may have changed since the call asked.

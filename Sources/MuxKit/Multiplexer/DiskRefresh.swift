@@ -50,6 +50,8 @@ struct DiskRefresh: Sendable {
             if let other = mark?.refreshNumber, other >= self.number ?? 0 { self.number = Self.number(after: other) }
             return
         }
+        // A smaller number was read before a later refresh was saved.
+        guard mark?.refreshNumber ?? .max >= self.number ?? 0 else { return }
         let former = self.number
         if let mark {
             (self.number, self.date) = (mark.refreshNumber, mark.fetchedAt)

@@ -205,7 +205,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard let present = upper.held, present.epoch == held.epoch, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { return }
-            try await self.coordination.checkStore(epoch: epoch, isStored: present.value.isStored)
+            // Not in place of tokens that another process has stored since.
+            guard case .record(let record)? = try? await self.storage.tokens.load(session: epoch),
+                record.session == epoch, record.serial ?? 0 <= present.value.serial
+            else { return }
             try await self.storage.saveRefusal(of: present.value, epoch: epoch)
         }
     }

@@ -204,9 +204,19 @@ struct LeasedCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable
     ///
     /// The note that the session is over stays then.
     func removeTokens(before epoch: UInt64?) async throws {
-        try await self.lease.runIfFree {
+        func remove() async throws {
             if let epoch, case .record? = try? await self.storage.tokens.load(session: epoch) { return }
             try await self.storage.tokens.store.delete()
+        }
+        var hasBegun = false
+        do {
+            try await self.lease.runIfFree {
+                hasBegun = true
+                try await remove()
+            }
+        } catch let error as MuxStoreError where !hasBegun && error.isOutOfSpace {
+            // A full disk has no room for the lease; the removal needs none.
+            try await remove()
         }
     }
 }

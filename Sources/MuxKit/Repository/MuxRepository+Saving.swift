@@ -10,7 +10,19 @@ extension MuxRepository {
     public nonisolated func saveAll(within budget: Duration? = nil) async -> MuxRepository.SaveReport {
         let report = await self.save(self.concernedParticipants, within: budget)
         self.registry.withLock { $0.lastSaveFailures = report.failed.count + report.repairFailures.count }
+        self.releaseWritten()
         return report
+    }
+
+    /// Releases participants that were kept after a failed save and have nothing unsaved any more.
+    nonisolated func releaseWritten() {
+        let kept = self.registry.withLock { $0.isSaveDue ? [:] : $0.unsaved }
+        let written = kept.filter { $0.value.gauges.unsaved == 0 }.keys
+        guard !written.isEmpty else { return }
+        let released = self.registry.withLock { registry in
+            registry.isSaveDue ? [] : written.compactMap { registry.unsaved.removeValue(forKey: $0) }
+        }
+        withExtendedLifetime(released) {}  // released outside the lock
     }
 
     /// An unsaved change: schedules a save if the policy says so, and keeps `participant` alive until then.

@@ -323,6 +323,7 @@ extension MuxRepository {
                 }
             }
             for participant in self.participants { participant.signOutCompleted() }
+            self.releaseWritten()
             // Again: a fetch that began before its multiplexer was cleared may have put what it got.
             self.sharedStore?.owe([.everything])
             do {

@@ -96,7 +96,8 @@ extension FlightEngine {
     }
 
     private func expire(at now: Moment, _ due: (inout EngineState) -> [(FlightID, Key)]) {
-        let (waiters, stuck, flights) = self.withEngineState { engineState in
+        let (waiters, stuck, flights, released) = self.withEngineState { engineState in
+            var released: [any Sendable] = []
             var waiters: [Waiter] = []
             var stuck: [Waiter] = []
             var flights: [FlightID] = []
@@ -106,13 +107,14 @@ extension FlightEngine {
                 let circle = circles[self.node(flight)] ?? []
                 if !circle.isEmpty { stuck += engineState.withMachine(of: key) { $0.taken(circle, from: flight) } }
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
-                self.options.whenTimedOut?(&engineState.state, now)
+                if let former = self.options.whenTimedOut?(&engineState.state, now) { released.append(former) }
                 engineState.running[flight]?.hasTimedOut = true
                 waiters += late
                 flights.append(flight)
             }
-            return (waiters, stuck, flights)
+            return (waiters, stuck, flights, released)
         }
+        withExtendedLifetime(released) {}  // released outside the lock
         self.failStuck(stuck)
         Self.wake(waiters, with: .failure(self.options.timedOut))
         self.cancel(flights)

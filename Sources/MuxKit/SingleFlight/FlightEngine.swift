@@ -57,7 +57,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The error for the callers of a flight that took too long.
         package var timedOut: any Error
         /// Changes the owner's state when a flight took too long; called under the lock.
-        package var whenTimedOut: (@Sendable (inout State, Moment) -> Void)?
+        package var whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)?
         /// The error for a caller whose wait would never end; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
 
@@ -66,7 +66,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             linger: Duration?,
             deadline: Duration? = nil,
             timedOut: any Error = CancellationError(),
-            whenTimedOut: (@Sendable (inout State, Moment) -> Void)? = nil,
+            whenTimedOut: (@Sendable (inout State, Moment) -> (any Sendable)?)? = nil,
             wouldDeadlock: any Error
         ) {
             self.name = name
@@ -307,6 +307,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let deadline = self.options.deadline.map(now.advanced)
         var priority = TaskPriority.medium
         let caller = FlightContext.ofTask
+        let isCertain = caller?.isAwaited ?? false
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, Instead)?
         let arrival = self.engineState.withLock { engineState -> Arrival in
@@ -335,7 +336,15 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 let flight = engineState.machines[key]?.currentFlight
                 let id = WaitForGraph.WaitID(self.number, ticket)
                 let fenced = flight == nil ? engineState.machines[key]?.fencedFlights.map(self.node) ?? [] : []
-                guard WaitForGraph.begin(id, of: caller, for: self.node(flight ?? ticket), sameKey: fenced) else {
+                guard
+                    WaitForGraph.begin(
+                        id,
+                        of: caller,
+                        isCertain: isCertain,
+                        for: self.node(flight ?? ticket),
+                        sameKey: fenced
+                    )
+                else {
                     return .resume(.failure(self.options.wouldDeadlock))
                 }
                 wait = id

@@ -43,6 +43,8 @@ package enum WaitForGraph: Sendable {
     /// - Parameters:
     ///   - id: Identifies the wait.
     ///   - caller: The context of the current task.
+    ///   - isCertain: ``FlightContext/isAwaited`` of the caller. The runtime takes a lock to read it, under which it calls the handlers
+    ///     of cancellation and escalation: read it before a lock that these handlers take.
     ///   - awaited: The other flight.
     ///   - sameKey: If the other flight has yet to start: the running flights of its key.
     /// - Returns: `false`, with no record, if the wait would never end.
@@ -51,11 +53,11 @@ package enum WaitForGraph: Sendable {
     static func begin(
         _ id: WaitID,
         of caller: FlightContext,
+        isCertain: Bool,
         for awaited: WaitForNode,
         sameKey: [WaitForNode] = []
     ) -> Bool {
-        let isCertain = caller.isAwaited
-        return self.withTable {
+        self.withTable {
             $0.begin(id, of: caller.node, for: awaited, isCertain: isCertain, sameKey: sameKey)
         }
     }
@@ -157,6 +159,7 @@ package struct WaitForNode: Sendable, Hashable {
     ///
     /// A `Task {}` inherits task-locals, but, unlike a child, not the executor preference (SE-0417). Whether the flight waits
     /// for such a task is unknown.
+    @usableFromInline
     var isAwaited: Bool {
         guard let current = unsafe Self.currentExecutor, let own = unsafe self.executor else { return false }
         return unsafe current == own

@@ -319,8 +319,10 @@ struct OAuthFailure: Sendable {
         text.split { ".;!?\n".contains($0) }.contains { sentence in
             let words = self.words(sentence)
             return words.indices.contains { index in
-                guard let end = self.endOfRefreshToken(at: index, in: words) else { return false }
-                return self.isBad(before: words[..<index]) || self.isBad(after: words[end...])
+                guard let end = self.endOfRefreshToken(at: index, in: words),
+                    index == 0 || !self.verbContexts.contains(words[index - 1])
+                else { return false }
+                return self.isBad(before: words[..<index], then: words[end...]) || self.isBad(after: words[end...])
             }
                 // X and Shopify, of the refresh token.
                 || ["value passed for the token was invalid", "requires an active refresh token"].contains {
@@ -339,7 +341,8 @@ struct OAuthFailure: Sendable {
     }
 
     /// `invalid or missing` before `refresh token`.
-    private static func isBad(before words: ArraySlice<String>) -> Bool {
+    private static func isBad(before words: ArraySlice<String>, then next: ArraySlice<String>) -> Bool {
+        guard !(next.first.map { self.otherSubjects.contains($0) } ?? false) else { return false }
         let near = words.suffix(3)
         guard let index = near.lastIndex(where: { self.badWords.contains($0) }) else { return false }
         return near[index...].dropFirst().allSatisfy { self.linkWords.contains($0) }
@@ -354,7 +357,9 @@ struct OAuthFailure: Sendable {
             if self.negations.contains(word) {
                 return next.contains { self.goodWords.contains($0) }
             }
-            if self.badWords.contains(word) { return true }
+            // The adjective may belong to another noun, as in `invalid client secret`.
+            let noun = words.dropFirst(index + 1).first
+            if self.badWords.contains(word) { return !(noun.map { self.otherNouns.contains($0) } ?? false) }
             if word == "used", index > 0, ["already", "been", "previously"].contains(near[index - 1]) { return true }
         }
         return false
@@ -371,6 +376,13 @@ struct OAuthFailure: Sendable {
     private static let linkWords: Set = [
         "or", "and", "missing", "the", "a", "oauth", "oauth2", "access",
     ]
+    /// Before `refresh token`, where `refresh` is a verb: `failed to refresh token`.
+    private static let verbContexts: Set = [
+        "to", "not", "cannot", "cant", "couldnt", "didnt", "wont", "while", "when",
+    ]
+    private static let otherNouns: Set = self.otherSubjects.union([
+        "error", "errors", "secret", "credentials", "certificate", "response", "user",
+    ])
     /// A sentence that goes on with these is about something else.
     private static let otherSubjects: Set = [
         "grant", "grants", "type", "flow", "scope", "scopes", "client", "clients", "required", "requires", "missing",

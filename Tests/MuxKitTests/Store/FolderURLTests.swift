@@ -13,6 +13,12 @@ struct FolderURLTests {
         #expect(throws: MuxStoreError.unusableURL) { try FilePath.path(of: url) }
     }
 
+    @Test func `AC-04 a folder keeps a scalar that joins the slash behind it`() throws {
+        let url = URL(filePath: "/d/alice\u{0600}", directoryHint: .isDirectory)
+
+        #expect(try FilePath.path(of: url) == "/d/alice\u{0600}")
+    }
+
     @Test func `AC-04 a usable URL has one path, however it is written`() throws {
         let base = URL(filePath: "/srv/", directoryHint: .isDirectory)
         let here = FileManager.default.currentDirectoryPath

@@ -242,6 +242,16 @@ struct TokenReplyTests {
             ),
             Row(403, #"{"error":"access_denied","error_description":"The user is blocked"}"#, .mistake),
             Row(400, #"{"error":"authorization_pending"}"#, .mistake),
+            // "Refresh" is a verb, or the adjective belongs to another noun.
+            Row(400, #"{"error":"bad_request","message":"Failed to refresh token: bad request"}"#, .mistake),
+            Row(400, #"{"error":"server_fault","message":"Unable to refresh token: unknown error"}"#, .mistake),
+            Row(400, #"{"error":"fault","message":"Could not refresh token due to expired certificate"}"#, .mistake),
+            Row(400, #"{"error":"fault","message":"The refresh token call has an invalid client secret"}"#, .mistake),
+            Row(
+                400,
+                #"{"error":"invalid_request","error_description":"The request is invalid: refresh_token parameter is missing"}"#,
+                .mistake
+            ),
             Row(
                 400,
                 #"{"error":{"message":"Error validating access token","type":"OAuthException","code":190}}"#,

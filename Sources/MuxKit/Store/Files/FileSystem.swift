@@ -184,7 +184,8 @@ package enum FilePath {
             let decoded = self.decoded(url.path(percentEncoded: true)), decoded.utf8.first == UInt8(ascii: "/")
         else { throw .unusableURL }
         var path = URL(filePath: decoded, directoryHint: .isDirectory).standardizedFileURL.path(percentEncoded: false)
-        while path.utf8.last == UInt8(ascii: "/") { path.removeLast() }
+        // Scalars, not characters: with some scalars before it, a slash is a part of their character.
+        while path.unicodeScalars.last == "/" { path.unicodeScalars.removeLast() }
         guard path.utf8.first == UInt8(ascii: "/") else { throw .unusableURL }
         return path
     }

@@ -103,8 +103,9 @@ package struct OwnedFile: Sendable {
     /// Removes the file and the temporary files of killed writers, unless the file belongs to another name.
     package func remove(durability: MuxDurability) throws(MuxStoreError) {
         _ = try self.read()
-        try self.file.remove(durability: durability)
+        // First, so that a process that is killed in between finds the file, and removes both.
         try self.file.removeLeftovers()
+        try self.file.remove(durability: durability)
     }
 
     /// Removes the temporary files of killed writers, unless the file belongs to another name.

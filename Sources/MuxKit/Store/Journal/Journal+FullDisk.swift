@@ -2,7 +2,8 @@ import Foundation
 
 /// Writing to a full disk (`ENOSPC`, `EDQUOT`): space is made step by step, and the write is tried again after each.
 ///
-/// Live entries are evicted only if nothing else helps.
+/// Live entries are evicted only if nothing else helps. Of more than 64 MB of live entries, the least recently used are evicted
+/// if there is no room for a copy.
 extension Journal {
     /// The maximum size of the live records, in bytes, that are held in memory while the segment is empty.
     private static let heldBytes: Int64 = 1 << 26
@@ -99,6 +100,8 @@ extension Journal {
                 held.append((record, try self.fileSystem.readAll(segment.file, at: offset, count: count)))
             }
             try self.fileSystem.truncate(segment.file, to: 0)
+            // A process that has the old file open finds that it is another one now.
+            try? self.fileSystem.removeFile(self.layout.segment)
             self.segment = nil
             while true {
                 let bytes = Dictionary(held.map { ($0.record.location.offset, $0.bytes) }) { first, _ in first }
@@ -173,6 +176,7 @@ extension Journal {
             let file = try? self.fileSystem.openFile(self.layout.segment, for: .append)
         else { return }
         try? self.fileSystem.truncate(file, to: 0)
+        try? self.fileSystem.removeFile(self.layout.segment)
     }
 
     /// Removes the journal's files one by one, where the file system has no room to rename the folder.

@@ -88,7 +88,12 @@ final class Journal {
 
     /// Looks for entries, and reads those that take at most `limit` bytes; counts as a use of the entries.
     func find(_ names: [MuxStoreKey], upTo limit: Int64) throws(MuxStoreError) -> [Finding] {
-        let present = try self.refreshIfChanged()
+        let present: Present
+        do {
+            present = try self.refreshIfChanged()
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) where self.isReadOnly {
+            return names.map { _ in .entry(nil) }  // a store without records
+        }
         var findings: [Finding] = []
         findings.reserveCapacity(names.count)
         for name in names {
@@ -295,7 +300,9 @@ final class Journal {
 
     /// Appends the records to the file and the index; nothing is written if that fails.
     func write(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
-        guard !records.frames.isEmpty, let segment = self.segment else { return }
+        guard !records.frames.isEmpty else { return }
+        // The segment is gone if a failed write could not be undone.
+        guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
         let prefix = try self.prefix(of: segment)
         do {
