@@ -175,11 +175,12 @@ final class CachingSink: HTTPSink {
             status.forwardStatus = 304
             return .validated(answer, status)
         case .answer(let answer):
-            await self.exchange.noted(head, self.sent)
+            // A response to HEAD that clears the cache updates no stored response.
+            if !(state.hasCleared && self.exchange.describes) { await self.exchange.noted(head, self.sent) }
             return Self.answered(state, head, await self.complete(answer, state.spool, head))
         case .rest(let stored, let rest):
             guard let rest = await self.completed(rest, state.spool) else { return Self.answered(state, head, nil) }
-            guard let whole = stored.combined(with: rest, limit: .max) else {
+            guard !state.hasCleared, let whole = stored.combined(with: rest, limit: .max) else {
                 await self.exchange.drop(rest)
                 return Self.answered(state, head, nil)
             }

@@ -46,6 +46,8 @@ public final class CachingTransport: HTTPTransport {
     /// What sends, if it is of this library.
     private let base: (any ValidatedTransport)?
     private let sender: any HTTPTransport
+    /// Whether the repository was given.
+    private let isGiven: Bool
     /// Reports once that calls of another repository's session are refused.
     private let mismatch = Locked<RepositoryChoice?>(nil)
     package let options: HTTPTransportOptions
@@ -75,6 +77,7 @@ public final class CachingTransport: HTTPTransport {
     ) {
         self.base = base as? any ValidatedTransport
         self.sender = base
+        self.isGiven = repository != nil
         self.options = self.base?.options ?? HTTPTransportOptions()
         self.makeCache = { repository in
             _ = (base as? CachingTransport)?.settled(in: repository)
@@ -151,6 +154,8 @@ extension CachingTransport: ValidatedTransport {
         guard let cache = self.known else { return nil }
         if let session = CallSession.of(call) {
             guard session.isCurrent, !session.isOfAccount || session.repository === cache.repository else { return nil }
+        } else if self.hidesAccount(call) {
+            return nil
         }
         return cache.fresh(call)
     }
@@ -178,14 +183,18 @@ extension CachingTransport: ValidatedTransport {
     /// - Returns: The cache; `nil` if the call has credentials and nothing says to which repository they belong, so that no sign-out would
     ///   reach its response.
     private func cache(for call: ValidatedCall, in session: CallSession?) -> ResponseCache? {
-        if let known { return known }
-        if let session { return self.make(in: session.repository) }
+        if let session { return self.known ?? self.make(in: session.repository) }
+        return self.hidesAccount(call) ? nil : self.cache
+    }
+
+    /// Whether a call without a session has credentials, and nothing says to which repository they belong.
+    private func hidesAccount(_ call: ValidatedCall) -> Bool {
         // Any client has noted a session.
-        guard call.session == nil else { return self.cache }
+        guard call.session == nil, !self.isGiven else { return false }
         let names = HTTPTransportOptions().credentialHeaders.union(self.options.credentialHeaders)
             .union(call.call.credentialHeaders)
         let credentials = Set(names.map { HTTPHeaders.Name(stringLiteral: $0) })
-        return call.call.headers.fields.contains { credentials.contains($0.name) } ? nil : self.cache
+        return call.call.headers.fields.contains { credentials.contains($0.name) }
     }
 
     /// Whether no cache is behind `transport` that a client cannot see, and that would have to ask for a repository.

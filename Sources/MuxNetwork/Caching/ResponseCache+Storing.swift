@@ -61,7 +61,7 @@ extension ResponseCache {
             guard isCurrent, isOfSession,
                 !running.supersede(answer, to: request.headers, of: request.name, at: now)
             else { return nil }
-            return self.change(request.name) { stored in
+            let change = self.change(request.name) { stored in
                 stored.insert(
                     answer,
                     replacing: former,
@@ -70,6 +70,10 @@ extension ResponseCache {
                     at: now
                 )
             }
+            if let change, change.isStored, answer.part == nil {
+                running.note(SupersedingResponse(answer, to: request, isStored: true), of: request.name, at: now)
+            }
+            return change
         }
         guard let change else {
             self.tell(.fenceDropped)

@@ -55,6 +55,8 @@ struct SupersedingResponse: Sendable {
     let selecting: [HTTPHeaders.Name: String?]?
     /// The fields of its request.
     let headers: HTTPHeaders
+    /// Whether the response is stored: it is compared with the next ones while it is in memory.
+    let isStored: Bool
     private let reply: HTTPReply?
     private let validator: HTTPValidator?
     private let isStorable: Bool
@@ -77,6 +79,7 @@ struct SupersedingResponse: Sendable {
         else { return nil }
         self.order = order
         self.headers = request.headers
+        self.isStored = false
         self.selecting = StoredAnswer.selectingNames(reply.headers).map {
             StoredAnswer.selecting($0, in: request.headers)
         }
@@ -90,10 +93,11 @@ struct SupersedingResponse: Sendable {
         self.isStorable = self.selecting != nil && HTTPFreshness.of(answer, heuristicLimit: .zero).isKept
     }
 
-    /// Makes the response that a validation has made of a stored one, which may not be stored any more.
-    init(_ validated: StoredAnswer, to request: CacheableRequest) {
+    /// Makes the response that a validation has made of a stored one, which may not be stored any more, or one that is stored.
+    init(_ validated: StoredAnswer, to request: CacheableRequest, isStored: Bool = false) {
         self.order = validated.order
         self.headers = request.headers
+        self.isStored = isStored
         self.selecting = StoredAnswer.selectingNames(validated.headers) == nil ? nil : validated.selecting
         (self.reply, self.validator, self.isStorable) = (nil, nil, false)
     }
@@ -127,9 +131,9 @@ struct SupersedingResponse: Sendable {
     }
 }
 
-/// The running exchanges of each URL, and the responses that replaced stored ones while others were running.
+/// The running exchanges of each URL, and the responses that arrived while others were running.
 ///
-/// An exchange that ends later than a newer one finds the newer response here, although nothing is stored.
+/// An exchange that ends later than a newer one finds the newer response here, although nothing is stored, or not in memory any more.
 struct RunningExchanges: Sendable {
     private var counts: [String: Int] = [:]
     private var superseding: [String: [SupersedingResponse]] = [:]
@@ -146,7 +150,7 @@ struct RunningExchanges: Sendable {
     mutating func note(_ response: SupersedingResponse, of resource: String, at now: Date) {
         guard (self.counts[resource] ?? 0) > 1 else { return }
         var noted = self.superseding[resource] ?? []
-        let place = noted.firstIndex { $0.selecting == response.selecting }
+        let place = noted.firstIndex { $0.selecting == response.selecting && $0.isStored == response.isStored }
         if let place {
             if response.order.relation(to: noted[place].order, at: now) != .older { noted[place] = response }
         } else {
@@ -155,10 +159,12 @@ struct RunningExchanges: Sendable {
         self.superseding[resource] = noted
     }
 
-    /// Whether a newer response than `answer` has arrived and is not stored.
+    /// Whether a newer response than `answer` has arrived, which is not stored, or may have left memory.
     func supersede(_ answer: StoredAnswer, to headers: HTTPHeaders, of resource: String, at now: Date) -> Bool {
         self.superseding[resource]?.contains { newer in
-            newer.isSelected(by: headers) && answer.order.relation(to: newer.order, at: now) != .newer
+            guard newer.isSelected(by: headers) else { return false }
+            let relation = answer.order.relation(to: newer.order, at: now)
+            return newer.isStored ? relation == .older : relation != .newer
         } ?? false
     }
 

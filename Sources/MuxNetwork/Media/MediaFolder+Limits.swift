@@ -132,7 +132,8 @@ extension MediaFolder {
 
     /// The progress of a file without a running download.
     func progress(of name: MediaName) -> AsyncMedia.Progress {
-        if let size = try? self.fileSystem.status(at: self.path(name.file))?.size {
+        if let size = try? self.fileSystem.status(at: self.path(name.file))?.size, size >= self.limits.minimumFileBytes
+        {
             return AsyncMedia.Progress(received: size, total: size, isComplete: true)
         }
         let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)

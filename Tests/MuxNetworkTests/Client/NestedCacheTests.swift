@@ -253,6 +253,10 @@ struct NestedCacheTests {
         let client = self.world.client(hidden, authenticator: runner)
         for _ in 0..<2 { #expect(try await client.output(of: GetNumber()).version == 1) }
         #expect(self.mirror.calls.count == 2)
+        // Also where a request without credentials has made the cache.
+        _ = try await self.world.client(hidden).output(of: GetNumber())
+        for _ in 0..<2 { _ = try await client.output(of: GetNumber()) }
+        #expect(self.mirror.calls.count == 5)
         await runner.signOut()
         #expect(try await client.output(of: GetNumber()).version == 2)
     }

@@ -141,6 +141,7 @@ struct HandshakeTests {
         let library = try #require(CurlLibrary.system)
         let table: [(result: CInt, detail: String, isSecurity: Bool)] = [
             (35, "", false), (35, "OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to host:443", false),
+            (35, "OpenSSL SSL_connect: Connection reset by peer in connection to certificates.example:443", false),
             (35, "error:0A000410:SSL routines::sslv3 alert handshake failure", false),
             (35, "error:0A000412:SSL routines::sslv3 alert bad certificate", true),
             (35, "error:0A000418:SSL routines::tlsv1 alert unknown ca", true),

@@ -137,8 +137,10 @@ extension HTTPExchangeStateMachine.Failure {
     /// Whether a failure of TLS is a judgement, by either side, on a certificate, or the other side does not speak TLS; otherwise the
     /// connection was lost, or the server could not serve it now.
     private static func isVerdict(_ detail: String) -> Bool {
-        let detail = detail.lowercased()
-        return ["certificate", "unknown ca", "wrong version number", "unexpected tls packet", "http request"]
+        var detail = detail.lowercased()
+        // The name of a host says nothing.
+        if let host = detail.range(of: " in connection to ") { detail = String(detail[..<host.lowerBound]) }
+        return ["certificate", "unknown ca", "wrong version number", "unexpected tls packet"]
             .contains { detail.contains($0) }
     }
 }

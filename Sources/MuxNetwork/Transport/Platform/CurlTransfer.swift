@@ -178,8 +178,12 @@ final class CurlTransfer {
     private func set(_ certificate: HTTPTransportOptions.ClientCertificate) {
         switch certificate.source {
         case .files(let chain, let key):
-            self.set(CInt(MUX_CURLOPT_SSLCERT), chain.path(percentEncoded: false))
-            self.set(CInt(MUX_CURLOPT_SSLKEY), key.path(percentEncoded: false))
+            guard let chain = try? FilePath.path(of: chain), let key = try? FilePath.path(of: key) else {
+                self.isPrepared = false
+                return
+            }
+            self.set(CInt(MUX_CURLOPT_SSLCERT), chain)
+            self.set(CInt(MUX_CURLOPT_SSLKEY), key)
         case .pem(let chain, let key):
             self.set(CInt(MUX_CURLOPT_SSLCERT_BLOB), chain)
             self.set(CInt(MUX_CURLOPT_SSLKEY_BLOB), key)

@@ -32,6 +32,11 @@ package final class CurlTransport: ValidatedTransport {
         if let authorities = self.options.certificateAuthorities, (try? FilePath.path(of: authorities)) == nil {
             throw HTTPError.preparation(.unsupportedOption(name: "certificateAuthorities"))
         }
+        if case .files(let chain, let key)? = self.options.clientCertificate?.source,
+            (try? FilePath.path(of: chain)) == nil || (try? FilePath.path(of: key)) == nil
+        {
+            throw HTTPError.preparation(.unsupportedOption(name: "clientCertificate"))
+        }
         let sink = DecodingSink(sink, call) { try exchange.check() }
         let reply = try await exchange.run(into: sink) { self.start(call, $0) }
         try sink.finish()
