@@ -380,7 +380,7 @@ struct OAuthFailure: Sendable {
     private static let verbContexts: Set = [
         "to", "not", "cannot", "cant", "couldnt", "didnt", "wont", "while", "when",
     ]
-    private static let otherNouns: Set = self.otherSubjects.union([
+    private static let otherNouns: Set = otherSubjects.union([
         "error", "errors", "secret", "credentials", "certificate", "response", "user",
     ])
     /// A sentence that goes on with these is about something else.
