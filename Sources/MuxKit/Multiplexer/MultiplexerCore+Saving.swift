@@ -140,6 +140,7 @@ extension MultiplexerCore: SessionParticipant {
     ) -> UnsavedEntry {
         let name = persistence.name(of: key)
         let (schemaVersion, staleIfError) = (self.policy.schemaVersion, self.policy.staleIfError)
+        let usableTime = self.usableTime(of: entry)
         return UnsavedEntry(
             name: name,
             fetchedAt: entry.fetchedAt,
@@ -154,6 +155,7 @@ extension MultiplexerCore: SessionParticipant {
                     staleWhileRevalidate: entry.stale.whileRevalidate.map { max($0, .zero) },
                     staleIfError: entry.stale.ifError.map { max($0, .zero) },
                     refreshNumber: written.refreshNumber,
+                    usableUntil: usableTime.map { written.fetchedAt.addingTimeInterval($0.secondsValue) },
                     payload: try persistence.encode(entry.value)
                 )
                 // A refreshed entry is stale after a relaunch, too.
@@ -176,6 +178,19 @@ extension MultiplexerCore: SessionParticipant {
             },
             markSuperseded: { _ = self.supersede(entry, of: key) }
         )
+    }
+
+    /// How long after its fetch a request uses the entry that does not take a value of any age; `nil` for ever.
+    private func usableTime(of entry: Slot<Value>.Entry) -> Duration? {
+        let staleTime = max(
+            entry.stale.ifError ?? self.policy.staleIfError,
+            entry.stale.whileRevalidate ?? self.policy.staleWhileRevalidate,
+            .zero
+        )
+        let time = Duration.sum(max(entry.timeToLive, .zero), staleTime)
+        // The server may confirm the value long after that.
+        let usable = entry.validator == nil ? time : .sum(time, .seconds(30 * 24 * 60 * 60))
+        return usable < .seconds(1 << 32) ? usable : nil
     }
 
     /// Removes `entry` from memory, so that the next request reads the newer value on disk.

@@ -29,6 +29,9 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Takes what is in memory or else on disk, however old, and never fetches.
     ///
+    /// A value past its time to live, ``MuxPolicy/staleIfError`` and ``MuxPolicy/staleWhileRevalidate`` leaves the disk when the
+    /// store is next opened or rewritten; with a validator, 30 days later.
+    ///
     /// Throws ``MuxError/notCached`` if there is nothing, or nothing younger than what `maxAge` demands.
     public static let cacheOnly: RequestOptions = {
         var options = RequestOptions()

@@ -219,6 +219,7 @@ public actor MuxRepository {
         self.misuseLog = observer == nil ? misuseLog : nil
         self.time = time
         self.wallTime = wallTime
+        (store as? any FolderStore)?.setWallTime(wallTime)
         self.random = random
         self.spawn = spawn
         self.sharedStore = sharedStore.map {

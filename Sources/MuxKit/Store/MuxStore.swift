@@ -56,6 +56,11 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// A store returns it unchanged. With a store that does not, a refresh of a whole map depends on the wall clock.
     public var refreshNumber: UInt64?
 
+    /// The wall-clock time from which only requests that take a value of any age use the entry; `nil` for never.
+    ///
+    /// A store may drop the entry then. It may keep the time in whole seconds, rounded up.
+    public var usableUntil: Date?
+
     /// The value as JSON in UTF-8, without a line break.
     public var payload: Data
 
@@ -70,6 +75,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
         staleWhileRevalidate: Duration? = nil,
         staleIfError: Duration? = nil,
         refreshNumber: UInt64? = nil,
+        usableUntil: Date? = nil,
         payload: Data
     ) {
         self.name = name
@@ -81,6 +87,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
         self.staleWhileRevalidate = staleWhileRevalidate
         self.staleIfError = staleIfError
         self.refreshNumber = refreshNumber
+        self.usableUntil = usableUntil
         self.payload = payload
     }
 }
@@ -241,6 +248,9 @@ extension MuxStore {
 package protocol FolderStore: MuxStore, ReportsProblems {
     /// The folder; `nil` if there is none.
     var folder: StoreFolder? { get }
+
+    /// Sets the time of day, by which entries become useless; the system's if it was never set.
+    func setWallTime(_ wallTime: @escaping @Sendable () -> Date)
 }
 
 /// The default folder of a store.

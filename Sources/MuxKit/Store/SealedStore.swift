@@ -174,5 +174,9 @@ public struct SealedStore: MuxStore {
 extension SealedStore: FolderStore {
     package var folder: StoreFolder? { (self.base as? any FolderStore)?.folder }
 
+    package func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
+        (self.base as? any FolderStore)?.setWallTime(wallTime)
+    }
+
     package var problems: StorageProblems? { (self.base as? any ReportsProblems)?.problems }
 }

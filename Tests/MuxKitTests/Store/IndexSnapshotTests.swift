@@ -235,7 +235,8 @@ struct KeptIndexTests {
                 digest: .init(domain: .random(in: .min ... .max), key: UInt64(number)),
                 offset: Int64(number) << 30,
                 count: 1 << 30,
-                epoch: .max - UInt64(number)
+                epoch: .max - UInt64(number),
+                usableUntil: number % 2 == 0 ? 0 : UInt32.max
             )
         }
         for rows in [rows, []] {
@@ -244,7 +245,7 @@ struct KeptIndexTests {
         }
         // A row that points outside of what is covered is not believed, however right the digest.
         for (offset, count): (Int64, Int64) in [
-            (-1, 5), (0, 0), (0, -1), (1 << 40, 1), (.max, .max), (.max, 1), (0, .max),
+            (-1, 5), (0, 0), (0, -1), (1 << 40, 1), (.max, .max), (.max, 1), ((1 << 40) - 1, .max),
         ] {
             var row = rows[0]
             (row.offset, row.count) = (offset, count)

@@ -56,7 +56,8 @@ struct JSONTextTests {
                     store: number,
                     digest: .init(domain: ~number, key: number &* 7),
                     epoch: number,
-                    payloadCount: Int64(min(number, RecordCodec.maximumPayload))
+                    payloadCount: Int64(min(number, RecordCodec.maximumPayload)),
+                    usableUntil: UInt32(clamping: number)
                 )
                 #expect(RecordHeader(frame.bytes.dropFirst()) == frame)
             }

@@ -8,7 +8,7 @@ import Testing
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ReadOnlyFolderTests {
     /// A file system on which every file is opened for reading only, and every change fails.
-    private static func readOnly(_ isOn: Locked<Bool> = Locked(true)) -> RecordingFileSystem {
+    static func readOnly(_ isOn: Locked<Bool> = Locked(true)) -> RecordingFileSystem {
         RecordingFileSystem { _, call in
             guard isOn.withLock(\.self) else { return nil }
             let reads: [MuxStoreError.FileOperation] = [.open, .read, .status]

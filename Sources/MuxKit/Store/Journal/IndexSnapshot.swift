@@ -2,9 +2,9 @@ import Foundation
 
 /// A copy of a journal's index on disk, so that opening the journal does not scan it.
 ///
-/// One checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first. Reading
-/// accepts any bytes; a snapshot that is wrongly accepted costs misses, never a wrong value, because every entry is
-/// verified when it is loaded.
+/// One checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first. The upper half
+/// of the fourth is ``JournalIndex/Location/usableUntil``. Reading accepts any bytes; a snapshot that is wrongly accepted
+/// costs misses, never a wrong value, because every entry is verified when it is loaded.
 package struct IndexSnapshot: Sendable, Equatable {
     /// Ties a snapshot to one state of one journal.
     package struct Anchor: Sendable, Equatable {
@@ -34,12 +34,14 @@ package struct IndexSnapshot: Sendable, Equatable {
         package var offset: Int64
         package var count: Int64
         package var epoch: UInt64
+        package var usableUntil: UInt32
 
-        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64) {
+        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
             self.digest = digest
             self.offset = offset
             self.count = count
             self.epoch = epoch
+            self.usableUntil = usableUntil
         }
     }
 
@@ -72,7 +74,7 @@ package struct IndexSnapshot: Sendable, Equatable {
             append(row.digest.domain)
             append(row.digest.key)
             append(UInt64(bitPattern: row.offset))
-            append(UInt64(bitPattern: row.count))
+            append(UInt64(UInt32(clamping: row.count)) | UInt64(row.usableUntil) << 32)
             append(row.epoch)
         }
         var line: [UInt8] = []
@@ -142,10 +144,14 @@ package struct IndexSnapshot: Sendable, Equatable {
             for _ in 0..<count {
                 let (domain, key) = (word(), word())
                 let offset = Int64(bitPattern: word())
-                let length = Int64(bitPattern: word())
+                let lengthAndTime = word()
+                let length = Int64(lengthAndTime & UInt64(UInt32.max))
                 guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
                 let digest = EntryDigest(domain: domain, key: key)
-                rows.append(Row(digest: digest, offset: offset, count: length, epoch: word()))
+                let usableUntil = UInt32(lengthAndTime >> 32)
+                rows.append(
+                    Row(digest: digest, offset: offset, count: length, epoch: word(), usableUntil: usableUntil)
+                )
             }
             return hash.value == digest ? rows : nil
         }
@@ -178,7 +184,13 @@ extension Journal {
                 lastStamp: try self.stamp(of: segment, at: segment.lastOffset)
             )
             let rows = segment.index.locations.map { digest, location in
-                IndexSnapshot.Row(digest: digest, offset: location.offset, count: location.count, epoch: location.epoch)
+                IndexSnapshot.Row(
+                    digest: digest,
+                    offset: location.offset,
+                    count: location.count,
+                    epoch: location.epoch,
+                    usableUntil: location.usableUntil
+                )
             }
             let content = IndexSnapshot(anchor: anchor, rows: rows).encoded
             try self.indexFile.write(Data(content), durability: .relaxed)
@@ -203,7 +215,12 @@ extension Journal {
                 segment.holdsDeadRecords = true
                 continue
             }
-            let location = JournalIndex.Location(offset: row.offset, count: row.count, epoch: row.epoch)
+            let location = JournalIndex.Location(
+                offset: row.offset,
+                count: row.count,
+                epoch: row.epoch,
+                usableUntil: row.usableUntil
+            )
             segment.index.insert(row.digest, location)
         }
         segment.generation = kept.anchor.generation

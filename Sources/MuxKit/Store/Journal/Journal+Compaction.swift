@@ -25,9 +25,27 @@ extension Journal {
         }
     }
 
-    /// The live records of the session, least recently used first.
+    /// The live records of the session that are still of use, least recently used first.
     func liveRecords(of segment: JournalSegment, _ session: Session) -> [LiveRecord] {
-        segment.index.locations.filter { $0.location.epoch >= session.content.epoch }
+        let second = self.second
+        return segment.index.locations.filter {
+            $0.location.epoch >= session.content.epoch && !$0.location.isUseless(at: second)
+        }
+    }
+
+    /// Removes the entries that are of no use from the index of a segment that was just opened.
+    ///
+    /// Their bytes leave with the next rewrite, which is due at once if they are an eighth of the file, or if the file is small.
+    func dropUseless(from segment: JournalSegment) {
+        let second = self.second
+        let size = segment.index.liveBytes
+        for digest in segment.index.digests(where: { $1.isUseless(at: second) }) {
+            segment.noteDead(digest)
+            segment.index.remove(digest)
+        }
+        let bytes = size - segment.index.liveBytes
+        guard bytes > 0, bytes >= segment.end / 8 || segment.end <= JournalSegment.compactionFloor else { return }
+        segment.holdsDeadRecords = true
     }
 
     /// Replaces the segment by a file with these records only; call with the lock held.
@@ -110,7 +128,8 @@ extension Journal {
                 store: format.store,
                 digest: digest,
                 epoch: location.epoch,
-                payloadCount: Int64(entry.payload.count)
+                payloadCount: Int64(entry.payload.count),
+                usableUntil: location.usableUntil
             )
             compacted.takeIn(frame, offset: compacted.end, count: location.count, isKnown: location.isKnown)
             compacted.end += location.count
@@ -138,6 +157,7 @@ extension Journal {
         // A scan of the whole file must give the same entries.
         let rescan = JournalSegment(file: segment.file, identity: segment.identity)
         try self.readOn(rescan, to: segment.end, session)
+        for segment in [segment, rescan] { self.dropUseless(from: segment) }
         let known = Self.places(segment.index, session)
         if known != Self.places(rescan.index, session) { broken.append("the index is not what a rescan gives") }
         if known.count != segment.index.count || segment.index.liveBytes != known.values.reduce(0, { $0 + $1.count }) {

@@ -128,7 +128,7 @@ extension JournalSegment {
     ) -> [(digest: EntryDigest, location: JournalIndex.Location)] {
         var meant = digests
         if !domains.isEmpty {
-            meant.formUnion(self.index.digests { domains.contains($0.domain) })
+            meant.formUnion(self.index.digests { digest, _ in domains.contains(digest.domain) })
             for digest in (self.deadRecords ?? [:]).keys where domains.contains(digest.domain) { meant.insert(digest) }
         }
         return meant.flatMap { digest in
@@ -150,7 +150,7 @@ extension JournalSegment {
         case .begin: break
         case .entry, .erase: self.noteDead(frame.digest)
         case .purge:
-            for digest in self.index.digests(where: { $0.domain == frame.digest.domain }) { self.noteDead(digest) }
+            for digest in self.index.digests(where: { digest, _ in digest.domain == frame.digest.domain }) { self.noteDead(digest) }
         }
     }
 }

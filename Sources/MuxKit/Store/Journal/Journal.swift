@@ -35,6 +35,8 @@ final class Journal {
     var isReadOnly = false
     /// How long a call waits for the lock.
     let lockPatience: Duration
+    /// The time of day, by which entries become useless.
+    var wallTime: @Sendable () -> Date = { Date() }
     /// The wait of a call that has timed out.
     private var abandonedWait: LockWait?
 
@@ -55,6 +57,13 @@ final class Journal {
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.digest = digest
+    }
+
+    /// The seconds since 1970; 0 before that.
+    var second: UInt32 {
+        let seconds = self.wallTime().timeIntervalSince1970
+        guard seconds > 0 else { return 0 }
+        return seconds < Double(UInt32.max) ? UInt32(seconds) : .max
     }
 
     // MARK: - Reading
@@ -202,7 +211,10 @@ final class Journal {
         refused += written.prefix(evicted).map { ($0.name, .noRoom) }
         // The append may have compacted the journal and evicted more.
         guard self.statistics.compactions != compactions else { return refused }
+        let now = self.wallTime()
         for entry in written.dropFirst(evicted) where self.segment?.index[self.digest(entry.name)] == nil {
+            // An entry of no use may be dropped at any time.
+            if let end = entry.usableUntil, end <= now { continue }
             refused.append((entry.name, .noRoom))
         }
         return refused

@@ -5,17 +5,25 @@ package struct JournalIndex: Sendable {
     /// The position of one record in the file.
     package struct Location: Sendable, Equatable {
         package var offset: Int64
-        /// The length of both lines, including their line breaks.
-        package var count: Int64
+        private let length: UInt32
+        /// The second since 1970 from which the entry is of no use; 0 for never.
+        package let usableUntil: UInt32
         package var epoch: UInt64
         /// ``lastUse``, with ``isKnown`` in the lowest bit.
         private var use: UInt64 = 0
 
-        package init(offset: Int64, count: Int64, epoch: UInt64) {
+        package init(offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
             self.offset = offset
-            self.count = count
+            self.length = UInt32(clamping: count)
+            self.usableUntil = usableUntil
             self.epoch = epoch
         }
+
+        /// The length of both lines, including their line breaks.
+        package var count: Int64 { Int64(self.length) }
+
+        /// Whether the entry is of no use at `second` since 1970.
+        package func isUseless(at second: UInt32) -> Bool { self.usableUntil != 0 && self.usableUntil <= second }
 
         /// The order of uses; the greatest is the most recent.
         package var lastUse: UInt64 {
@@ -71,7 +79,12 @@ package struct JournalIndex: Sendable {
     package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, isKnown: Bool = false) {
         switch frame.kind {
         case .entry:
-            var location = Location(offset: offset, count: count, epoch: frame.epoch)
+            var location = Location(
+                offset: offset,
+                count: count,
+                epoch: frame.epoch,
+                usableUntil: frame.usableUntil
+            )
             location.isKnown = isKnown
             self.insert(frame.digest, location)
         case .begin: break
@@ -132,8 +145,8 @@ package struct JournalIndex: Sendable {
     }
 
     /// The digests of live records that match, unordered.
-    func digests(where isMeant: (EntryDigest) -> Bool) -> [EntryDigest] {
-        self.rows.lazy.map(\.digest).filter(isMeant)
+    func digests(where isMeant: (EntryDigest, Location) -> Bool) -> [EntryDigest] {
+        self.rows.compactMap { isMeant($0.digest, $0.location) ? $0.digest : nil }
     }
 
     private func find(_ digest: EntryDigest) -> FlatIndex.Hit? {

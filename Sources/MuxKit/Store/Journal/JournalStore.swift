@@ -11,6 +11,9 @@ public import Foundation
 /// earlier processes, the order on disk counts. The limit is exceeded while a rewrite fails, which is counted and tried
 /// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
 ///
+/// **Unusable entries.** An entry past its ``MuxStoredEntry/usableUntil`` is dropped when the folder is opened, and whenever the
+/// journal is rewritten. When such entries take an eighth of the journal, opening the folder rewrites it.
+///
 /// **Full disk.** A save that finds no space removes files that the store can do without, then rewrites the journal without
 /// its dead records, then evicts the least recently used entries. If the disk has no room for a second copy of the live
 /// records, the copy is held in memory while the file is empty: a process that is killed at that moment loses the entries.
@@ -124,7 +127,7 @@ public actor JournalStore: MuxStore {
                 indexFloor: max(1, indexFloor),
                 lockPatience: lockPatience,
                 fileSystem: fileSystem,
-                digest: digest
+                    digest: digest
             )
         )
     }
@@ -297,4 +300,8 @@ package final class DiskExecutor: SerialExecutor {
 
 extension JournalStore: FolderStore {
     package nonisolated var folder: StoreFolder? { self.place }
+
+    package nonisolated func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
+        self.journal.withLock { $0.wallTime = wallTime }
+    }
 }

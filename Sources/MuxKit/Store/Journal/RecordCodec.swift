@@ -34,7 +34,8 @@ package struct RecordCodec: Sendable {
     package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
         try Self.check(entry)
         let (start, payload) = (bytes.count, entry.payload)
-        let frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
+        var frame = self.frame(.entry, entry.name, entry.sessionEpoch, payloadCount: payload.count)
+        frame.usableUntil = Self.second(of: entry.usableUntil)
         ChecksummedLine.begin(&bytes)
         frame.append(to: &bytes)
         RecordFields.append(entry, digest: PayloadDigest.hash(payload), to: &bytes)
@@ -68,6 +69,12 @@ package struct RecordCodec: Sendable {
 
     /// The length of those two lines in bytes.
     static let beginningCount = Int64((try? RecordCodec(store: 0).beginning(0).count) ?? 0)
+
+    /// The second since 1970 in which `date` is or which it precedes; 0 for a date that never comes.
+    private static func second(of date: Date?) -> UInt32 {
+        guard let seconds = date?.timeIntervalSince1970.rounded(.up), seconds < Double(UInt32.max) else { return 0 }
+        return UInt32(max(1, seconds))
+    }
 
     /// The two lines of an entry.
     package func record(of entry: MuxStoredEntry) throws(MuxStoreError) -> [UInt8] {
@@ -157,7 +164,7 @@ package struct RecordCodec: Sendable {
             frame.kind == .entry, frame.store == self.store,
             let facts = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
         else { return nil }
-        return facts.entry(epoch: frame.epoch, payload: Data())
+        return facts.entry(frame, payload: Data())
     }
 
     /// Reads an entry from its two lines; `nil` if any byte differs from what was written.
@@ -169,7 +176,7 @@ package struct RecordCodec: Sendable {
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
         guard facts.digest == PayloadDigest.hash(payload) else { return nil }
-        return facts.entry(epoch: frame.epoch, payload: Data(payload))
+        return facts.entry(frame, payload: Data(payload))
     }
 }
 

@@ -163,7 +163,7 @@ struct RecordFields: Sendable {
     }
 
     /// The entry of these fields; `nil` if a required field is missing or out of range.
-    func entry(epoch: UInt64, payload: Data) -> MuxStoredEntry? {
+    func entry(_ frame: RecordHeader, payload: Data) -> MuxStoredEntry? {
         guard let schema, let schemaVersion = Int(exactly: schema), let fetched,
             let ttl = self.ttl.duration, self.ttl.isInOrder, self.staleIfError.isInOrder,
             self.staleWhileRevalidate.isInOrder
@@ -171,7 +171,7 @@ struct RecordFields: Sendable {
         return MuxStoredEntry(
             name: MuxStoreKey(domain: self.domain, key: self.key),
             schemaVersion: schemaVersion,
-            sessionEpoch: epoch,
+            sessionEpoch: frame.epoch,
             fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
                 ?? Date(timeIntervalSince1970: fetched),
             timeToLive: ttl,
@@ -179,6 +179,7 @@ struct RecordFields: Sendable {
             staleWhileRevalidate: self.staleWhileRevalidate.duration,
             staleIfError: self.staleIfError.duration,
             refreshNumber: self.refresh,
+            usableUntil: frame.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(frame.usableUntil)),
             payload: payload
         )
     }

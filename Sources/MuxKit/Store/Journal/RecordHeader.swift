@@ -35,13 +35,23 @@ package struct RecordHeader: Sendable, Equatable {
     package var epoch: UInt64
     /// The length of the payload line, without its line break.
     package var payloadCount: Int64
+    /// The second since 1970 from which the entry is of no use; 0 for never, and then not written.
+    package var usableUntil: UInt32
 
-    package init(kind: Kind, store: UInt64, digest: EntryDigest, epoch: UInt64, payloadCount: Int64) {
+    package init(
+        kind: Kind,
+        store: UInt64,
+        digest: EntryDigest,
+        epoch: UInt64,
+        payloadCount: Int64,
+        usableUntil: UInt32 = 0
+    ) {
         self.kind = kind
         self.store = store
         self.digest = digest
         self.epoch = epoch
         self.payloadCount = payloadCount
+        self.usableUntil = usableUntil
     }
 
     /// The ranges of the fields' values, counted from the leading comma.
@@ -67,8 +77,10 @@ package struct RecordHeader: Sendable, Equatable {
 
     private static func blank(_ place: Range<Int>) -> [UInt8] { [UInt8](repeating: 0, count: place.count) }
 
-    /// The length of the fields in bytes, from the first comma to the last.
+    /// The length of the fields that every header has in bytes, from the first comma to the last.
     package static let count = template.count
+
+    private static let usableUntil = Array("\"until\":".utf8)
 
     /// Appends the fields, from the quotation mark that closes the check to the last comma.
     package func append(to bytes: inout [UInt8]) {
@@ -81,6 +93,10 @@ package struct RecordHeader: Sendable, Equatable {
         Hex.write(self.digest.key, to: &bytes, at: start + Place.key.lowerBound)
         Self.write(self.epoch, to: &bytes, Place.epoch, start)
         Self.write(UInt64(clamping: self.payloadCount), to: &bytes, Place.bytes, start)
+        guard self.usableUntil != 0 else { return }
+        bytes += Self.usableUntil
+        bytes += String(self.usableUntil).utf8
+        bytes.append(UInt8(ascii: ","))
     }
 
     /// The fields as ``append(to:)`` writes them.
@@ -122,8 +138,16 @@ package struct RecordHeader: Sendable, Equatable {
             store: store,
             digest: EntryDigest(domain: domain, key: key),
             epoch: epoch,
-            payloadCount: Int64(count)
+            payloadCount: Int64(count),
+            usableUntil: Self.usableUntil(rest.dropFirst(Self.count))
         )
+    }
+
+    /// Reads the field that not every header has; 0 if it is missing or out of range.
+    private static func usableUntil(_ rest: ArraySlice<UInt8>) -> UInt32 {
+        guard rest.starts(with: self.usableUntil) else { return 0 }
+        let digits = rest.dropFirst(self.usableUntil.count).prefix(11).prefix { $0 != UInt8(ascii: ",") }
+        return self.number(digits).flatMap { UInt32(exactly: $0) } ?? 0
     }
 
     /// Reads a right-aligned number; `nil` if it is malformed or overflows.
