@@ -23,7 +23,8 @@ public import Foundation
 /// **Cancellation.** A cancelled caller leaves at once with `CancellationError`; it never cancels an update. The caller
 /// whose own closure is the running update leaves as soon as that has ended.
 ///
-/// **After a failure.** A thrown error goes to all callers that wait for the update, and the next call tries again. A refusal
+/// **After a failure.** A thrown error goes to all callers that wait for the update, and the next call tries again, unless a server has
+/// failed twice in a row or named a time: see <doc:RunningWithADependency>. A refusal
 /// (``UpdateResult/updateFailed``) fails every call until a value is set or the runner is reset.
 ///
 /// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset it, and values fetched afterwards are

@@ -43,7 +43,7 @@ extension RunResult: Equatable where Output: Equatable {}
 
 /// How an update of a dependency ended, if it did not throw.
 ///
-/// A thrown error is transient: the callers that wait get it, and the next call tries again.
+/// A thrown error is transient: the callers that wait get it, and a later call tries again.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// There is a new dependency.
     case updatedDependency(Dependency)

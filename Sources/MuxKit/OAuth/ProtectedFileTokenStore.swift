@@ -90,14 +90,17 @@ public actor ProtectedFileTokenStore: TokenStore {
     ///
     /// Where the system does not report changes of a folder, it is not called again. It returns at once if the folder cannot be used.
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {
-        do throws(MuxStoreError) {
-            if try !self.fileSystem.checkFolder(self.folder) { try self.fileSystem.makeFolders(self.folder) }
-        } catch {
-            return
-        }
-        let watch = FolderWatch(self.folder)
-        defer { withExtendedLifetime(watch) {} }
-        for await _ in watch.changes { onChange() }
+        repeat {
+            do throws(MuxStoreError) {
+                if try !self.fileSystem.checkFolder(self.folder) { try self.fileSystem.makeFolders(self.folder) }
+            } catch {
+                return
+            }
+            let watch = FolderWatch(self.folder)
+            defer { withExtendedLifetime(watch) {} }
+            for await _ in watch.changes { onChange() }
+            // The folder was removed.
+        } while !Task.isCancelled
     }
 
     /// Removes temporary files of killed processes, unless this store has; files that cannot be removed now stay.

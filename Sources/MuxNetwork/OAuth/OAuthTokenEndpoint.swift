@@ -207,7 +207,7 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
     /// Makes a runner that renews access tokens at a token endpoint.
     ///
     /// Only a refresh token that the server refuses (``OAuthError/Refusal/refusesGrant``) leads to a sign-in. Without a network, or while
-    /// the server is unavailable, callers get the error, and the next call tries again.
+    /// the server is unavailable, callers get the error, and a later call tries again, after a pause if the failures go on.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.

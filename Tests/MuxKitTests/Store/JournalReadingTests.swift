@@ -99,7 +99,36 @@ struct JournalReadingTests {
         try await store.save([sample("a", 2)], durability: .relaxed)
         mayEnd.signal()
 
-        #expect(try await found == nil)
+        #expect(try await found == sample("a", 2))
         #expect(try await store.load(name("a")) == sample("a", 2))
+    }
+
+    @Test func `AC-05 an entry is found although a removal rewrites the file while it is read`() async throws {
+        let scratch = Scratch()
+        var other = self.large("b")
+        other.payload = Data("\"\(String(repeating: "y", count: 200_000))\"".utf8)
+        try await scratch.store().save([other, self.large("a")], durability: .relaxed)
+        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let isArmed = Locked(false)
+        let fileSystem = RecordingFileSystem { _, call in
+            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
+            isArmed.withLock { $0 = false }
+            return .perform {
+                begun.signal()
+                _ = mayEnd.wait(timeout: .now() + 20)
+            }
+        }
+        let store = scratch.store(fileSystem)
+        #expect(try await store.load(name("c")) == nil)  // which opens the journal
+        isArmed.withLock { $0 = true }
+
+        async let found = store.load(name("a"))
+        await BlockingWork.run { begun.wait() }
+        try await store.remove([name("b")], durability: .relaxed)
+        #expect(await store.statistics().compactions == 1)
+        mayEnd.signal()
+
+        #expect(try await found == self.large("a"))
+        #expect(await store.statistics().damagedRecords == 0)
     }
 }

@@ -33,6 +33,32 @@ struct LostFolderTests {
         for key in 0..<5 { #expect(await found.loadCachedValue(key: key) == key) }
     }
 
+    @Test(arguments: [false, true])
+    func `DS-14 a watch for sign-outs survives that its folder is moved or deleted`(isDeleted: Bool) async throws {
+        let scratch = Scratch()
+        let other = scratch.store()
+        try await other.raiseSessionEpoch(to: 1)
+        let (looks, look) = AsyncStream<Void>.makeStream()
+        let files = RecordingFileSystem { _, call in
+            if call.name == "epoch.json" { look.yield() }
+            return nil
+        }
+        let store = JournalStore(directory: scratch.root, watchesFolder: true, fileSystem: files)
+        let watch = try #require(store.sessionWatch)
+        let next = Task { try await watch(1) }
+        // The watch is in place before its first look.
+        for await _ in looks { break }
+
+        if isDeleted {
+            try FileManager.default.removeItem(at: scratch.root)
+        } else {
+            try FileManager.default.moveItem(at: scratch.root, to: scratch.folder.appending(component: "moved"))
+        }
+        try await other.raiseSessionEpoch(to: 2)
+
+        #expect(try await next.value == 2)
+    }
+
     @Test(arguments: paths)
     func `DS-14 a save after any file was deleted leaves everything for the next process`(path: String) async throws {
         for isRead in [false, true] {

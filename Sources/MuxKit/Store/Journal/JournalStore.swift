@@ -153,13 +153,17 @@ public actor JournalStore: MuxStore {
     }
 
     private func nextSession(after epoch: UInt64) async throws -> UInt64 {
-        // The watch starts before the first read, so that no change is missed.
-        let watch = FolderWatch(self.layout.root)
-        defer { withExtendedLifetime(watch) {} }
-        for await _ in watch.changes {
-            let present = try self.sessionEpoch()
-            if present > epoch { return present }
-        }
+        repeat {
+            // The watch starts before the first read, so that no change is missed.
+            let watch = FolderWatch(self.layout.root)
+            defer { withExtendedLifetime(watch) {} }
+            for await _ in watch.changes {
+                let present = try self.sessionEpoch()
+                if present > epoch { return present }
+            }
+            // The folder was removed.
+            try self.fileSystem.makeFolders(self.layout.root)
+        } while !Task.isCancelled
         throw CancellationError()
     }
 
@@ -198,7 +202,12 @@ public actor JournalStore: MuxStore {
                 }
             }
             for try await (number, place, entry) in group {
-                entries[number] = self.journal.withLock { $0.accept(entry, from: place, as: names[number]) }
+                entries[number] = try self.journal.withLock { journal throws(MuxStoreError) in
+                    if let found = journal.accept(entry, from: place, as: names[number]) { return found }
+                    // The file may have been rewritten while the entry was read.
+                    guard case .entry(let found)? = try journal.find([names[number]], upTo: .max).first else { return nil }
+                    return found
+                }
             }
         }
         return entries
