@@ -114,13 +114,7 @@ package nonisolated(nonsending) func withEscalationHandler<R>(
     _ operation: nonisolated(nonsending) () async throws -> R
 ) async rethrows -> R {
     guard #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) else { return try await operation() }
-    return try await withTaskPriorityEscalationHandler {
-        // A task that `raise` raises may have been started before the current one was raised.
-        if let base = Task.basePriority, Task.currentPriority > base { raise(Task.currentPriority) }
-        return try await operation()
-    } onPriorityEscalated: { _, priority in
-        raise(priority)
-    }
+    return try await withTaskPriorityEscalationHandler(operation: operation) { raise($1) }
 }
 
 /// Effects on tasks that lead to effects on other tasks.

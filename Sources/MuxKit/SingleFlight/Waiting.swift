@@ -37,7 +37,9 @@ package func waiting<Success: Sendable>(
     return try await withEscalationHandler {
         work.raisePriority(to: $0)
     } _: {
-        try await withTaskCancellationHandler {
+        // The caller may have been raised since the work was started.
+        if let base = Task.basePriority, Task.currentPriority > base { work.raisePriority(to: Task.currentPriority) }
+        return try await withTaskCancellationHandler {
             try await answer.wait().get()
         } onCancel: {
             work.cancel()

@@ -51,7 +51,7 @@ struct OAuthScenario: Sendable {
         // What is still to fail on the server fails now.
         for _ in 0..<12 {
             self.world.server.expireAllAccessTokens()
-            try await self.call()
+            if try await self.call() { break }
             // A failure starts a pause, during which the server is not asked.
             try await self.schedule.clock.sleep(for: FailurePause.longest)
         }
@@ -103,10 +103,13 @@ struct OAuthScenario: Sendable {
         }
     }
 
-    private func call(mustSucceed: Bool = false) async throws {
+    /// Calls; returns whether there was an answer.
+    @discardableResult
+    private func call(mustSucceed: Bool = false) async throws -> Bool {
         do {
             let user = try await self.world.call(self.runner)
             try expect(user == "alice", "somebody else's")
+            return true
         } catch is CancellationError {
             try expect(Task.isCancelled, "a caller that was not cancelled is told that it was")
         } catch RunnerError.signedOut where !mustSucceed {
@@ -114,5 +117,6 @@ struct OAuthScenario: Sendable {
         } catch is FakeOAuthServer.Failure where !mustSucceed {
         } catch RunnerError.tooManyUpdates where !mustSucceed {
         }
+        return false
     }
 }

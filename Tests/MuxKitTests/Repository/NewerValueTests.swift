@@ -217,7 +217,7 @@ struct NewerValueTests {
         for repository in repositories { await repository.saveAll() }
         withExtendedLifetime(maps) {}  // a map that has gone saves nothing
 
-        let fresh = MuxRepository(store: self.scratch.store())
+        let fresh = MuxRepository(store: self.scratch.store(), wallTime: { self.wall.withLock { $0 } })
         let found = MultiplexerMap<Int, Int>(cacheKey: "Map", repository: fresh) { _ in -1 }
         for (key, round) in newest { #expect(await found.loadCachedValue(key: key) == round) }
     }

@@ -40,6 +40,9 @@ struct SavePolicyTests {
         #expect(await number.save().unchanged == 1)
     }
 
+    /// With no watch of deadlines, which sleeps, too: only the save is waited for.
+    private static let untimed = MuxPolicy(fetchTimeout: .longest)
+
     @Test func `DS-04 values of multiplexers that are released before the save are saved`() async throws {
         let (clock, store) = (VirtualClock(), UnreliableStore())
         let saved = Gate<Void>()
@@ -50,8 +53,16 @@ struct SavePolicyTests {
             let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
             let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
             for number in 0..<20 {
-                let one = Multiplexer<Int>(cacheKey: .init("\(number)"), repository: repository) { number }
-                let map = MultiplexerMap<Int, Int>(cacheKey: .init("Map \(number)"), repository: repository) { $0 }
+                let one = Multiplexer<Int>(cacheKey: "\(number)", policy: Self.untimed, repository: repository) {
+                    number
+                }
+                let map = MultiplexerMap<Int, Int>(
+                    cacheKey: "Map \(number)",
+                    policy: Self.untimed,
+                    repository: repository
+                ) {
+                    $0
+                }
                 if number % 2 == 0 { #expect(try await one.request() == number) } else { one.store(number) }
                 #expect(try await map.request(key: number) == number)
                 await one.expectAtRest()
@@ -84,7 +95,7 @@ struct SavePolicyTests {
         let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
         store.failsSaves.withLock { $0 = true }
         func release() async throws {
-            let one = Multiplexer<Int>(cacheKey: "One", repository: repository) { 1 }
+            let one = Multiplexer<Int>(cacheKey: "One", policy: Self.untimed, repository: repository) { 1 }
             _ = try await one.request()
         }
         try await release()
@@ -103,7 +114,7 @@ struct SavePolicyTests {
         let policy = MuxRepository.SavePolicy.afterFetch(debounce: .seconds(5))
         let repository = MuxRepository(store: store, savePolicy: policy, clock: clock)
         func release() async throws {
-            let one = Multiplexer<String>(cacheKey: "One", repository: repository) { "alice" }
+            let one = Multiplexer<String>(cacheKey: "One", policy: Self.untimed, repository: repository) { "alice" }
             _ = try await one.request()
         }
         try await release()

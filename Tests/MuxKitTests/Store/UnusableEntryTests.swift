@@ -13,7 +13,11 @@ struct UnusableEntryTests {
     struct Use: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var fetched = Fetched("secret")
-        var policy = MuxPolicy(timeToLive: .seconds(60), staleWhileRevalidate: .seconds(30), staleIfError: .seconds(120))
+        var policy = MuxPolicy(
+            timeToLive: .seconds(60),
+            staleWhileRevalidate: .seconds(30),
+            staleIfError: .seconds(120)
+        )
         /// The time from the fetch.
         var expected: Duration?
 
@@ -31,7 +35,8 @@ struct UnusableEntryTests {
             validated.fetched = Fetched("secret", validator: "v1")
             var endless = Use(testDescription: "for ever", expected: nil)
             endless.policy.timeToLive = .longest
-            return [Use(testDescription: "by the policy", expected: .seconds(180)), longRenewed, own, validated, endless]
+            let usual = Use(testDescription: "by the policy", expected: .seconds(180))
+            return [usual, longRenewed, own, validated, endless]
         }()
     }
 

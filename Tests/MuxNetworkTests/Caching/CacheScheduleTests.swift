@@ -13,7 +13,7 @@ struct CacheScheduleTests {
     }
 
     @Test func `WR-11 no order of requests and reloads returns to an older response`() async throws {
-        try await SeededExecutor.explore(1_000) { try await ReloadScenario($0).play() }
+        try await SeededExecutor.explore(300) { try await ReloadScenario($0).play() }
     }
 }
 

@@ -13,10 +13,9 @@ import Glibc
 /// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 final class FolderWatch {
-    /// Yields one element at once, then one after changes; changes close together may share one. Ends when the folder is removed
-    /// or moved.
+    /// Yields one element at once, then one after changes; changes close together may share one.
     ///
-    /// If the folder cannot be watched, only the first element comes.
+    /// Ends when the folder is removed or moved. If the folder cannot be watched, only the first element comes.
     let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?

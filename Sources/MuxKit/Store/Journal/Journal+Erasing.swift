@@ -150,7 +150,8 @@ extension JournalSegment {
         case .begin: break
         case .entry, .erase: self.noteDead(frame.digest)
         case .purge:
-            for digest in self.index.digests(where: { digest, _ in digest.domain == frame.digest.domain }) { self.noteDead(digest) }
+            let domain = frame.digest.domain
+            for digest in self.index.digests(where: { digest, _ in digest.domain == domain }) { self.noteDead(digest) }
         }
     }
 }

@@ -127,7 +127,7 @@ public actor JournalStore: MuxStore {
                 indexFloor: max(1, indexFloor),
                 lockPatience: lockPatience,
                 fileSystem: fileSystem,
-                    digest: digest
+                digest: digest
             )
         )
     }
@@ -205,7 +205,9 @@ public actor JournalStore: MuxStore {
                 entries[number] = try self.journal.withLock { journal throws(MuxStoreError) in
                     if let found = journal.accept(entry, from: place, as: names[number]) { return found }
                     // The file may have been rewritten while the entry was read.
-                    guard case .entry(let found)? = try journal.find([names[number]], upTo: .max).first else { return nil }
+                    guard case .entry(let found)? = try journal.find([names[number]], upTo: .max).first else {
+                        return nil
+                    }
                     return found
                 }
             }
