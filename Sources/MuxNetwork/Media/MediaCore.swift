@@ -72,6 +72,14 @@ final class MediaCore: Sendable {
     /// The local file of `url`, fetched if need be.
     nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
         guard !url.isFileURL else { return url }
+        do {
+            return try await self.found(url, sha256, isUrgent)
+        } catch let error as MediaError {
+            throw error.naming(url)
+        }
+    }
+
+    private nonisolated(nonsending) func found(_ url: URL, _ sha256: String?, _ isUrgent: Bool) async throws -> URL {
         guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
         try self.choice.check(nil, name: "AsyncMedia")
         let digest = sha256?.lowercased()

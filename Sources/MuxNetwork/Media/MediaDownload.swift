@@ -38,11 +38,14 @@ struct MediaDownload: Sendable {
             failure = error
         }
         await self.tidy(after: failure, machine.partial)
-        throw (failure as? HTTPError)?.naming("GET \(Self.place(self.url()))") ?? failure
+        throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
+    /// The request for error texts.
+    static func request(_ url: URL) -> String { "GET \(Self.place(url))" }
+
     /// The URL for error texts, without its query, which may hold a signature.
-    static func place(_ url: URL) -> String {
+    private static func place(_ url: URL) -> String {
         let port = url.port.map { ":\($0)" } ?? ""
         return "\(url.scheme ?? "")://\(url.host() ?? "")\(port)\(url.path())"
     }
@@ -131,13 +134,12 @@ struct MediaDownload: Sendable {
     /// Removes a growing file that a later download cannot resume.
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
-            switch error {
-            case is MediaFolder.Fenced, is MediaFolder.Removed: false
-            case MediaError.fetchedElsewhere: false
-            case MediaError.contradiction, MediaError.tooLarge, MediaError.wrongDigest: true
+            switch (error, (error as? MediaError)?.reason) {
+            case (is MediaFolder.Fenced, _), (is MediaFolder.Removed, _), (_, .fetchedElsewhere): false
+            case (_, .contradiction), (_, .tooLarge), (_, .wrongDigest): true
             // Complete, or refused before anything else than an earlier part was on disk.
-            case MediaError.tooSmall where partial.offset == partial.total: true
-            case HTTPError.status(let error) where error.status == .notFound || error.status == .gone: true
+            case (_, .tooSmall) where partial.offset == partial.total: true
+            case (HTTPError.status(let error), _) where error.status == .notFound || error.status == .gone: true
             default: partial.offset == 0 || partial.validator == nil
             }
         guard isWorthless else { return }

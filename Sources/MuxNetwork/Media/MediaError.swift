@@ -3,50 +3,112 @@ public import MuxKit
 
 /// Why there is no file.
 ///
-/// Failures of the transport and statuses are ``HTTPError``s; cancellation is always `CancellationError`. The descriptions contain
-/// no URL and no path.
-@nonexhaustive
-public enum MediaError: Error, Sendable, Equatable {
-    /// The URL's scheme is neither `http` nor `https` nor `file`.
-    case unsupportedURL
+/// Failures of the transport and statuses are ``HTTPError``s; cancellation is always `CancellationError`. The descriptions name the
+/// URL without its query, and contain no path of a file.
+///
+/// ```swift
+/// } catch MediaError.wrongDigest {
+///     report("The file was changed on its way.")
+/// } catch let error as MediaError {
+///     log(error.localizedDescription)  // "GET https://example.org/film.mp4 failed. The disk is full."
+/// }
+/// ```
+public struct MediaError: Error, Sendable, Equatable {
+    /// What went wrong.
+    @nonexhaustive
+    public enum Reason: Sendable, Equatable {
+        /// The URL's scheme is neither `http` nor `https` nor `file`.
+        case unsupportedURL
 
-    /// The answer ended early, without an error.
-    case brokeOff
+        /// The answer ended early, without an error.
+        case brokeOff
 
-    /// The server's answers contradict each other, or the announced length.
-    case contradiction
+        /// The server's answers contradict each other, or the announced length.
+        case contradiction
 
-    /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.
-    case tooLarge(limit: Int64)
+        /// The file is larger than ``AsyncMedia/Limits/maximumFileBytes``.
+        case tooLarge(limit: Int64)
 
-    /// The file is smaller than ``AsyncMedia/Limits/minimumFileBytes``.
-    case tooSmall(minimum: Int64)
+        /// The file is smaller than ``AsyncMedia/Limits/minimumFileBytes``.
+        case tooSmall(minimum: Int64)
 
-    /// The response is of a media type that the ``AsyncMedia`` does not accept; `nil` if it is of none.
-    ///
-    /// The page of a captive portal, for example, is of the type `text/html`.
-    case wrongType(HTTPMediaType?)
+        /// The response is of a media type that the ``AsyncMedia`` does not accept; `nil` if it is of none.
+        ///
+        /// The page of a captive portal, for example, is of the type `text/html`.
+        case wrongType(HTTPMediaType?)
 
-    /// The file does not have the expected digest.
-    case wrongDigest
+        /// The file does not have the expected digest.
+        case wrongDigest
 
-    /// The disk is full, or would be fuller than ``AsyncMedia/Limits/freeSpaceReserve`` permits.
-    case diskFull
+        /// The disk is full, or would be fuller than ``AsyncMedia/Limits/freeSpaceReserve`` permits.
+        case diskFull
 
-    /// The file could not be read or written.
-    case disk(MuxStoreError)
+        /// The file could not be read or written.
+        case disk(MuxStoreError)
 
-    /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
-    case fetchedElsewhere
+        /// Another process, or another ``AsyncMedia`` with the same folder, is fetching the file.
+        case fetchedElsewhere
 
-    /// Another program removed the file, or its folder, again and again while it was fetched.
-    case removed
+        /// Another program removed the file, or its folder, again and again while it was fetched.
+        case removed
+    }
+
+    /// What went wrong.
+    public let reason: Reason
+
+    /// The request for people, such as `GET https://example.org/film.mp4`: without query, fragment, user and password; `nil` for an
+    /// error that is about no single file.
+    public internal(set) var request: String?
+
+    /// Makes an error that names no request.
+    public init(_ reason: Reason) { self.reason = reason }
+
+    /// Compares the reasons.
+    public static func == (a: MediaError, b: MediaError) -> Bool { a.reason == b.reason }
+
+    /// Whether `error` is a ``MediaError`` of the same reason, for `catch MediaError.wrongDigest`.
+    public static func ~= (pattern: MediaError, error: any Error) -> Bool { error as? MediaError == pattern }
+}
+
+extension MediaError {
+    /// ``Reason/unsupportedURL``.
+    public static let unsupportedURL = MediaError(.unsupportedURL)
+
+    /// ``Reason/brokeOff``.
+    public static let brokeOff = MediaError(.brokeOff)
+
+    /// ``Reason/contradiction``.
+    public static let contradiction = MediaError(.contradiction)
+
+    /// ``Reason/tooLarge(limit:)``.
+    public static func tooLarge(limit: Int64) -> MediaError { MediaError(.tooLarge(limit: limit)) }
+
+    /// ``Reason/tooSmall(minimum:)``.
+    public static func tooSmall(minimum: Int64) -> MediaError { MediaError(.tooSmall(minimum: minimum)) }
+
+    /// ``Reason/wrongType(_:)``.
+    public static func wrongType(_ type: HTTPMediaType?) -> MediaError { MediaError(.wrongType(type)) }
+
+    /// ``Reason/wrongDigest``.
+    public static let wrongDigest = MediaError(.wrongDigest)
+
+    /// ``Reason/diskFull``.
+    public static let diskFull = MediaError(.diskFull)
+
+    /// ``Reason/disk(_:)``.
+    public static func disk(_ error: MuxStoreError) -> MediaError { MediaError(.disk(error)) }
+
+    /// ``Reason/fetchedElsewhere``.
+    public static let fetchedElsewhere = MediaError(.fetchedElsewhere)
+
+    /// ``Reason/removed``.
+    public static let removed = MediaError(.removed)
 }
 
 extension MediaError: RetryableError {
     /// Transient for ``brokeOff``, ``fetchedElsewhere`` and ``removed``.
     public var retryAdvice: RetryAdvice {
-        switch self {
+        switch self.reason {
         case .brokeOff, .fetchedElsewhere, .removed: .transient
         default: .permanent
         }
@@ -61,8 +123,28 @@ extension MediaError: LocalizedError, CustomStringConvertible {
     /// A sentence for a person.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person.
-    public var description: String {
+    /// A sentence for a person, which names the request if that is known.
+    public var description: String { (self.request.map { "\($0) failed. " } ?? "") + self.reason.sentence }
+
+    /// The error with the name of a request, unless it has one already.
+    func naming(_ url: URL) -> MediaError {
+        var error = self
+        error.request = error.request ?? MediaDownload.request(url)
+        return error
+    }
+
+    /// The error for a failure of the file system.
+    init(_ error: MuxStoreError) {
+        switch error {
+        case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):
+            self.init(.diskFull)
+        default: self.init(.disk(error))
+        }
+    }
+}
+
+extension MediaError.Reason {
+    fileprivate var sentence: String {
         switch self {
         case .unsupportedURL: "The address is not one of the web."
         case .brokeOff: "The answer ended early."
@@ -76,15 +158,6 @@ extension MediaError: LocalizedError, CustomStringConvertible {
         case .disk(let error): error.errorDescription ?? "The disk refused."
         case .fetchedElsewhere: "The file is being fetched by another process."
         case .removed: "The file was removed."
-        }
-    }
-
-    /// The error for a failure of the file system.
-    init(_ error: MuxStoreError) {
-        switch error {
-        case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):
-            self = .diskFull
-        default: self = .disk(error)
         }
     }
 }

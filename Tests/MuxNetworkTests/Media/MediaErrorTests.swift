@@ -59,6 +59,30 @@ struct MediaErrorTests {
         }
     }
 
+    @Test func `WR-08 an error of a file names the URL without its query, too`() async throws {
+        let world = try MediaWorld(answer: { _ in .text("short", status: 200) })
+        try await world.run { (world) async throws in
+            let url = world.url.appending(queryItems: [URLQueryItem(name: "signature", value: "s3cr3t")])
+            let digest = String(repeating: "0", count: 64)
+            var failure: MediaError?
+            do {
+                _ = try await world.media().request(url: url, sha256: digest)
+            } catch MediaError.removed {
+                Issue.record("another reason")
+            } catch MediaError.wrongDigest {
+                failure = .wrongDigest
+            }
+            #expect(failure?.reason == .wrongDigest && failure?.request == nil)
+            let error = await #expect(throws: MediaError.wrongDigest) {
+                try await world.media().request(url: url, sha256: digest)
+            }
+            #expect(error?.request == "GET http://127.0.0.1:\(url.port ?? 0)\(url.path())")
+            #expect(error?.description == "\(error?.request ?? "") failed. The file is not the one that was expected.")
+            let text = String(reflecting: error)
+            #expect(!"\(error.map { "\($0)" } ?? "")".contains("s3cr3t") && !text.contains("s3cr3t"))
+        }
+    }
+
     @Test func `AM-10 a redirect is followed`() async throws {
         let world = try MediaWorld(answer: { request in
             request.path == "/moved" ? nil : LoopbackServer.Response(status: 302, headers: ["Location": "/moved"])
