@@ -171,4 +171,20 @@ struct SourceRuleTests {
         #expect(script.contains("for part in --filter --skip; do"))
         #expect(try command("thread").contains("\"$part\" '^MuxKitTests'"))
     }
+
+    @Test func `PT-07 the workflow runs every step of the script, once`() throws {
+        func text(_ path: String) throws -> String {
+            try String(contentsOf: SourceLines.root.appending(path: path), encoding: .utf8)
+        }
+        let script = try text(".ci/run")
+        let steps = try #require(script.firstMatch(of: #/(?m)^all=\((.+)\)$/#)).1.split(separator: " ")
+        let functions = script.matches(of: #/(?m)^run_(\w+)\(\) \{/#).map(\.1)
+        #expect(steps.count > 10 && steps.sorted() == functions.sorted())
+
+        let workflow = try text(".github/workflows/ci.yml")
+        let matrix = try #require(workflow.firstMatch(of: #/\n +steps:\n((?: +- .+\n)+)/#)).1
+        let jobs = matrix.split(separator: "\n").map { $0.split(separator: " ").dropFirst() }
+        #expect(jobs.flatMap(\.self).sorted() == steps.sorted())
+        #expect(workflow.contains("run: .ci/run ${{ matrix.steps }}\n"))
+    }
 }
