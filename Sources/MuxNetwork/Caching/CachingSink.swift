@@ -207,6 +207,12 @@ final class CachingSink: HTTPSink {
             await self.exchange.drop(answer)
             return nil
         }
+        // A part that is all there is needs no rest.
+        if let part = answer.part, part.first == 0, part.total == answer.count {
+            (answer.part, answer.status) = (nil, 200)
+            answer.headers[.contentRange] = nil
+            answer.headers[.contentLength] = String(answer.count)
+        }
         return answer
     }
 }

@@ -1,0 +1,184 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Servers and networks in between that do not keep RFC 9110 and RFC 9111: no response is made of two versions, or confirmed by another.
+@Suite(.timeLimit(.minutes(15)), .takesTurns)
+struct MisbehavingServerTests {
+    private let world = CachingWorld()
+
+    private static let fresh = "max-age=100"
+    private static let text = Array("0123456789".utf8)
+
+    /// A reply with some bytes of a representation of ten bytes.
+    private static func part(_ bytes: ClosedRange<Int>, of version: String, text: [UInt8] = text) -> HTTPReply {
+        HTTPReply(
+            status: 206,
+            headers: [
+                "Cache-Control": fresh, "ETag": "\"\(version)\"",
+                "Content-Range": "bytes \(bytes.lowerBound)-\(bytes.upperBound)/\(text.count)",
+            ],
+            body: Data(text[bytes])
+        )
+    }
+
+    private static func whole(_ text: String, _ version: String, _ control: String = fresh) -> HTTPReply {
+        HTTPReply(
+            status: 200,
+            headers: ["Cache-Control": control, "ETag": "\"\(version)\""],
+            body: Data(text.utf8)
+        )
+    }
+
+    /// A cache before a server that gives these replies in turn, and then fails.
+    private func cache(_ replies: [HTTPReply]) -> (CachingTransport, ClosureTransport) {
+        let left = Locked(replies[...])
+        return self.world.cache { _ in
+            guard let reply = left.withLock({ $0.popFirst() }) else {
+                throw HTTPError.transport(.closedWithoutAnswer(FetchLost()))
+            }
+            return reply
+        }
+    }
+
+    // MARK: - Parts
+
+    /// Replies to the request for the rest of a part that is stored, none of which is that rest.
+    private static let wrongRests: [HTTPReply] = [
+        // The server ignored If-Range.
+        part(5...9, of: "2"),
+        // Not what was asked for.
+        part(6...9, of: "1"), part(4...9, of: "1"), part(0...4, of: "1"), part(5...8, of: "1"), part(0...9, of: "1"),
+        // Of another length.
+        part(5...9, of: "1", text: text + text),
+    ]
+
+    @Test(arguments: wrongRests)
+    func `PT-05 a part is joined with nothing but its rest`(rest: HTTPReply) async throws {
+        let (cache, server) = self.cache([Self.part(0...4, of: "1"), rest, Self.whole("ABCDEFGHIJ", "2")])
+        _ = try await cache.send(self.world.call("GET", ["Range": "bytes=0-4"]))
+
+        let reply = try await cache.send(self.world.call())
+
+        #expect(reply.status == 200)
+        let texts = ["0123456789", "ABCDEFGHIJ"]
+        let text = String(decoding: reply.body, as: UTF8.self)
+        // Bytes of one version may be joined if they are all there; bytes of two never are.
+        let isOfOther = rest.headers["ETag"] != "\"1\"" || rest.headers["Content-Range"]?.hasSuffix("/20") == true
+        #expect(isOfOther ? text == texts[1] : texts.contains(text))
+        #expect(server.calls.count == (text == texts[1] ? 3 : 2))
+        #expect(try await cache.send(self.world.call()).body == reply.body)
+    }
+
+    @Test func `PT-05 any two parts of a version are joined without a hole`() async throws {
+        let count = 6
+        let all = Array(Self.text.prefix(count))
+        let ranges = (0..<count).flatMap { first in (first..<count).map { first...$0 } }
+        let server = { @Sendable (call: HTTPCall) -> HTTPReply in
+            guard let range = call.headers["Range"] else {
+                return Self.whole(String(decoding: all, as: UTF8.self), "1")
+            }
+            let ends = range.dropFirst("bytes=".count).split(separator: "-", omittingEmptySubsequences: false)
+            let (first, last) = (ends.first.flatMap { Int($0) } ?? 0, ends.last.flatMap { Int($0) } ?? count - 1)
+            guard first < count else {
+                Issue.record("asked for \(range) of \(count) bytes")
+                return HTTPReply(status: 416)
+            }
+            return Self.part(first...min(last, count - 1), of: "1", text: all)
+        }
+        for first in ranges {
+            for second in ranges {
+                let world = CachingWorld()
+                let (cache, _) = world.cache { server($0) }
+                for range in [first, second, first, second] {
+                    let field = "bytes=\(range.lowerBound)-\(range.upperBound)"
+                    let reply = try await cache.send(world.call("GET", ["Range": field]))
+                    try #require(reply.body == Data(all[range]), "\(first), \(second): \(range)")
+                }
+                let reply = try await cache.send(world.call())
+                try #require(reply.status == 200 && reply.body == Data(all), "\(first), \(second)")
+            }
+        }
+    }
+
+    // MARK: - Validation
+
+    @Test(arguments: [["ETag": "\"2\""], ["ETag": "W/\"2\""], ["Last-Modified": "Sun, 06 Nov 1994 08:49:37 GMT"]])
+    func `PT-05 a 304 for another version confirms nothing`(fields: [String: String]) async throws {
+        var first = Self.whole("1", "1", "max-age=10")
+        if fields["ETag"] == nil {
+            first.headers["ETag"] = nil
+            first.headers["Last-Modified"] = "Sat, 05 Nov 1994 08:49:37 GMT"
+        }
+        let confirmation = HTTPReply(
+            status: 304,
+            headers: HTTPHeaders(fields.merging(["Cache-Control": Self.fresh]) { _, new in new })
+        )
+        let (cache, server) = self.cache([first, confirmation, Self.whole("2", "2")])
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+
+        for _ in 0..<2 { #expect(try await cache.send(self.world.call()).body == Data("2".utf8)) }
+
+        #expect(server.calls.count == 3)
+        let conditions = server.calls.map { $0.headers["If-None-Match"] ?? $0.headers["If-Modified-Since"] }
+        #expect(conditions.map { $0 != nil } == [false, true, false])
+    }
+
+    @Test func `PT-05 after a change, a 304 makes the stored response fresh again`() async throws {
+        let confirmation = HTTPReply(status: 304, headers: ["Cache-Control": Self.fresh, "ETag": "\"1\""])
+        let (cache, server) = self.cache([Self.whole("1", "1"), HTTPReply(status: 204), confirmation])
+        _ = try await cache.send(self.world.call())
+        _ = try await cache.send(self.world.call("POST"))
+
+        for _ in 0..<3 { #expect(try await cache.send(self.world.call()).body == Data("1".utf8)) }
+
+        #expect(server.calls.count == 3)
+    }
+
+    @Test(arguments: ["PUT", "POST", "DELETE", "PATCH"], [true, false])
+    func `PT-05 what was stored before a change does not replace a failure`(
+        method: String,
+        isOffline: Bool
+    ) async throws {
+        let control = "max-age=100, stale-if-error=1000, stale-while-revalidate=1000"
+        let failure = HTTPReply(status: 503)
+        let (cache, server) = self.cache(
+            [Self.whole("1", "1", control), HTTPReply(status: 204)] + (isOffline ? [] : [failure, failure])
+        )
+        _ = try await cache.send(self.world.call())
+        _ = try await cache.send(self.world.call(method))
+
+        for _ in 0..<2 {
+            let reply = try? await cache.send(self.world.call())
+            #expect(reply?.status == (isOffline ? nil : 503))
+            #expect(reply?.body != Data("1".utf8))
+        }
+        #expect(server.calls.count == 4)
+    }
+
+    // MARK: - Vary
+
+    @Test func `PT-05 the fields that Vary names have no case, and their values have`() async throws {
+        let languages = Locked<[String]>([])
+        let (cache, _) = self.world.cache { call in
+            let language = call.headers["Accept-Language"] ?? ""
+            languages.withLock { $0.append(language) }
+            return HTTPReply(
+                status: 200,
+                headers: ["Cache-Control": Self.fresh, "Vary": "ACCEPT-language"],
+                body: Data(language.utf8)
+            )
+        }
+        for (name, language) in [
+            ("Accept-Language", "de"), ("accept-LANGUAGE", "de"), ("accept-language", "fr"), ("Accept-Language", "de"),
+        ] {
+            let call = self.world.call("GET", HTTPHeaders([name: language]))
+            #expect(try await cache.send(call).body == Data(language.utf8))
+        }
+        #expect(languages.withLock { $0 } == ["de", "fr"])
+    }
+}
