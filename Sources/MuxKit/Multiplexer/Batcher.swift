@@ -7,7 +7,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// The output is `nil` for a key that came too late for the batch.
     private typealias Engine = FlightEngine<UInt64, [Key: Value]?, State>
 
-    private struct State: Sendable {
+    private struct State: Sendable, SelfChecking {
         /// The number of the batch that accepts keys.
         var gathering: UInt64 = 0
         /// The keys that wait, by batch and ticket; after a fence, two of them can be equal.
@@ -33,6 +33,10 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             self.gathering += 1
             return self.window.take()
         }
+
+        func violation() -> String? { nil }
+
+        func leftover() -> String? { self.keys.isEmpty ? nil : "the keys of \(self.keys.count) batches are left" }
     }
 
     private let engine: Engine

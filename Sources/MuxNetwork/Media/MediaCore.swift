@@ -398,3 +398,12 @@ extension MediaCore: SessionParticipant {
         try await BlockingWork.run { Result { try folder.end(opening: opening) } }.get()
     }
 }
+
+extension MediaCore.State: SelfChecking {
+    func violation() -> String? { nil }
+
+    func leftover() -> String? {
+        let counts = [self.progress.count, self.urgent.count, self.urls.count, self.digests.count]
+        return counts.allSatisfy { $0 == 0 } ? nil : "of downloads are left: \(counts)"
+    }
+}

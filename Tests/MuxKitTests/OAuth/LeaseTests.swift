@@ -354,4 +354,42 @@ struct LeaseTests {
         #expect(error?.code == .leaseUnavailable)
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
+
+    /// Counts how often it is taken.
+    private struct CountedLease: MuxLease {
+        let base: any MuxLease
+        let takes = Locked(0)
+
+        func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+            defer { self.takes.withLock { $0 += 1 } }
+            return try await self.base.take(as: owner, for: duration)
+        }
+
+        func giveBack(_ term: MuxLeaseTerm) async throws { try await self.base.giveBack(term) }
+        func wait(for term: MuxLeaseTerm) async throws { try await self.base.wait(for: term) }
+    }
+
+    @Test func `PT-01 a lease is extended long before it ends, and nobody else gets it`() async throws {
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let lease = CountedLease(base: Self.lease(scratch, clock))
+        let holder = LeaseHolder(lease, owner: "alice", duration: .seconds(9), time: TimeSource(clock))
+        let gate = Gate<Void>()
+        let work = Task { try await holder.run { try await gate.pass() } }
+        await gate.waitForCall(1)
+
+        for second in 1...14 {
+            await clock.waitForSleepers(1)
+            clock.advance(by: .seconds(1))
+            // An extension that was due sleeps again when it is done.
+            await clock.waitForSleepers(1)
+            let seen = try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(9))
+            #expect(seen.owner == "alice", "after \(second) seconds")
+        }
+
+        #expect(lease.takes.withLock { $0 } == 5, "every three seconds")
+        gate.open()
+        try await work.value
+        #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(9)).owner == "bob")
+    }
 }

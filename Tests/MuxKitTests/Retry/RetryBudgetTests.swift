@@ -335,4 +335,20 @@ struct RetryBudgetTests {
         #expect(await self.failingCall(budget)?.reason == .attemptsExhausted)
         #expect(await self.failingCall(budget)?.reason == .hostDown)
     }
+
+    @Test func `PT-01 first attempts of long ago permit no retries`() {
+        let clock = VirtualClock()
+        let time = TimeSource(clock)
+        let options = RetryBudget.Options()
+        var breaker = CircuitBreaker(options, at: time.now)
+        for _ in 0..<10_000 {
+            _ = breaker.wanted(isRetry: false, at: time.now)
+            breaker.answered()
+        }
+        clock.advance(by: options.window * 10)
+
+        let permitted = (0..<200).count { _ in breaker.retryWanted(at: time.now) }
+
+        #expect(permitted == options.minimumRetries)
+    }
 }

@@ -286,4 +286,36 @@ extension RetryPolicy {
         policy.backoff = backoff
         return policy
     }
+
+    private final class Token: Sendable {}
+
+    @Test func `PT-02 what a wake-up listens to is let go when its wait has ended`() async {
+        let (clock, center, signal) = (VirtualClock(), NotificationCenter(), RetrySignal())
+        let name = Notification.Name("PT-02")
+        let (elements, element) = AsyncStream<Void>.makeStream()
+        let wakeUps: [RetrySignal.WakeUp] = [
+            .after(.seconds(5)), .signal(signal), .notification(name, in: center), .element(of: { elements }),
+        ]
+        for wakeUp in wakeUps {
+            let calls = Locked(0)
+            weak var weakToken: Token?
+            do {
+                let token = Token()
+                weakToken = token
+                let context = RetrySignal.WakeUp.Context(time: TimeSource(clock), spawn: TaskLauncher())
+                let end = wakeUp.setUp(context) {
+                    withExtendedLifetime(token) {}
+                    calls.withLock { $0 += 1 }
+                }
+                end()
+            }
+            // A task that listened ends a moment later.
+            while weakToken != nil { await Task.yield() }
+            clock.advance(by: .seconds(5))
+            signal.retryNow()
+            center.post(name: name, object: nil)
+            #expect(calls.withLock { $0 } == 0, "\(wakeUp.name)")
+        }
+        withExtendedLifetime(element) {}
+    }
 }
