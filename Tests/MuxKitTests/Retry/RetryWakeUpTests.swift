@@ -277,15 +277,6 @@ struct RetryWakeUpTests {
         #expect(await world.passWaits(1) == [.milliseconds(999)])
         #expect(try await caller.value == .milliseconds(29_999))
     }
-}
-
-extension RetryPolicy {
-    func with(maxAttempts: Int, _ backoff: RetryPolicy.Backoff) -> RetryPolicy {
-        var policy = self
-        policy.maxAttempts = maxAttempts
-        policy.backoff = backoff
-        return policy
-    }
 
     private final class Token: Sendable {}
 
@@ -310,12 +301,22 @@ extension RetryPolicy {
                 end()
             }
             // A task that listened ends a moment later.
-            while weakToken != nil { await Task.yield() }
+            for _ in 0..<1_000_000 where weakToken != nil { await Task.yield() }
+            #expect(weakToken == nil, "\(wakeUp.name)")
             clock.advance(by: .seconds(5))
             signal.retryNow()
             center.post(name: name, object: nil)
             #expect(calls.withLock { $0 } == 0, "\(wakeUp.name)")
         }
         withExtendedLifetime(element) {}
+    }
+}
+
+extension RetryPolicy {
+    func with(maxAttempts: Int, _ backoff: RetryPolicy.Backoff) -> RetryPolicy {
+        var policy = self
+        policy.maxAttempts = maxAttempts
+        policy.backoff = backoff
+        return policy
     }
 }
