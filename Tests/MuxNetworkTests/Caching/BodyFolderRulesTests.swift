@@ -45,6 +45,22 @@ struct BodyFolderRulesTests {
         #expect(calls.calls.isEmpty)
     }
 
+    @Test(arguments: [0, 50, 99])
+    func `PT-03 a body that a power cut has shortened is fetched again`(count: Int) async throws {
+        let folder = try CacheFolder()
+        let (cache, server) = self.cache(folder.url, MuxRepository(store: MemoryStore()))
+        let body = Data(repeating: UInt8(ascii: "x"), count: 100)
+        #expect(try await cache.send(self.call).body == body)
+        let file = try #require(try folder.files().first)
+        #expect(try Data(contentsOf: file) == body)
+
+        // Bodies are not synchronized, for they can be fetched again.
+        try Data(count: count).write(to: file)
+
+        for _ in 0..<2 { #expect(try await cache.send(self.call).body == body) }
+        #expect(server.calls.count == 2)
+    }
+
     @Test(arguments: ["/own", "/own/bodies-0"], [true, false])
     func `AC-03 a cache refuses a folder that another user may have written`(end: String, isOwned: Bool) async throws {
         let folder = try CacheFolder()

@@ -22,12 +22,17 @@ struct MediaRelaunchTests {
     }
 
     /// What a process does that is to be killed while it fetches.
-    private static func fetch(_ url: String, _ folder: String, _ fileSystem: any FileSystem) async throws -> URL {
+    private static func fetch(
+        _ url: String,
+        _ folder: String,
+        _ fileSystem: any FileSystem,
+        durability: MuxDurability = .relaxed
+    ) async throws -> URL {
         let transport = SystemTransport()
         let media = AsyncMedia(
             directory: URL(filePath: folder, directoryHint: .isDirectory),
             limits: .init(),
-            durability: .relaxed,
+            durability: durability,
             repository: MuxRepository(store: MemoryStore()),
             fileSystem: fileSystem
         ) { call, sink in
@@ -101,6 +106,24 @@ struct MediaRelaunchTests {
             #expect(try Data(contentsOf: file) == world.file.content)
             #expect(world.server.requestCount == 1)
             #expect(world.names == [file.lastPathComponent])
+        }
+    }
+
+    @Test func `PT-03 a download is synchronized before it has its name, and the name after that`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 40_000))
+        try await world.run { (world) async throws in
+            let files = RecordingFileSystem()
+            let (url, folder) = (world.url.absoluteString, world.folder.path)
+            let file = try await Self.fetch(url, folder, files, durability: .full)
+
+            let name = file.lastPathComponent
+            let calls = files.calls
+            let rename = try #require(calls.lastIndex { $0.operation == .rename && $0.name.hasPrefix(name.prefix(16)) })
+            let before = calls[..<rename].map(\.operation)
+            let written = try #require(before.lastIndex(of: .write))
+            #expect(before.lastIndex(of: .synchronize).map { $0 > written } ?? false)
+            #expect(calls[rename...].contains { $0.operation == .synchronizeFolder })
+            #expect(!calls[rename...].contains { $0.operation == .write && $0.name.hasPrefix(name.prefix(16)) })
         }
     }
 
