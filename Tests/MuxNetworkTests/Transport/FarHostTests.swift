@@ -1,0 +1,55 @@
+#if os(Linux)
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Hosts that answer late: on loopback, where all is quick, a wrong unit of a time limit is not seen.
+@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting)
+struct FarHostTests {
+    /// A port whose queue of connections is full: the system answers no other, as if the host were far away.
+    private final class FullQueue: Sendable {
+        let port: UInt16
+        private let descriptors: [Int32]
+
+        init() throws {
+            let (listener, port) = try Socket.listen(on: .ipv4, port: 0, buffers: nil)
+            try #require(listen(listener, 0) == 0)
+            var place = sockaddr_in()
+            place.sin_family = sa_family_t(AF_INET)
+            place.sin_port = port.bigEndian
+            place.sin_addr = in_addr(s_addr: UInt32(0x7f00_0001).bigEndian)
+            var descriptors = [listener]
+            for _ in 0..<8 {
+                let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0)
+                descriptors.append(descriptor)
+                _ = withUnsafePointer(to: place) { place in
+                    place.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                        connect(descriptor, address, socklen_t(MemoryLayout<sockaddr_in>.size))
+                    }
+                }
+            }
+            (self.port, self.descriptors) = (port, descriptors)
+        }
+
+        deinit { for descriptor in self.descriptors { close(descriptor) } }
+    }
+
+    @Test func `PT-04 a host that is slow to answer has the whole time-out for a connection`() async throws {
+        let host = try FullQueue()
+        var options = HTTPTransportOptions()
+        (options.usesProxies, options.timeout, options.deadline) = (false, .seconds(2), nil)
+        let call = HTTPCall(url: try #require(URL(string: "http://127.0.0.1:\(host.port)/")))
+        let start = ContinuousClock.now
+
+        let error = await #expect(throws: HTTPError.self) { try await SystemTransport(options).send(call) }
+
+        #expect(error?.isConnectivityFailure == true)
+        let elapsed = start.duration(to: .now)
+        #expect(elapsed > .seconds(1), "given up after \(elapsed)")
+        withExtendedLifetime(host) {}
+    }
+}
+#endif
