@@ -47,6 +47,8 @@ public struct RequestOptions: Sendable, Hashable {
     }()
 
     /// Takes a stale value at once, whatever its age, and has it renewed behind the caller's back.
+    ///
+    /// Old values leave the disk, see ``cacheOnly``.
     public static let staleWhileRevalidate: RequestOptions = {
         var options = RequestOptions()
         options.staleWhileRevalidate = .longest

@@ -91,7 +91,7 @@ extension CacheableRequest {
             var forward = self.forward(.partial)
             if self.kind == .whole, self.call.method == .get {
                 forward.completed = selected.first { answer in
-                    answer.fileName == nil && answer.part?.first == 0 && answer.strongTag != nil
+                    answer.fileName == nil && answer.part?.first == 0 && answer.strongTag != nil && !answer.isEncoded
                         && self.isFresh(answer, at: now)
                 }
             }

@@ -207,8 +207,8 @@ final class CachingSink: HTTPSink {
             await self.exchange.drop(answer)
             return nil
         }
-        // A part that is all there is needs no rest.
-        if let part = answer.part, part.first == 0, part.total == answer.count {
+        // A part that is all there is needs no rest. A coding is undone in a whole response, and not in parts.
+        if let part = answer.part, part.first == 0, part.total == answer.count, !answer.isEncoded {
             (answer.part, answer.status) = (nil, 200)
             answer.headers[.contentRange] = nil
             answer.headers[.contentLength] = String(answer.count)

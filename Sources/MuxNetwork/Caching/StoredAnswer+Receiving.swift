@@ -11,6 +11,9 @@ extension StoredAnswer {
         return tag
     }
 
+    /// Whether the body has a content coding: RFC 9110, section 8.4.
+    var isEncoded: Bool { self.headers[.contentEncoding].map { $0.lowercased() != "identity" } ?? false }
+
     /// The answer to store, whose body has yet to arrive; `nil` if it may not be stored.
     ///
     /// - Parameters:
@@ -146,7 +149,7 @@ extension StoredAnswer {
     /// The fields are those of `other`, which is the newer one, where both have them.
     func combined(with other: StoredAnswer, limit: Int) -> StoredAnswer? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
-            tag == other.strongTag,
+            tag == other.strongTag, !self.isEncoded, !other.isEncoded,
             case .memory(let own) = self.body, case .memory(let new) = other.body,
             let total = otherPart.total ?? part.total,
             part.total == nil || otherPart.total == nil || part.total == total

@@ -128,6 +128,8 @@ extension MediaError: LocalizedError, CustomStringConvertible {
 
     /// The error with the name of a request, unless it has one already.
     func naming(_ url: URL) -> MediaError {
+        // The text of another URL may be its content, or an address.
+        guard HTTPOrigin(url) != nil else { return self }
         var error = self
         error.request = error.request ?? MediaDownload.request(url)
         return error

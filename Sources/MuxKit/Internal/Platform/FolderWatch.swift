@@ -15,7 +15,8 @@ import Glibc
 final class FolderWatch {
     /// Yields one element at once, then one after changes; changes close together may share one.
     ///
-    /// Ends when the folder is removed or moved. If the folder cannot be watched, only the first element comes.
+    /// Ends when the folder is removed or moved, and at once if there is none. If the folder cannot be watched, only the first
+    /// element comes.
     let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?
@@ -24,12 +25,17 @@ final class FolderWatch {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         self.changes = stream
         continuation.yield()
-        guard let descriptor = Self.open(path) else { return }
+        let opened = Self.open(path)
+        guard case .success(let descriptor) = opened else {
+            if case .failure(.missing) = opened { continuation.finish() }
+            return
+        }
         let source = Self.source(descriptor)
+        let name = FilePath.name(of: path)
         source.setEventHandler {  // holds the source until it is cancelled
-            let isGone = Self.isGone(descriptor, source)
-            continuation.yield()
-            if isGone { continuation.finish() }
+            let news = Self.news(descriptor, source, of: name)
+            if news != .none { continuation.yield() }
+            if news == .isGone { continuation.finish() }
         }
         source.setCancelHandler { _ = close(descriptor) }
         source.activate()
@@ -38,10 +44,25 @@ final class FolderWatch {
 
     deinit { self.source?.cancel() }
 
+    private enum Failure: Error {
+        case missing
+        case refused
+    }
+
+    /// What some events say.
+    private enum News {
+        /// They are about something else.
+        case none
+        case changed
+        /// The folder is not at its path any more.
+        case isGone
+    }
+
     #if canImport(Darwin)
-    private static func open(_ path: String) -> Int32? {
+    private static func open(_ path: String) -> Result<Int32, Failure> {
         let descriptor = unsafe Darwin.open(path, O_EVTONLY | O_CLOEXEC)
-        return descriptor < 0 ? nil : descriptor
+        guard descriptor < 0 else { return .success(descriptor) }
+        return .failure(errno == ENOENT ? .missing : .refused)
     }
 
     private static func source(_ descriptor: Int32) -> any DispatchSourceFileSystemObject {
@@ -52,40 +73,56 @@ final class FolderWatch {
         )
     }
 
-    /// Takes the events that have arrived; returns whether the folder is not at its path any more.
-    private static func isGone(_ descriptor: Int32, _ source: any DispatchSourceFileSystemObject) -> Bool {
-        !source.data.isDisjoint(with: [.delete, .rename])
+    private static func news(_ descriptor: Int32, _ source: any DispatchSourceFileSystemObject, of name: String) -> News
+    {
+        source.data.isDisjoint(with: [.delete, .rename]) ? .changed : .isGone
     }
     #else
-    private static func open(_ path: String) -> Int32? {
+    private static func open(_ path: String) -> Result<Int32, Failure> {
         let descriptor = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
-        guard descriptor >= 0 else { return nil }
+        guard descriptor >= 0 else { return .failure(.refused) }
         let events = UInt32(IN_MOVED_TO) | UInt32(IN_DELETE) | UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF)
         guard unsafe inotify_add_watch(descriptor, path, events) >= 0 else {
+            let isMissing = errno == ENOENT
             _ = close(descriptor)
-            return nil
+            return .failure(isMissing ? .missing : .refused)
         }
-        return descriptor
+        // The folder itself tells of its removal only when nobody has a file of it open. The parent may be out of reach.
+        if let parent = FilePath.parent(of: path) {
+            _ = unsafe inotify_add_watch(descriptor, parent, UInt32(IN_DELETE) | UInt32(IN_MOVED_FROM))
+        }
+        return .success(descriptor)
     }
 
     private static func source(_ descriptor: Int32) -> any DispatchSourceRead {
         DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: .global())
     }
 
-    /// Takes the events that have arrived; returns whether the folder is not at its path any more.
-    private static func isGone(_ descriptor: Int32, _ source: any DispatchSourceRead) -> Bool {
-        var events: UInt32 = 0
+    /// Takes the events that have arrived.
+    private static func news(_ descriptor: Int32, _ source: any DispatchSourceRead, of name: String) -> News {
+        let gone = UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF) | UInt32(IN_UNMOUNT)
+        var news = News.none
         unsafe withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
             while case let count = unsafe read(descriptor, buffer.baseAddress, buffer.count), count > 0 {
                 var offset = 0
                 while offset + MemoryLayout<inotify_event>.size <= count {
                     let event = unsafe buffer.loadUnaligned(fromByteOffset: offset, as: inotify_event.self)
-                    events |= event.mask
-                    offset += MemoryLayout<inotify_event>.size + Int(event.len)
+                    offset += MemoryLayout<inotify_event>.size
+                    let text = unsafe buffer[offset..<min(offset + Int(event.len), count)].prefix { $0 != 0 }
+                    offset += Int(event.len)
+                    // The first watch of a descriptor has the number 1, and events were lost if there is none; the second one is
+                    // that of the parent.
+                    let isOwn = event.wd <= 1
+                    let isParents = unsafe !isOwn && text.elementsEqual(name.utf8)
+                    if isParents || event.mask & gone != 0 && isOwn {
+                        news = .isGone
+                    } else if isOwn, news == .none {
+                        news = .changed
+                    }
                 }
             }
         }
-        return events & (UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF)) != 0
+        return news
     }
     #endif
 }

@@ -25,7 +25,7 @@ extension Journal {
         if self.hasRemovedSpareFiles(), try self.hasWritten(records, durability) { return }
         guard let segment = self.segment, let session = self.session, !segment.holdsNewer else { throw error }
         let live = self.liveRecords(of: segment, session)
-        if segment.hasDeadBytes {
+        if segment.hasDeadBytes || live.count < segment.index.count {
             try self.rewriteOnFullDisk(live[...])
             if try self.hasWritten(records, durability) { return }
         }
@@ -86,7 +86,7 @@ extension Journal {
     /// - Throws: The error; the entries are lost if the old file was emptied.
     func rewriteOnFullDisk(_ records: ArraySlice<LiveRecord>) throws(MuxStoreError) {
         guard let segment = self.segment, let session = self.session else { return }
-        let count = segment.index.count
+        let count = self.liveRecords(of: segment, session).count
         do throws(MuxStoreError) {
             try self.replace(segment, session, with: records) { [fileSystem] place throws(MuxStoreError) in
                 try fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))

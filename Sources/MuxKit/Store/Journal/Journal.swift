@@ -36,7 +36,7 @@ final class Journal {
     /// How long a call waits for the lock.
     let lockPatience: Duration
     /// The time of day, by which entries become useless.
-    var wallTime: @Sendable () -> Date = { Date() }
+    private let wallTime: @Sendable () -> Date
     /// The wait of a call that has timed out.
     private var abandonedWait: LockWait?
 
@@ -49,8 +49,10 @@ final class Journal {
         indexFloor: Int,
         lockPatience: Duration,
         fileSystem: any FileSystem,
+        wallTime: @escaping @Sendable () -> Date,
         digest: @escaping @Sendable (MuxStoreKey) -> EntryDigest
     ) {
+        self.wallTime = wallTime
         self.byteLimit = byteLimit
         self.indexFloor = indexFloor
         self.lockPatience = lockPatience
@@ -142,6 +144,12 @@ final class Journal {
             format: RecordCodec(store: session.content.store, digest: self.digest),
             fileSystem: self.fileSystem
         )
+    }
+
+    /// Whether the entry at `place` is still there.
+    func isCurrent(_ place: JournalPlace) -> Bool {
+        guard let segment, segment.file === place.file else { return false }
+        return segment.index[place.digest]?.offset == place.location.offset
     }
 
     /// Validates what was read from `place`; the journal may have changed since.

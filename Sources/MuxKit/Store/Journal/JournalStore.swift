@@ -12,7 +12,7 @@ public import Foundation
 /// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
 ///
 /// **Unusable entries.** An entry past its ``MuxStoredEntry/usableUntil`` is dropped when the folder is opened, and whenever the
-/// journal is rewritten. When such entries take an eighth of the journal, opening the folder rewrites it.
+/// journal is rewritten. Opening rewrites a journal of which such entries take an eighth, or of at most 64 KB.
 ///
 /// **Full disk.** A save that finds no space removes files that the store can do without, then rewrites the journal without
 /// its dead records, then evicts the least recently used entries. If the disk has no room for a second copy of the live
@@ -47,6 +47,7 @@ public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
     /// Used by one call at a time, and by ``loadPromptly(_:)`` if no other uses it.
     private nonisolated let journal: Locked<Journal>
+    private nonisolated let clock: Locked<@Sendable () -> Date>
     private nonisolated let layout: JournalLayout
     private nonisolated let fileSystem: any FileSystem
     private nonisolated let watchesFolder: Bool
@@ -72,7 +73,7 @@ public actor JournalStore: MuxStore {
     ///     temporarily, by the appended records and a rewritten copy of the live ones.
     ///   - watchesFolder: Whether the store watches the folder, so that sign-outs by other processes that share it take
     ///     effect within milliseconds and not only at the next disk access. Takes one file descriptor, on Linux one of
-    ///     the user's inotify instances. If the system refuses, nothing changes.
+    ///     the user's inotify instances. If the system refuses, nothing changes. A watched folder that is removed is created again.
     public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
         self.init(
             directory: directory,
@@ -120,6 +121,8 @@ public actor JournalStore: MuxStore {
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
         self.watchesFolder = watchesFolder
+        let clock = Locked<@Sendable () -> Date> { Date() }
+        self.clock = clock
         self.journal = Locked(
             Journal(
                 root: root,
@@ -127,6 +130,7 @@ public actor JournalStore: MuxStore {
                 indexFloor: max(1, indexFloor),
                 lockPatience: lockPatience,
                 fileSystem: fileSystem,
+                wallTime: { clock.withLock { $0 }() },
                 digest: digest
             )
         )
@@ -161,10 +165,10 @@ public actor JournalStore: MuxStore {
                 let present = try self.sessionEpoch()
                 if present > epoch { return present }
             }
+            try Task.checkCancellation()
             // The folder was removed.
             try self.fileSystem.makeFolders(self.layout.root)
-        } while !Task.isCancelled
-        throw CancellationError()
+        } while true
     }
 
     /// Durably raises the session number to `epoch`; entries of earlier sessions cease to exist.
@@ -202,12 +206,13 @@ public actor JournalStore: MuxStore {
                 }
             }
             for try await (number, place, entry) in group {
-                entries[number] = try self.journal.withLock { journal throws(MuxStoreError) in
+                entries[number] = self.journal.withLock { journal in
                     if let found = journal.accept(entry, from: place, as: names[number]) { return found }
-                    // The file may have been rewritten while the entry was read.
-                    guard case .entry(let found)? = try journal.find([names[number]], upTo: .max).first else {
-                        return nil
-                    }
+                    // The entry may have moved while it was read.
+                    guard entry == nil, !journal.isCurrent(place),
+                        let findings = try? journal.find([names[number]], upTo: .max),
+                        case .entry(let found)? = findings.first
+                    else { return nil }
                     return found
                 }
             }
@@ -313,6 +318,6 @@ extension JournalStore: FolderStore {
     package nonisolated var folder: StoreFolder? { self.place }
 
     package nonisolated func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
-        self.journal.withLock { $0.wallTime = wallTime }
+        self.clock.withLock { $0 = wallTime }
     }
 }
