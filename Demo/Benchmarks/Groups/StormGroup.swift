@@ -130,7 +130,7 @@ enum StormGroup {
     final class Landing: MuxObserver {
         private struct State {
             var comes: ContinuousClock.Instant?
-            var hasResumed: ContinuousClock.Instant?
+            var resumedAt: ContinuousClock.Instant?
             var bytes = 0
         }
 
@@ -147,12 +147,12 @@ enum StormGroup {
             }
         }
 
-        /// All callers have been resumed.
-        func hasResumed() { self.state.withLock { $0.hasResumed = .now } }
+        /// Records the time at which all callers have resumed.
+        func recordResumption() { self.state.withLock { $0.resumedAt = .now } }
 
         func observe(_ event: MuxEvent) {
             self.arrivals.observe(event)
-            if case .updated = event.kind { self.hasResumed() }
+            if case .updated = event.kind { self.recordResumption() }
         }
 
         func wait(_ callers: Int, whole: Double) -> Wait {
@@ -162,7 +162,7 @@ enum StormGroup {
             let perCaller = { (end: ContinuousClock.Instant) in comes.duration(to: end).inNanoseconds / Double(callers)
             }
             return Wait(
-                resumed: perCaller(state.hasResumed ?? now),
+                resumed: perCaller(state.resumedAt ?? now),
                 nanoseconds: perCaller(now),
                 whole: whole,
                 bytes: Allocations.isOn ? Double(state.bytes - self.start) / Double(callers) : nil
@@ -190,7 +190,7 @@ enum StormGroup {
         let counting = counts ? Allocations.begin() : nil
         defer { _ = Allocations.end(since: counting) }
         let landing = Landing(arrivals)
-        let parking = BareParking(parked: arrivals.add, resumed: landing.hasResumed) {
+        let parking = BareParking(parked: arrivals.add, resumed: landing.recordResumption) {
             await arrivals.all()
             landing.comes()
             return .sample

@@ -56,7 +56,7 @@ final class FleetStage: PageStage {
 
     var changeCount: Int { self.state.withLock { $0.changeCount } }
 
-    private func hasChanged() {
+    private func announceChange() {
         let gate = self.state.withLock { state in
             defer { state.nextChange = Gate() }
             state.changeCount += 1
@@ -107,7 +107,7 @@ final class FleetStage: PageStage {
                         try? await Task.sleep(for: .milliseconds(Int.random(in: 60...180)))
                         guard let key = FleetMachine.keys.randomElement() else { return }
                         await machine.ask(key)
-                        self?.hasChanged()
+                        self?.announceChange()
                     }
                 }
             }
@@ -132,7 +132,7 @@ final class FleetStage: PageStage {
             return true
         }
         guard begins else { return nil }
-        self.hasChanged()
+        self.announceChange()
         await self.sendVisitorsHome()
         let (text, holds): (String, Bool)
         do {
@@ -141,7 +141,7 @@ final class FleetStage: PageStage {
             (text, holds) = (error.localizedDescription, false)
         }
         self.admitVisitors()
-        defer { self.hasChanged() }
+        defer { self.announceChange() }
         return self.state.withLock { state in
             state.running = nil
             state.outcomeCount += 1
@@ -218,7 +218,7 @@ final class FleetStage: PageStage {
                 let offer = try? await machine.offers.request(key: key)
                 if offer?.version != version { behind.append(machine) }
             }
-            self.hasChanged()
+            self.announceChange()
             if !behind.isEmpty { try? await Task.sleep(for: .milliseconds(2)) }
         }
         let time = start.duration(to: .now).formatted(.units(allowed: [.milliseconds], width: .wide))
@@ -232,7 +232,7 @@ final class FleetStage: PageStage {
     private func stopEngine() async throws -> (String, Bool) {
         try await self.engine.stop()
         self.state.withLock { $0.isEngineUp = false }
-        self.hasChanged()
+        self.announceChange()
         let (requests, calls, failures) = await self.askAll(1)
         return (
             "The store is gone. \(requests) requests were answered all the same: \(requests - calls) from memory, \(calls) from the origin.",
@@ -243,7 +243,7 @@ final class FleetStage: PageStage {
     private func startEngine() async throws -> (String, Bool) {
         try await self.engine.start()
         self.state.withLock { $0.isEngineUp = true }
-        self.hasChanged()
+        self.announceChange()
         for machine in self.machines where await !machine.joins() {
             return ("Machine \(machine.name) has not found the store within ten seconds.", false)
         }

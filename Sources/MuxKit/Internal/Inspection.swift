@@ -29,5 +29,6 @@ package protocol SelfChecking {
 }
 
 extension SelfChecking {
+    package func violation() -> String? { nil }
     package func leftover() -> String? { nil }
 }

@@ -34,8 +34,6 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             return self.window.take()
         }
 
-        func violation() -> String? { nil }
-
         func leftover() -> String? { self.keys.isEmpty ? nil : "the keys of \(self.keys.count) batches are left" }
     }
 

@@ -180,7 +180,7 @@ extension MultiplexerCore: SessionParticipant {
         )
     }
 
-    /// How long after its fetch a request uses the entry that does not take a value of any age; `nil` for ever.
+    /// The lifetime of `entry` including the longer stale window; `nil` if unlimited.
     private func usableTime(of entry: Slot<Value>.Entry) -> Duration? {
         let staleTime = max(
             entry.stale.ifError ?? self.policy.staleIfError,
@@ -188,7 +188,7 @@ extension MultiplexerCore: SessionParticipant {
             .zero
         )
         let time = Duration.sum(max(entry.timeToLive, .zero), staleTime)
-        // The server may confirm the value long after that.
+        // The server can revalidate an older value by its validator.
         let usable = entry.validator == nil ? time : .sum(time, .seconds(30 * 24 * 60 * 60))
         return usable < .seconds(1 << 32) ? usable : nil
     }
@@ -316,7 +316,7 @@ extension MultiplexerCore: SessionParticipant {
         }
         self.inPortions(newer) { state, key in
             state.newerOnDisk.insert(key)
-            state.withSlot(of: key) { $0.isNotToBeSaved() }
+            state.withSlot(of: key) { $0.excludeFromSaves() }
         }
         let now = self.repository.time.now
         let wallTime = self.repository.wallTime()

@@ -28,7 +28,7 @@ extension MultiplexerCore {
             otherwiseOn: FlightExecutor.shared,
             work
         )
-        self.engine.areLoading(portion.map(\.launch.flight), in: task)
+        self.engine.setSharedTask(task, of: portion.map(\.launch.flight))
     }
 
     /// Begins flights: answers those that the disk can answer, and has each of the others go on in a task of its own.

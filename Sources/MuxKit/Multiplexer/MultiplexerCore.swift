@@ -335,11 +335,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send((), to: key)
-        if self.persistence != nil { self.isToBeSaved() }
+        if self.persistence != nil { self.scheduleSave() }
     }
 
     @usableFromInline
-    func isToBeSaved() { self.repository.changed(self) }
+    func scheduleSave() { self.repository.changed(self) }
 
     @inlinable
     func entry(of fetched: Fetched<Value>) -> Slot<Value>.Entry {

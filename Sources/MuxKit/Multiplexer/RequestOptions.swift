@@ -29,8 +29,9 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Takes what is in memory or else on disk, however old, and never fetches.
     ///
-    /// A value past its time to live, ``MuxPolicy/staleIfError`` and ``MuxPolicy/staleWhileRevalidate`` leaves the disk when the
-    /// store is next opened or rewritten; with a validator, 30 days later.
+    /// The disk keeps a value until its time to live and the longer of ``MuxPolicy/staleIfError`` and
+    /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening the store, or a
+    /// rewrite of its file, removes older values.
     ///
     /// Throws ``MuxError/notCached`` if there is nothing, or nothing younger than what `maxAge` demands.
     public static let cacheOnly: RequestOptions = {
@@ -48,7 +49,7 @@ public struct RequestOptions: Sendable, Hashable {
 
     /// Takes a stale value at once, whatever its age, and has it renewed behind the caller's back.
     ///
-    /// Old values leave the disk, see ``cacheOnly``.
+    /// For the age at which values leave the disk, see ``cacheOnly``.
     public static let staleWhileRevalidate: RequestOptions = {
         var options = RequestOptions()
         options.staleWhileRevalidate = .longest

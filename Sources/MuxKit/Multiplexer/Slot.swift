@@ -334,8 +334,8 @@ package struct Slot<Value: Sendable>: Sendable {
         if self.entry == nil { self.isRefreshed = false }
     }
 
-    /// The disk has an entry of a later version of the program, which is not overwritten.
-    package mutating func isNotToBeSaved() {
+    /// Keeps the entry in memory only: the disk has an entry of a later version of the program, which no save overwrites.
+    package mutating func excludeFromSaves() {
         self.entry?.isDirty = false
         self.entry?.isPersistent = false
     }

@@ -83,7 +83,7 @@ package final class SharedStoreClient: Sendable {
                     }
                 case .unknown, .emptied:
                     tell(change)
-                    self?.isBack()
+                    self?.resendInvalidations()
                     claimEnds.sendToAll(false)
                 }
             }
@@ -91,8 +91,8 @@ package final class SharedStoreClient: Sendable {
         self.state.withLock { $0.listener = listener }
     }
 
-    /// The store can be reached again.
-    private func isBack() {
+    /// Sends the pending invalidations, because the store is reachable again.
+    private func resendInvalidations() {
         let owes = self.state.withLock { state in
             state.breaker.answered()
             return !state.owed.isEmpty
@@ -248,7 +248,7 @@ package final class SharedStoreClient: Sendable {
                 defer { state.breaker.answered() }
                 return !state.breaker.isHealthy
             }
-            if wasAway { self.isBack() }
+            if wasAway { self.resendInvalidations() }
             return result
         } catch {
             let now = self.time.now

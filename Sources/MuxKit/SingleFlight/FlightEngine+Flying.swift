@@ -37,9 +37,9 @@ extension FlightEngine {
         self.engineState.withLock { $0.watch = watch }
     }
 
-    /// The flights are worked for in a task that they share, until they have tasks of their own.
+    /// Sets the task that serves `flights` together until each flight has its own task.
     @usableFromInline
-    func areLoading(_ flights: [FlightID], in task: Task<Void, Never>) {
+    func setSharedTask(_ task: Task<Void, Never>, of flights: [FlightID]) {
         let priority = self.engineState.withLock { engineState in
             flights.compactMap { flight -> TaskPriority? in
                 guard let place = engineState.running.index(forKey: flight) else { return nil }

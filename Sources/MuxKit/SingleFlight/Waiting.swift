@@ -37,7 +37,7 @@ package func waiting<Success: Sendable>(
     return try await withEscalationHandler {
         work.raisePriority(to: $0)
     } _: {
-        // The caller may have been raised since the work was started.
+        // The caller's priority may have risen between the start of the work and the installation of the handler.
         if let base = Task.basePriority, Task.currentPriority > base { work.raisePriority(to: Task.currentPriority) }
         return try await withTaskCancellationHandler {
             try await answer.wait().get()

@@ -56,9 +56,10 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// A store returns it unchanged. With a store that does not, a refresh of a whole map depends on the wall clock.
     public var refreshNumber: UInt64?
 
-    /// The wall-clock time from which only requests that take a value of any age use the entry; `nil` for never.
+    /// The wall-clock time from which only ``RequestOptions/cacheOnly`` and ``RequestOptions/staleWhileRevalidate`` use the entry;
+    /// `nil` if unlimited.
     ///
-    /// A store may drop the entry then. It may keep the time in whole seconds, rounded up.
+    /// A store may drop the entry afterwards, and may round the time up to whole seconds.
     public var usableUntil: Date?
 
     /// The value as JSON in UTF-8, without a line break.
@@ -249,7 +250,7 @@ package protocol FolderStore: MuxStore, ReportsProblems {
     /// The folder; `nil` if there is none.
     var folder: StoreFolder? { get }
 
-    /// Sets the time of day, by which entries become useless; the system's if it was never set.
+    /// Sets the wall clock; entries become unusable by its time. Default: the system's clock.
     func setWallTime(_ wallTime: @escaping @Sendable () -> Date)
 }
 

@@ -258,8 +258,8 @@ struct CacheExchange: Sendable {
         return true
     }
 
-    /// The answer cannot be stored: those who wait ask for themselves.
-    func isNotStored(_ reply: HTTPReply) {
+    /// Ends the exchange with a response that cannot be stored; other waiting requests are sent separately.
+    func endUnstored(_ reply: HTTPReply) {
         self.ended(.success(reply))
         self.cache.land(.alone, self.flight, of: self.name)
     }

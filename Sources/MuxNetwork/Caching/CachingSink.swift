@@ -63,7 +63,7 @@ final class CachingSink: HTTPSink {
             } else if spool == nil {
                 await self.exchange.supersede(by: head, self.sent)
             }
-            if spool == nil, !self.exchange.describes { self.exchange.isNotStored(head) }
+            if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
             var status = HTTPCacheStatus(forward: self.exchange.reason)
             status.isStored = spool != nil
             self.state.withLock { $0.spool = spool }
@@ -142,7 +142,7 @@ final class CachingSink: HTTPSink {
             await spool.discard()
             guard let reply = self.state.withLock(\.head) else { return }
             await self.exchange.supersede(by: reply, self.sent)
-            self.exchange.isNotStored(reply)
+            self.exchange.endUnstored(reply)
         }
     }
 
@@ -207,7 +207,8 @@ final class CachingSink: HTTPSink {
             await self.exchange.drop(answer)
             return nil
         }
-        // A part that is all there is needs no rest. A coding is undone in a whole response, and not in parts.
+        // A part with every byte is a complete response. The transport decodes complete responses only, so a part with a content
+        // coding stays a part.
         if let part = answer.part, part.first == 0, part.total == answer.count, !answer.isEncoded {
             (answer.part, answer.status) = (nil, 200)
             answer.headers[.contentRange] = nil

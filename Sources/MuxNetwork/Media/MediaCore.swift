@@ -73,13 +73,17 @@ final class MediaCore: Sendable {
     nonisolated(nonsending) func request(_ url: URL, sha256: String? = nil, isUrgent: Bool = true) async throws -> URL {
         guard !url.isFileURL else { return url }
         do {
-            return try await self.found(url, sha256, isUrgent)
+            return try await self.verifiedFile(of: url, sha256, isUrgent)
         } catch let error as MediaError {
             throw error.naming(url)
         }
     }
 
-    private nonisolated(nonsending) func found(_ url: URL, _ sha256: String?, _ isUrgent: Bool) async throws -> URL {
+    private nonisolated(nonsending) func verifiedFile(
+        of url: URL,
+        _ sha256: String?,
+        _ isUrgent: Bool
+    ) async throws -> URL {
         guard HTTPOrigin(url) != nil else { throw MediaError.unsupportedURL }
         try self.choice.check(nil, name: "AsyncMedia")
         let digest = sha256?.lowercased()
@@ -400,10 +404,8 @@ extension MediaCore: SessionParticipant {
 }
 
 extension MediaCore.State: SelfChecking {
-    func violation() -> String? { nil }
-
     func leftover() -> String? {
         let counts = [self.progress.count, self.urgent.count, self.urls.count, self.digests.count]
-        return counts.allSatisfy { $0 == 0 } ? nil : "of downloads are left: \(counts)"
+        return counts.allSatisfy { $0 == 0 } ? nil : "ended downloads have left entries: \(counts)"
     }
 }

@@ -41,7 +41,7 @@ struct MediaDownload: Sendable {
         throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
     }
 
-    /// The request for error texts.
+    /// Method and URL for error texts.
     static func request(_ url: URL) -> String { "GET \(Self.place(url))" }
 
     /// The URL for error texts, without its query, which may hold a signature.

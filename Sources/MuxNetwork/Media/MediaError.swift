@@ -14,7 +14,7 @@ public import MuxKit
 /// }
 /// ```
 public struct MediaError: Error, Sendable, Equatable {
-    /// What went wrong.
+    /// The reason of a ``MediaError``.
     @nonexhaustive
     public enum Reason: Sendable, Equatable {
         /// The URL's scheme is neither `http` nor `https` nor `file`.
@@ -32,7 +32,7 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The file is smaller than ``AsyncMedia/Limits/minimumFileBytes``.
         case tooSmall(minimum: Int64)
 
-        /// The response is of a media type that the ``AsyncMedia`` does not accept; `nil` if it is of none.
+        /// The ``AsyncMedia`` does not accept the response's media type; `nil` for a response without `Content-Type`.
         ///
         /// The page of a captive portal, for example, is of the type `text/html`.
         case wrongType(HTTPMediaType?)
@@ -53,11 +53,11 @@ public struct MediaError: Error, Sendable, Equatable {
         case removed
     }
 
-    /// What went wrong.
+    /// The reason.
     public let reason: Reason
 
-    /// The request for people, such as `GET https://example.org/film.mp4`: without query, fragment, user and password; `nil` for an
-    /// error that is about no single file.
+    /// Method and URL, such as `GET https://example.org/film.mp4`, without query, fragment, user and password; `nil` for an error that
+    /// concerns no single file.
     public internal(set) var request: String?
 
     /// Makes an error that names no request.
@@ -123,12 +123,12 @@ extension MediaError: LocalizedError, CustomStringConvertible {
     /// A sentence for a person.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person, which names the request if that is known.
+    /// A sentence for a person, with the name of the request.
     public var description: String { (self.request.map { "\($0) failed. " } ?? "") + self.reason.sentence }
 
-    /// The error with the name of a request, unless it has one already.
+    /// The error with a name for its request; an existing name stays.
     func naming(_ url: URL) -> MediaError {
-        // The text of another URL may be its content, or an address.
+        // A `data:` URL contains a file, a `mailto:` URL an address.
         guard HTTPOrigin(url) != nil else { return self }
         var error = self
         error.request = error.request ?? MediaDownload.request(url)

@@ -167,8 +167,8 @@ private struct WatchedBody: AsyncSequence, Sendable {
         mutating func next() async throws -> Data? { try await self.next(isolation: #isolation) }
 
         mutating func next(isolation actor: isolated (any Actor)?) async throws -> Data? {
-            self.exchange.isServersTurn(false)
-            defer { self.exchange.isServersTurn(true) }
+            self.exchange.setServersTurn(false)
+            defer { self.exchange.setServersTurn(true) }
             do {
                 return try await self.base.next(isolation: actor)
             } catch {

@@ -174,8 +174,8 @@ package final class HTTPExchange: Sendable {
         self.state.withLock { $0.lastSign = now }
     }
 
-    /// Whether it is up to the server to go on: only then is it silent.
-    package func isServersTurn(_ isServersTurn: Bool) {
+    /// Sets whether the client waits for the server; only then does silence count.
+    package func setServersTurn(_ isServersTurn: Bool) {
         let now = self.time.now
         self.state.withLock { state in
             state.isServersTurn = isServersTurn

@@ -13,6 +13,31 @@ struct JournalReadingTests {
         return entry
     }
 
+    /// Holds up the next read of records.
+    private struct HeldRead: Sendable {
+        let fileSystem: RecordingFileSystem
+        private let isArmed = Locked(false)
+        private let begun = DispatchSemaphore(value: 0)
+        private let mayEnd = DispatchSemaphore(value: 0)
+
+        init() {
+            self.fileSystem = RecordingFileSystem { [isArmed, begun, mayEnd] _, call in
+                guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else {
+                    return nil
+                }
+                isArmed.withLock { $0 = false }
+                return .perform {
+                    begun.signal()
+                    _ = mayEnd.wait(timeout: .now() + 20)
+                }
+            }
+        }
+
+        func arm() { self.isArmed.withLock { $0 = true } }
+        func waitForBeginning() async { await BlockingWork.run { [begun] in begun.wait() } }
+        func end() { self.mayEnd.signal() }
+    }
+
     @Test func `DK-09 large entries are read side by side and hold up no other call`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a"), self.large("b"), sample("c")], durability: .relaxed)
@@ -52,24 +77,15 @@ struct JournalReadingTests {
     @Test func `RP-04 an entry whose reading a sign-out overtakes is not given`() async throws {
         let scratch = Scratch()
         try await scratch.store().save([self.large("a")], durability: .relaxed)
-        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let isArmed = Locked(false)
-        let fileSystem = RecordingFileSystem { _, call in
-            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
-            isArmed.withLock { $0 = false }
-            return .perform {
-                begun.signal()
-                _ = mayEnd.wait(timeout: .now() + 20)
-            }
-        }
-        let store = scratch.store(fileSystem)
+        let read = HeldRead()
+        let store = scratch.store(read.fileSystem)
         #expect(try await store.load(name("b")) == nil)  // which opens the journal
-        isArmed.withLock { $0 = true }
+        read.arm()
 
         async let found = store.load(name("a"))
-        await BlockingWork.run { begun.wait() }
+        await read.waitForBeginning()
         try await store.raiseSessionEpoch(to: 1)
-        mayEnd.signal()
+        read.end()
 
         #expect(try await found == nil)
     }
@@ -80,24 +96,15 @@ struct JournalReadingTests {
         var bytes = try Data(contentsOf: scratch.segment)
         bytes[bytes.count - 5] ^= 1
         try bytes.write(to: scratch.segment)
-        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let isArmed = Locked(false)
-        let fileSystem = RecordingFileSystem { _, call in
-            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
-            isArmed.withLock { $0 = false }
-            return .perform {
-                begun.signal()
-                _ = mayEnd.wait(timeout: .now() + 20)
-            }
-        }
-        let store = scratch.store(fileSystem)
+        let read = HeldRead()
+        let store = scratch.store(read.fileSystem)
         #expect(try await store.load(name("b")) == nil)  // which opens the journal
-        isArmed.withLock { $0 = true }
+        read.arm()
 
         async let found = store.load(name("a"))
-        await BlockingWork.run { begun.wait() }
+        await read.waitForBeginning()
         try await store.save([sample("a", 2)], durability: .relaxed)
-        mayEnd.signal()
+        read.end()
 
         #expect(try await found == sample("a", 2))
         #expect(try await store.load(name("a")) == sample("a", 2))
@@ -108,25 +115,16 @@ struct JournalReadingTests {
         var other = self.large("b")
         other.payload = Data("\"\(String(repeating: "y", count: 200_000))\"".utf8)
         try await scratch.store().save([other, self.large("a")], durability: .relaxed)
-        let (begun, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-        let isArmed = Locked(false)
-        let fileSystem = RecordingFileSystem { _, call in
-            guard call.operation == .read, call.name == "00000001.jsonl", isArmed.withLock({ $0 }) else { return nil }
-            isArmed.withLock { $0 = false }
-            return .perform {
-                begun.signal()
-                _ = mayEnd.wait(timeout: .now() + 20)
-            }
-        }
-        let store = scratch.store(fileSystem)
+        let read = HeldRead()
+        let store = scratch.store(read.fileSystem)
         #expect(try await store.load(name("c")) == nil)  // which opens the journal
-        isArmed.withLock { $0 = true }
+        read.arm()
 
         async let found = store.load(name("a"))
-        await BlockingWork.run { begun.wait() }
+        await read.waitForBeginning()
         try await store.remove([name("b")], durability: .relaxed)
         #expect(await store.statistics().compactions == 1)
-        mayEnd.signal()
+        read.end()
 
         #expect(try await found == self.large("a"))
         #expect(await store.statistics().damagedRecords == 0)

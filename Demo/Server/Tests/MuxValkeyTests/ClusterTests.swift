@@ -67,7 +67,7 @@ struct ClusterTests {
             program,
             ["--replicaof", "127.0.0.1", "\(first.port)", "--repl-diskless-sync-delay", "0"]
         )
-        func areInStep() async throws {
+        func waitForReplication() async throws {
             try await second.wait(for: "INFO", "replication") { $0.text?.contains("master_link_status:up") ?? false }
             // What was written so far is there.
             try await first.ask("WAIT", "1", "0")
@@ -80,10 +80,10 @@ struct ClusterTests {
             await store.waitUntilConnected()
             return store
         }
-        try await areInStep()
+        try await waitForReplication()
         let (alice, bob) = (await store(), await store())
         #expect(try await self.put(alice))
-        try await areInStep()
+        try await waitForReplication()
 
         // A planned change of roles: the first engine goes on as a replica of the second, and comes back.
         try await second.ask("REPLICAOF", "NO", "ONE")

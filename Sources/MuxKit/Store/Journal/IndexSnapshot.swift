@@ -3,8 +3,8 @@ import Foundation
 /// A copy of a journal's index on disk, so that opening the journal does not scan it.
 ///
 /// One checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first. The upper half
-/// of the fourth is ``JournalIndex/Location/usableUntil``. Reading accepts any bytes; a snapshot that is wrongly accepted
-/// costs misses, never a wrong value, because every entry is verified when it is loaded.
+/// of the fourth number is ``JournalIndex/Location/usableUntil``. Reading accepts any bytes. A wrongly accepted snapshot
+/// costs misses, never a wrong value, because loading verifies every entry.
 package struct IndexSnapshot: Sendable, Equatable {
     /// Ties a snapshot to one state of one journal.
     package struct Anchor: Sendable, Equatable {

@@ -25,21 +25,22 @@ extension Journal {
         }
     }
 
-    /// The live records of the session that are still of use, least recently used first.
+    /// The live, usable records of the session, least recently used first.
     func liveRecords(of segment: JournalSegment, _ session: Session) -> [LiveRecord] {
         let second = self.second
         return segment.index.locations.filter {
-            $0.location.epoch >= session.content.epoch && !$0.location.isUseless(at: second)
+            $0.location.epoch >= session.content.epoch && !$0.location.isUnusable(at: second)
         }
     }
 
-    /// Removes the entries that are of no use from the index of a segment that was just opened.
+    /// Removes unusable entries from the index of a newly opened segment.
     ///
-    /// Their bytes leave with the next rewrite, which is due at once if they are an eighth of the file, or if the file is small.
-    func dropUseless(from segment: JournalSegment) {
+    /// The next rewrite removes their records. The rewrite is due at once if the records take an eighth of the file, or if the file
+    /// is small.
+    func dropUnusable(from segment: JournalSegment) {
         let second = self.second
         let size = segment.index.liveBytes
-        for digest in segment.index.digests(where: { $1.isUseless(at: second) }) {
+        for digest in segment.index.digests(where: { $1.isUnusable(at: second) }) {
             segment.noteDead(digest)
             segment.index.remove(digest)
         }
@@ -160,7 +161,7 @@ extension Journal {
         let known = Self.places(segment.index, session)
         let second = self.second
         func useful(_ places: [EntryDigest: JournalIndex.Location]) -> [EntryDigest: JournalIndex.Location] {
-            places.filter { !$0.value.isUseless(at: second) }
+            places.filter { !$0.value.isUnusable(at: second) }
         }
         if useful(known) != useful(Self.places(rescan.index, session)) {
             broken.append("the index is not what a rescan gives")

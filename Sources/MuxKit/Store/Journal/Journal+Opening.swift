@@ -175,7 +175,7 @@ extension Journal {
         let segment = JournalSegment(file: file, identity: status.identity)
         self.restoreIndex(of: segment, size: status.size, session)
         try self.readOn(segment, to: status.size, session)
-        self.dropUseless(from: segment)
+        self.dropUnusable(from: segment)
         self.segment = segment
         self.settle()
         return self.segment ?? segment

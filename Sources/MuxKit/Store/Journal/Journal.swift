@@ -35,7 +35,7 @@ final class Journal {
     var isReadOnly = false
     /// How long a call waits for the lock.
     let lockPatience: Duration
-    /// The time of day, by which entries become useless.
+    /// The wall clock; entries become unusable by its time.
     private let wallTime: @Sendable () -> Date
     /// The wait of a call that has timed out.
     private var abandonedWait: LockWait?
@@ -61,7 +61,7 @@ final class Journal {
         self.digest = digest
     }
 
-    /// The seconds since 1970; 0 before that.
+    /// The wall-clock time in seconds since 1970; 0 for earlier times.
     var second: UInt32 {
         let seconds = self.wallTime().timeIntervalSince1970
         guard seconds > 0 else { return 0 }
@@ -146,7 +146,7 @@ final class Journal {
         )
     }
 
-    /// Whether the entry at `place` is still there.
+    /// Whether the index still has the record at `place`.
     func isCurrent(_ place: JournalPlace) -> Bool {
         guard let segment, segment.file === place.file else { return false }
         return segment.index[place.digest]?.offset == place.location.offset
@@ -221,7 +221,7 @@ final class Journal {
         guard self.statistics.compactions != compactions else { return refused }
         let now = self.wallTime()
         for entry in written.dropFirst(evicted) where self.segment?.index[self.digest(entry.name)] == nil {
-            // An entry of no use may be dropped at any time.
+            // An unusable entry may be dropped at any time.
             if let end = entry.usableUntil, end <= now { continue }
             refused.append((entry.name, .noRoom))
         }

@@ -6,7 +6,7 @@ package struct JournalIndex: Sendable {
     package struct Location: Sendable, Equatable {
         package var offset: Int64
         private let length: UInt32
-        /// The second since 1970 from which the entry is of no use; 0 for never.
+        /// The end of the entry's usability in seconds since 1970; 0 if unlimited.
         package let usableUntil: UInt32
         package var epoch: UInt64
         /// ``lastUse``, with ``isKnown`` in the lowest bit.
@@ -22,8 +22,8 @@ package struct JournalIndex: Sendable {
         /// The length of both lines, including their line breaks.
         package var count: Int64 { Int64(self.length) }
 
-        /// Whether the entry is of no use at `second` since 1970.
-        package func isUseless(at second: UInt32) -> Bool { self.usableUntil != 0 && self.usableUntil <= second }
+        /// Whether the entry is unusable at `second`, in seconds since 1970.
+        package func isUnusable(at second: UInt32) -> Bool { self.usableUntil != 0 && self.usableUntil <= second }
 
         /// The order of uses; the greatest is the most recent.
         package var lastUse: UInt64 {

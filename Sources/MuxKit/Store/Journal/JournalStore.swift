@@ -11,8 +11,8 @@ public import Foundation
 /// earlier processes, the order on disk counts. The limit is exceeded while a rewrite fails, which is counted and tried
 /// again by the next save, and while the folder holds records of a newer version of the library, which are left alone.
 ///
-/// **Unusable entries.** An entry past its ``MuxStoredEntry/usableUntil`` is dropped when the folder is opened, and whenever the
-/// journal is rewritten. Opening rewrites a journal of which such entries take an eighth, or of at most 64 KB.
+/// **Unusable entries.** Opening the folder and rewriting the journal drop entries past their ``MuxStoredEntry/usableUntil``.
+/// Opening rewrites a journal if unusable entries take an eighth of the file, or if the file has at most 64 KB.
 ///
 /// **Full disk.** A save that finds no space removes files that the store can do without, then rewrites the journal without
 /// its dead records, then evicts the least recently used entries. If the disk has no room for a second copy of the live
@@ -73,7 +73,7 @@ public actor JournalStore: MuxStore {
     ///     temporarily, by the appended records and a rewritten copy of the live ones.
     ///   - watchesFolder: Whether the store watches the folder, so that sign-outs by other processes that share it take
     ///     effect within milliseconds and not only at the next disk access. Takes one file descriptor, on Linux one of
-    ///     the user's inotify instances. If the system refuses, nothing changes. A watched folder that is removed is created again.
+    ///     the user's inotify instances. If the system refuses, nothing changes. The store recreates a watched folder after its removal.
     public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
         self.init(
             directory: directory,
@@ -208,7 +208,7 @@ public actor JournalStore: MuxStore {
             for try await (number, place, entry) in group {
                 entries[number] = self.journal.withLock { journal in
                     if let found = journal.accept(entry, from: place, as: names[number]) { return found }
-                    // The entry may have moved while it was read.
+                    // A rewrite may have moved the record during the read.
                     guard entry == nil, !journal.isCurrent(place),
                         let findings = try? journal.find([names[number]], upTo: .max),
                         case .entry(let found)? = findings.first

@@ -70,7 +70,7 @@ package struct RecordCodec: Sendable {
     /// The length of those two lines in bytes.
     static let beginningCount = Int64((try? RecordCodec(store: 0).beginning(0).count) ?? 0)
 
-    /// `date` in whole seconds since 1970, rounded up; 0 if there is none, or if it does not fit.
+    /// `date` in whole seconds since 1970, rounded up; 0 for `nil` and for a date out of range.
     private static func second(of date: Date?) -> UInt32 {
         guard let seconds = date?.timeIntervalSince1970.rounded(.up), seconds < Double(UInt32.max) else { return 0 }
         return UInt32(max(1, seconds))

@@ -35,7 +35,7 @@ package struct RecordHeader: Sendable, Equatable {
     package var epoch: UInt64
     /// The length of the payload line, without its line break.
     package var payloadCount: Int64
-    /// The second since 1970 from which the entry is of no use; 0 for never, and then not written.
+    /// The end of the entry's usability in seconds since 1970; 0 if unlimited, and then not written.
     package var usableUntil: UInt32
 
     package init(
@@ -77,7 +77,7 @@ package struct RecordHeader: Sendable, Equatable {
 
     private static func blank(_ place: Range<Int>) -> [UInt8] { [UInt8](repeating: 0, count: place.count) }
 
-    /// The length of the fields that every header has in bytes, from the first comma to the last.
+    /// The length of the mandatory fields in bytes, from the first comma to the last.
     package static let count = template.count
 
     private static let usableUntil = Array("\"until\":".utf8)
@@ -143,7 +143,7 @@ package struct RecordHeader: Sendable, Equatable {
         )
     }
 
-    /// Reads the field that not every header has; 0 if it is missing or out of range.
+    /// Reads the optional field `until`; 0 if the field is missing or out of range.
     private static func usableUntil(_ rest: ArraySlice<UInt8>) -> UInt32 {
         guard rest.starts(with: self.usableUntil) else { return 0 }
         let digits = rest.dropFirst(self.usableUntil.count).prefix(11).prefix { $0 != UInt8(ascii: ",") }

@@ -8,15 +8,15 @@ import Musl
 import Glibc
 #endif
 
-/// Reports changes to the names in a folder while it is alive.
+/// Reports changes to the names in a folder until deallocation.
 ///
 /// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 final class FolderWatch {
-    /// Yields one element at once, then one after changes; changes close together may share one.
+    /// Yields an element at once, then an element after changes; close changes may share an element.
     ///
-    /// Ends when the folder is removed or moved, and at once if there is none. If the folder cannot be watched, only the first
-    /// element comes.
+    /// The sequence ends when the folder is removed or moved, and at once if the folder is missing. If the system refuses the
+    /// watch, only the first element arrives.
     let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?
@@ -32,10 +32,10 @@ final class FolderWatch {
         }
         let source = Self.source(descriptor)
         let name = FilePath.name(of: path)
-        source.setEventHandler {  // holds the source until it is cancelled
-            let news = Self.news(descriptor, source, of: name)
-            if news != .none { continuation.yield() }
-            if news == .isGone { continuation.finish() }
+        source.setEventHandler {  // The cycle with the source ends with its cancellation.
+            let event = Self.readEvents(descriptor, source, of: name)
+            if event != .unrelated { continuation.yield() }
+            if event == .removal { continuation.finish() }
         }
         source.setCancelHandler { _ = close(descriptor) }
         source.activate()
@@ -49,13 +49,14 @@ final class FolderWatch {
         case refused
     }
 
-    /// What some events say.
-    private enum News {
-        /// They are about something else.
-        case none
-        case changed
-        /// The folder is not at its path any more.
-        case isGone
+    /// The meaning of a batch of events.
+    private enum Event {
+        /// The events concern other names in the parent.
+        case unrelated
+        /// A name in the folder changed.
+        case change
+        /// The folder was removed or moved.
+        case removal
     }
 
     #if canImport(Darwin)
@@ -73,9 +74,10 @@ final class FolderWatch {
         )
     }
 
-    private static func news(_ descriptor: Int32, _ source: any DispatchSourceFileSystemObject, of name: String) -> News
+    private static func readEvents(_ descriptor: Int32, _ source: any DispatchSourceFileSystemObject, of name: String)
+        -> Event
     {
-        source.data.isDisjoint(with: [.delete, .rename]) ? .changed : .isGone
+        source.data.isDisjoint(with: [.delete, .rename]) ? .change : .removal
     }
     #else
     private static func open(_ path: String) -> Result<Int32, Failure> {
@@ -87,7 +89,8 @@ final class FolderWatch {
             _ = close(descriptor)
             return .failure(isMissing ? .missing : .refused)
         }
-        // The folder itself tells of its removal only when nobody has a file of it open. The parent may be out of reach.
+        // Linux delays the event `IN_DELETE_SELF` until every process has closed the folder's files; the parent's event comes at
+        // once. An unreadable parent is not watched.
         if let parent = FilePath.parent(of: path) {
             _ = unsafe inotify_add_watch(descriptor, parent, UInt32(IN_DELETE) | UInt32(IN_MOVED_FROM))
         }
@@ -98,10 +101,10 @@ final class FolderWatch {
         DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: .global())
     }
 
-    /// Takes the events that have arrived.
-    private static func news(_ descriptor: Int32, _ source: any DispatchSourceRead, of name: String) -> News {
+    /// Reads the pending events.
+    private static func readEvents(_ descriptor: Int32, _ source: any DispatchSourceRead, of name: String) -> Event {
         let gone = UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF) | UInt32(IN_UNMOUNT)
-        var news = News.none
+        var result = Event.unrelated
         unsafe withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
             while case let count = unsafe read(descriptor, buffer.baseAddress, buffer.count), count > 0 {
                 var offset = 0
@@ -110,19 +113,18 @@ final class FolderWatch {
                     offset += MemoryLayout<inotify_event>.size
                     let text = unsafe buffer[offset..<min(offset + Int(event.len), count)].prefix { $0 != 0 }
                     offset += Int(event.len)
-                    // The first watch of a descriptor has the number 1, and events were lost if there is none; the second one is
-                    // that of the parent.
+                    // Watch 1 is the folder's, watch 2 the parent's; -1 reports lost events.
                     let isOwn = event.wd <= 1
                     let isParents = unsafe !isOwn && text.elementsEqual(name.utf8)
                     if isParents || event.mask & gone != 0 && isOwn {
-                        news = .isGone
-                    } else if isOwn, news == .none {
-                        news = .changed
+                        result = .removal
+                    } else if isOwn, result == .unrelated {
+                        result = .change
                     }
                 }
             }
         }
-        return news
+        return result
     }
     #endif
 }

@@ -288,9 +288,9 @@ final class CurlTransfer {
                 }
         if mux_easy_set_before_sending(table, self.easy, before, own) == 0 {
             self.countsSendings = true
-            self.order.exchange.isServersTurn(false)
+            self.order.exchange.setServersTurn(false)
         } else {
-            self.order.exchange.isServersTurn(true)
+            self.order.exchange.setServersTurn(true)
             // Before 7.80 a kept connection cannot be checked, and only a new one keeps libcurl from sending twice.
             self.set(CInt(MUX_CURLOPT_FRESH_CONNECT), 1)
         }
@@ -366,7 +366,7 @@ final class CurlTransfer {
             _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }
         self.sendings += 1
-        self.order.exchange.isServersTurn(true)
+        self.order.exchange.setServersTurn(true)
         return true
     }
 
@@ -392,16 +392,16 @@ final class CurlTransfer {
         guard let upload = self.order.upload else { return 0 }
         switch upload.read(limit: room.count) {
         case .bytes(let bytes):
-            self.order.exchange.isServersTurn(true)
+            self.order.exchange.setServersTurn(true)
             return bytes.withUnsafeBytes { source in
                 room.copyMemory(from: source)
                 return source.count
             }
         case .later:
-            self.order.exchange.isServersTurn(false)
+            self.order.exchange.setServersTurn(false)
             return Int(MUX_CURL_READFUNC_PAUSE)
         case .end:
-            self.order.exchange.isServersTurn(true)
+            self.order.exchange.setServersTurn(true)
             return 0
         case .failed: return Int(MUX_CURL_READFUNC_ABORT)
         }
