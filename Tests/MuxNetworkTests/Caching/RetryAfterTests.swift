@@ -204,8 +204,9 @@ struct RetryAfterTests {
 
         for _ in 0..<200 {
             #expect(try await number.request().version == 1)
-            #expect(try await map.request(key: "b").version == 1)
+            // The first failure may pause all requests to the host: the renewal of the number comes first.
             _ = await settledOccupancy { number.occupancy }
+            #expect(try await map.request(key: "b").version == 1)
             _ = await settledOccupancy { map.occupancy }
         }
         self.world.clock.advance(by: .seconds(59))
