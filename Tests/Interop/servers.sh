@@ -23,10 +23,10 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Waits until the file $1 says something; fails when the process $2 has ended before, or after a minute.
+# Waits until the file $1 has the text $3, or any; fails when the process $2 has ended before, or after a minute.
 wait_for() {
     for _ in $(seq 1 600); do
-        [ -s "$1" ] && return 0
+        [ -s "$1" ] && grep -q "${3:-}" "$1" && return 0
         kill -0 "$2" 2>/dev/null || return 1
         sleep 0.1
     done
@@ -196,7 +196,7 @@ start_mutual_tls() {  # port
     openssl s_server -accept "127.0.0.1:$1" -cert "$work/tls/good.pem" -key "$work/tls/key.pem" -CAfile "$work/tls/ca.pem" \
         -Verify 1 -verify_return_error -www >"$work/mutual.log" 2>&1 </dev/null &
     pids+=($!)
-    if wait_for "$work/mutual.log" $!; then export MUX_INTEROP_MUTUAL_OPENSSL="https://127.0.0.1:$1"; fi
+    if wait_for "$work/mutual.log" $! ACCEPT; then export MUX_INTEROP_MUTUAL_OPENSSL="https://127.0.0.1:$1"; fi
 }
 
 # Runs the suites whose servers have started; builds the tests if that has not been done.

@@ -1,6 +1,6 @@
 """uvicorn and hypercorn with a short keep-alive limit, and a server that sends bytes nobody asked for, in one process.
 
-Prints a line `name=url` for each, when all listen.
+Prints a line `name=url` for each, when all listen: at once, for a reader takes the first lines for all of them.
 """
 import asyncio
 import os
@@ -34,8 +34,11 @@ def listener():
     return listener
 
 
+lines = []
+
+
 def announce(name, scheme, listener):
-    print(f"{name}={scheme}://127.0.0.1:{listener.getsockname()[1]}")
+    lines.append(f"{name}={scheme}://127.0.0.1:{listener.getsockname()[1]}")
 
 
 async def echo(scope, receive, send):
@@ -175,7 +178,7 @@ async def main():
     running = [run_uvicorn(version) for version in VERSIONS]
     running += [run_hypercorn(version, protocol) for version in VERSIONS for protocol in ("http/1.1", "h2")]
     running = [asyncio.create_task(server) for server in running]
-    sys.stdout.flush()
+    print("\n".join(lines), flush=True)
     await asyncio.gather(*running)
 
 
