@@ -193,6 +193,8 @@ final class MediaCore: Sendable {
         defer { self.semaphore.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
+        // The digest is that of a file that was removed or evicted.
+        self.engine.withState { $0.verified[name.file] = nil }
         // A download that a fence has passed begins again, and is the same fetch.
         if !hasStarted {
             self.engine.withState { $0.statistics.fetches += 1 }

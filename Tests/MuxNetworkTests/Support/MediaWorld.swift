@@ -78,6 +78,15 @@ final class MediaWorld: Sendable {
             .filter { $0 != "session" }.sorted()
     }
 
+    /// The number of bytes of all files of media, complete or not.
+    var totalSize: Int64 {
+        let folder = self.folder.appending(path: "media")
+        return self.names.reduce(0) { sum, name in
+            let attributes = try? FileManager.default.attributesOfItem(atPath: folder.appending(component: name).path)
+            return sum + ((attributes?[.size] as? NSNumber)?.int64Value ?? 0)
+        }
+    }
+
     /// How many bytes of the file are on disk though it is not complete.
     var partialSize: Int64 {
         let path = self.folder.appending(path: "media").appending(component: MediaName(self.url).partial).path

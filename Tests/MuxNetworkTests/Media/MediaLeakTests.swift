@@ -1,0 +1,146 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// What killed processes leave in the folder of media, and what must not outlive its file.
+@Suite(.timeLimit(.minutes(10)), .takesTurns)
+struct MediaLeakTests {
+    private func limits(_ change: (inout AsyncMedia.Limits) -> Void) -> AsyncMedia.Limits {
+        var limits = AsyncMedia.Limits()
+        change(&limits)
+        return limits
+    }
+
+    private func url(_ number: Int, _ world: MediaWorld) -> URL {
+        world.server.url.appending(path: "\(number).jpg")
+    }
+
+    /// The names of everything in the folder, folders included.
+    private func everything(_ world: MediaWorld) -> [String] {
+        (FileManager.default.enumerator(atPath: world.folder.path)?.allObjects as? [String] ?? []).sorted()
+    }
+
+    @Test func `PT-01 what a killed process left goes with the next request`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+            let media = file.deletingLastPathComponent()
+            let removed = world.folder.appending(path: "removed-0123456789abcdef")
+            try FileManager.default.createDirectory(at: removed, withIntermediateDirectories: true)
+            let orphan = MediaName(self.url(7, world)).sidecar
+            // A file of a former user, the draft of the session's file, and a sidecar without a growing file.
+            for url in [
+                removed.appending(path: "private.jpg"), world.folder.appending(path: "session.0123456789abcdef.tmp"),
+                media.appending(path: orphan),
+            ] { try Data("left".utf8).write(to: url) }
+
+            _ = try await world.media().request(url: world.url)
+
+            #expect(self.everything(world) == ["media", "media/\(file.lastPathComponent)", "session"])
+        }
+    }
+
+    @Test func `PT-01 removing all leaves nothing but the session`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let media = world.media()
+            _ = try await media.request(url: world.url)
+            try await media.removeAll()
+            #expect(self.everything(world) == ["media", "session"])
+        }
+    }
+
+    @Test func `PT-01 the files of the process before count against the limit`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let limits = self.limits { $0.maximumBytes = 3_500 }
+            let first = world.media(limits: limits)
+            for number in 0..<3 { _ = try await first.request(url: self.url(number, world)) }
+
+            let next = world.media(limits: limits)
+            _ = try await next.request(url: self.url(3, world))
+
+            #expect(world.totalSize == 3_000)
+            #expect(next.cachedValue(url: self.url(0, world)) == nil)
+        }
+    }
+
+    @Test func `PT-01 a file that is used twice stays until the second use ends`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let media = world.media(limits: self.limits { $0.maximumBytes = 1_500 })
+            try await media.withFile(url: world.url) { file in
+                try await media.withFile(url: world.url) { _ in }
+                _ = try await media.request(url: self.url(1, world))
+                #expect(try Data(contentsOf: file) == world.file.content)
+            }
+        }
+    }
+
+    @Test(arguments: [404, 410])
+    func `PT-01 the part of a file that the server has no more is removed`(status: Int) async throws {
+        let file = LoopbackServer.File(size: 300_000)
+        let count = Locked(0)
+        let world = try MediaWorld(
+            file,
+            answer: { request in
+                let number = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                guard number == 1 else { return .text("gone", status: status) }
+                return file.response(to: request, fault: .cut(after: 100_000))
+            }
+        )
+        try await world.run { (world) async throws in
+            await #expect(throws: HTTPError.self) { try await world.media().request(url: world.url) }
+            #expect(count.withLock(\.self) == 2 && world.names == [])
+        }
+    }
+
+    @Test(arguments: ["removed", "removed all", "removed by another program"])
+    func `PT-01 a digest that was verified says nothing of the file that follows`(how: String) async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let media = world.media()
+            let digest = SHA256.text(SHA256.hash(world.file.content))
+            let file = try await media.request(url: world.url, sha256: digest)
+            switch how {
+            case "removed": try await media.remove(url: world.url)
+            case "removed all": try await media.removeAll()
+            default: try FileManager.default.removeItem(at: file)
+            }
+            world.file.replace(size: 1_000, seed: 9, etag: "\"2\"")
+            // Nobody asks for a digest now.
+            _ = try await media.request(url: world.url)
+
+            await #expect(throws: MediaError.wrongDigest) { try await media.request(url: world.url, sha256: digest) }
+            #expect(world.names == [])
+            await media.expectAtRest()
+        }
+    }
+
+    @Test func `PT-01 a server that sends little and hangs up gets no more requests than the policy has attempts`()
+        async throws
+    {
+        let file = LoopbackServer.File(size: 300_000)
+        let count = Locked<Int64>(0)
+        let world = try MediaWorld(
+            file,
+            answer: { request in
+                let number = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                return file.response(to: request, fault: .cut(after: number * 100))
+            }
+        )
+        try await world.run { (world) async throws in
+            await #expect(throws: HTTPError.self) { try await world.media().request(url: world.url) }
+            #expect(count.withLock(\.self) == 3)
+        }
+    }
+}
