@@ -173,4 +173,68 @@ struct MediaLimitTests {
             await media.expectAtRest()
         }
     }
+
+    @Test func `PT-01 a body of unknown length makes room before it is written`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 1_000))
+        try await world.run { (world) async throws in
+            let limits = self.limits {
+                ($0.maximumBytes, $0.maximumFileBytes) = (3_500, 3_000)
+            }
+            let media = world.media(limits: limits)
+            for number in 0..<2 { _ = try await media.request(url: self.url(number, world)) }
+            let sizes = Locked<[Int64]>([])
+            let transport = EndlessTransport(piece: 1_000) { sizes.withLock { $0.append(world.totalSize) } }
+
+            await #expect(throws: MediaError.tooLarge(limit: 3_000)) {
+                try await world.media(transport: transport, limits: limits).request(url: world.url)
+            }
+
+            // A file goes for each of the later pieces.
+            #expect(sizes.withLock(\.self) == [2_000, 3_000, 3_000, 3_000])
+            #expect(world.names == [])
+        }
+    }
+
+    @Test func `PT-01 a body that was announced as shorter than it is, is not written beyond that`() async throws {
+        let world = try MediaWorld()
+        try await world.run { (world) async throws in
+            let transport = EndlessTransport(piece: 1_000, announced: 2_500) {}
+
+            await #expect(throws: MediaError.contradiction) {
+                try await world.media(transport: transport).request(url: world.url)
+            }
+
+            #expect(transport.pieceCount == 3)
+            #expect(world.names == [])
+        }
+    }
+}
+
+/// Sends pieces, without an announced length and a validator, until the sink has enough.
+private final class EndlessTransport: HTTPTransport {
+    private let piece: Int
+    private let announced: Int?
+    private let look: @Sendable () -> Void
+    private let pieces = Locked(0)
+
+    init(piece: Int, announced: Int? = nil, _ look: @escaping @Sendable () -> Void) {
+        (self.piece, self.announced, self.look) = (piece, announced, look)
+    }
+
+    /// The number of pieces that the sink has got, those that it refused included.
+    var pieceCount: Int { self.pieces.withLock { $0 } }
+
+    func send(_ call: HTTPCall) async throws -> HTTPReply { throw HTTPError.notHTTP }
+
+    func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
+        let headers: HTTPHeaders = self.announced.map { [.contentLength: "\($0)"] } ?? [:]
+        let head = HTTPReply(status: 200, headers: headers, url: call.url)
+        try await sink.receive(head: head)
+        for _ in 0..<100 {
+            self.look()
+            self.pieces.withLock { $0 += 1 }
+            try await sink.receive(Data(count: self.piece))
+        }
+        return head
+    }
 }
