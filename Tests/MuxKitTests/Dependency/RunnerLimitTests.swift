@@ -130,8 +130,12 @@ struct RunnerLimitTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C09 a task is not run again when the time is up`() async throws {
-        let runner = DependentRunner<Int>(1, clock: self.clock) { _ in .updatedDependency(2) }
+    @Test func `C09 PT-06 a task is not run again when the time is up, and no update starts`() async throws {
+        let updates = Locked(0)
+        let runner = DependentRunner<Int>(1, clock: self.clock) { _ in
+            updates.withLock { $0 += 1 }
+            return .updatedDependency(2)
+        }
         let runs = Locked(0)
         let error = await #expect(throws: RunnerError.self) {
             try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in
@@ -142,6 +146,9 @@ struct RunnerLimitTests {
         }
         #expect(error?.code == .timedOut)
         #expect(runs.withLock { $0 } == 1)
+        await runner.expectAtRest()
+        #expect(updates.withLock { $0 } == 0)
+        #expect(runner.value == 1)
     }
 
     @Test func `C09 a call for a token gives up after its time and the refresh goes on`() async throws {

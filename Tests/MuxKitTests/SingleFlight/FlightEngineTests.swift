@@ -1,0 +1,53 @@
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// The guards of the engine without the guards of its owners (PT-06).
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct FlightEngineTests {
+    private typealias Engine = FlightEngine<SoleKey, Int, Int>
+
+    @Test func `PT-06 a flight that a fence has passed neither answers early nor changes the state`() async throws {
+        let engine = Engine(
+            0,
+            .init(name: "test", linger: nil, wouldDeadlock: CancellationError()),
+            time: TimeSource(VirtualClock()),
+            spawn: TaskLauncher()
+        )
+        let working = Gate<Int>()
+        let flights = Locked<[FlightID]>([])
+        engine.flies { [weak engine] key, flight in
+            _ = engine?.workBegins(flight, of: key) { _, _, _ in flights.withLock { $0.append(flight) } }
+            let output = try? await working.pass(ignoringCancellation: true)
+            engine?.land(flight, of: key, failed: false) { _, _ in .success(output ?? 0) }
+        }
+        let first = Task { try await Self.output(of: engine) }
+        await working.waitForCall(1)
+        engine.fence(.sole) { _ in }
+        let second = Task { try await Self.output(of: engine) }
+        await working.waitForCall(2)
+
+        let fenced = try #require(flights.withLock { $0.first })
+        let isOver = engine.answerEarly(fenced, of: .sole) { state, tickets in
+            state += 1
+            var early = Engine.EarlyAnswers()
+            for ticket in tickets { early.outputs[ticket] = 7 }
+            early.isOver = true
+            return early
+        }
+        #expect(!isOver)
+        #expect(!engine.report(from: fenced, of: .sole) { $0 += 1 })
+        #expect(engine.withState { $0 } == 0)
+
+        for _ in 1...2 { working.open(returning: 5) }
+        #expect(try await first.value == 5)
+        #expect(try await second.value == 5)
+    }
+
+    private static func output(of engine: Engine) async throws -> Int? {
+        guard case .output(let output) = try await engine.enter(.sole, decide: { _ in .fly }, joined: { _, _ in })
+        else { return nil }
+        return output
+    }
+}
