@@ -192,7 +192,7 @@ extension MultiplexerCore {
     ///   - key: The key.
     ///   - flight: The flight.
     ///   - beginning: The beginning of the fetch.
-    ///   - outcome: What became of it in the shared store.
+    ///   - outcome: The outcome in the shared store.
     @inlinable
     @inline(never)
     func landed(
@@ -201,18 +201,24 @@ extension MultiplexerCore {
         _ key: Key,
         _ flight: FlightID,
         _ beginning: Beginning,
-        _ outcome: SharedOutcome = .notShared
+        _ outcome: SharedOutcome<Value> = .notShared
     ) {
         let before = beginning.former?.slot
         let duration = entry.fetchedAt.duration(since: beginning.moment)
         let renewed = fetched.renewedRevision == before?.entry?.revision ? fetched.renewedRevision : nil
-        var isKept = false
+        var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var evictions: Evictions?
         self.engine.land(flight, of: key, failed: false) { state, hasNoFence in
-            let mayKeep = hasNoFence && outcome != .refused
-            isKept = mayKeep
+            var mayKeep = hasNoFence
             state.sweep(at: entry.fetchedAt, self.usualLimits)
+            if hasNoFence, case .superseded(let newer, let digest) = outcome {
+                (mayKeep, isSuperseded) = (false, true)
+                let newer = state.adopted(newer, of: key, renewing: nil)
+                replaced = state.withSlot(of: key) { $0.committed(newer) }
+                state.shared.keeps(key, digest: digest, revision: newer.revision)
+            }
+            isKept = mayKeep
             let entry = state.adopted(entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 replaced = state.withSlot(of: key) { $0.committed(entry) }
@@ -241,7 +247,7 @@ extension MultiplexerCore {
             evictions = state.takeEvictions()
         }
         withExtendedLifetime(replaced) {}
-        if isKept { self.changed(key) }
+        if isKept || isSuperseded { self.changed(key) }
         self.tell(.fetched, key, duration)
         self.release(evictions)
         if !isKept { self.tell(.fenceDropped, key) }

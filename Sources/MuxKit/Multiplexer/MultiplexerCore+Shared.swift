@@ -1,13 +1,13 @@
 import Foundation
 
-/// What became of a fetched value in the shared store.
+/// The outcome of a fetched value in the shared store.
 @usableFromInline
-enum SharedOutcome: Sendable, Equatable {
-    /// It is this machine's alone.
+enum SharedOutcome<Value: Sendable>: Sendable {
+    /// The value is kept in this machine's memory only.
     case notShared
-    /// It may be older than an invalidation.
-    case refused
-    /// It is there, or may be, and its payload has this digest.
+    /// The claim had ended, and another machine has stored this newer entry, whose payload has this digest.
+    case superseded(by: Slot<Value>.Entry, digest: String)
+    /// The entry is stored, or may be, and its payload has this digest.
     case stored(digest: String)
 }
 
@@ -84,7 +84,7 @@ extension MultiplexerCore {
                 digest: known.digest,
                 for: duration,
                 within: limit
-            )
+            ) { self.tellNotShared(key, $0) }
             if waits == nil { budget -= self.repository.time.now.duration(since: asked) }
             switch claim {
             case nil:
@@ -111,7 +111,14 @@ extension MultiplexerCore {
                 if entry == nil, known.mayBeOffered, !wantsNewer, let offered = self.offered(key, known) {
                     (wantsNewer, waits) = (true, nil)
                     let began = self.repository.time.now
-                    let outcome = await self.put(offered, ticket, within: budget, sharing)
+                    let outcome = await self.put(
+                        offered,
+                        key,
+                        ticket,
+                        since: offered.fetchedAt,
+                        within: budget,
+                        sharing
+                    )
                     budget -= self.repository.time.now.duration(since: began)
                     guard case .stored(let digest) = outcome else { continue }
                     let found = self.answer(key, flight, keeping: offered, digest)
@@ -297,9 +304,10 @@ extension MultiplexerCore {
             let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
             let fetched = try await self.fetched(key, before)
             let entry = self.entry(of: fetched)
-            var outcome = SharedOutcome.notShared
+            var outcome = SharedOutcome<Value>.notShared
             if fetched.isKept, entry.timeToLive > .zero {
-                outcome = await self.put(entry, right.ticket, within: right.budget, sharing)
+                let began = beginning.moment
+                outcome = await self.put(entry, key, right.ticket, since: began, within: right.budget, sharing)
             } else {
                 client.giveUp(right.ticket)
                 // What it replaces must not answer anybody.
@@ -318,17 +326,52 @@ extension MultiplexerCore {
     /// Puts an entry.
     private func put(
         _ entry: Slot<Value>.Entry,
+        _ key: Key,
         _ ticket: MuxShared.Ticket,
+        since began: Moment,
         within limit: Duration,
         _ sharing: Sharing<Key, Value>
-    ) async -> SharedOutcome {
+    ) async -> SharedOutcome<Value> {
         guard let shared = self.shared(entry, sharing) else {
             sharing.client.giveUp(ticket)
             return .notShared
         }
-        // If that is not known, it is kept here: a change that concerns it is told, or that changes were missed.
-        let isStored = await sharing.client.put(shared, with: ticket, within: limit)
-        return isStored ?? true ? .stored(digest: shared.digest) : .refused
+        let start = self.repository.time.now
+        switch await sharing.client.put(shared, with: ticket, within: limit) {
+        // If the outcome is unknown, the value is kept here: a change that concerns the value is told, or that changes were missed.
+        case .stored, .unknown: return .stored(digest: shared.digest)
+        case .refused(let reason):
+            self.tellNotShared(key, reason)
+            return .notShared
+        case .claimLost:
+            let left = limit - self.repository.time.now.duration(since: start)
+            return await self.newerEntry(since: began, key, ticket.name, within: left, sharing)
+        }
+    }
+
+    /// Looks for an entry that another machine has fetched since this machine began to fetch.
+    ///
+    /// Without one the claim was invalidated, evicted, or too short. The store tells this machine of an invalidation, which fences the
+    /// flight or removes the value: until then the value is as good as any other in memory.
+    private func newerEntry(
+        since began: Moment,
+        _ key: Key,
+        _ name: MuxShared.Name,
+        within limit: Duration,
+        _ sharing: Sharing<Key, Value>
+    ) async -> SharedOutcome<Value> {
+        let asked = self.repository.time.now
+        let found = await sharing.client.load([name], within: limit)?.first ?? nil
+        guard let found, found.schemaVersion <= self.policy.schemaVersion, found.isFresh(nil),
+            found.age < asked.duration(since: began),
+            let newer = await self.loaded(found, at: asked, key, sharing)
+        else { return .notShared }
+        return .superseded(by: newer.entry, digest: found.digest)
+    }
+
+    /// Reports that the store has refused an entry.
+    private func tellNotShared(_ key: Key, _ reason: MuxEvent.Reason) {
+        if self.isObserved { self.told(.notShared, key, because: reason) }
     }
 
     /// An entry in memory, as one of the shared store; `nil` if it cannot be encoded.
@@ -369,14 +412,21 @@ extension MultiplexerCore {
                 let budget = client.policy.budget
                 let duration = Duration.sum(budget, budget)
                 // No caller waits.
-                let claim = await client.claim(name, maximumAge: .zero, digest: nil, for: duration, within: duration)
+                let claim = await client.claim(
+                    name,
+                    maximumAge: .zero,
+                    digest: nil,
+                    for: duration,
+                    within: duration
+                ) { self?.tellNotShared(key, $0) }
                 guard case .granted(let ticket, _) = claim else { return }
                 // What is there by now: an invalidation from here on voids the claim.
                 let entry = self?.engine.withState { state in
                     state.slots.slot(of: key).flatMap { $0.isRefreshed ? nil : $0.entry }
                 }
                 guard let self, let entry, entry.timeToLive > .zero else { return client.giveUp(ticket) }
-                guard case .stored(let digest) = await self.put(entry, ticket, within: budget, sharing) else { return }
+                let outcome = await self.put(entry, key, ticket, since: entry.fetchedAt, within: budget, sharing)
+                guard case .stored(let digest) = outcome else { return }
                 self.engine.withState { $0.shared.keeps(key, digest: digest, revision: entry.revision) }
             }
         }

@@ -74,7 +74,7 @@ extension MuxEvent.Kind {
     fileprivate var isTrouble: Bool {
         switch self {
         case .fetchFailed, .loadFailed, .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateFailed,
-            .updateInterrupted, .storageFailed:
+            .updateInterrupted, .storageFailed, .sharedStoreUnavailable, .notShared:
             true
         default: false
         }

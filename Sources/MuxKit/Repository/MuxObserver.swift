@@ -52,6 +52,12 @@ public struct MuxEvent: Sendable, Equatable {
         /// Something could not be kept on disk, or not be looked up there, and work goes on without: ``MuxEvent/problem`` says
         /// what. It is told once, and again only after it has worked in between.
         case storageFailed
+        /// The store that several machines share became unavailable, or is unavailable for another ``MuxEvent/reason`` now.
+        case sharedStoreUnavailable
+        /// The shared store is available again.
+        case sharedStoreAvailable
+        /// The shared store refused one entry, or the invalidation of one: the entry is this machine's alone.
+        case notShared
     }
 
     /// What was decided.
@@ -71,7 +77,8 @@ public struct MuxEvent: Sendable, Equatable {
     /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
     public let duration: Duration?
 
-    /// Why it failed, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed`` and ``Kind/updateFailed``.
+    /// Why it failed, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``, ``Kind/updateFailed``,
+    /// ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
     public let reason: MuxEvent.Reason?
 
     /// What went wrong and why, in words, for ``Kind/storageFailed``; never a value, a token or a path.

@@ -206,6 +206,12 @@ extension MuxRepository {
         /// Whether entries of an ended session could not be removed from the store yet; the next save tries again.
         public var owesRemoval = false
 
+        /// Why the store that several machines share is unavailable; `nil` if the store is available, or there is none.
+        public var sharedStoreOutage: MuxEvent.Reason?
+
+        /// The number of invalidations that the shared store has not confirmed; they are sent again until it has.
+        public var pendingInvalidations = 0
+
         /// The counters of the store.
         public var store = MuxStoreStatistics()
 
@@ -236,6 +242,8 @@ extension MuxRepository {
 
     /// What everything holds and does now that takes part in sign-outs, for a dashboard or a health check.
     ///
+    /// A shared store is asked whether it is available, for ``MuxShared/Policy/budget`` at most.
+    ///
     /// - Complexity: O(*n*) in the number of unsaved values.
     public nonisolated func gauges() async -> MuxRepository.Gauges {
         var gauges = self.participants.reduce(MuxRepository.Gauges()) { $0 + $1.gauges }
@@ -244,6 +252,10 @@ extension MuxRepository {
             gauges.owesRemoval = registry.owesSignOut || registry.owesRemoval
         }
         gauges.store = await self.store.statistics()
+        if let sharedStore {
+            gauges.sharedStoreOutage = await sharedStore.outage()
+            gauges.pendingInvalidations = sharedStore.pendingCount
+        }
         return gauges
     }
 }

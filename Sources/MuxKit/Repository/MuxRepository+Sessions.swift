@@ -327,7 +327,7 @@ extension MuxRepository {
             // Again: a fetch that began before its multiplexer was cleared may have put what it got.
             self.sharedStore?.owe([.everything])
             do {
-                try await self.sharedStore?.settle()
+                try await self.sharedStore?.settle([.everything])
             } catch {
                 report.failures.append(error)
             }

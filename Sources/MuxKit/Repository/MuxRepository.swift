@@ -223,7 +223,7 @@ public actor MuxRepository {
         self.random = random
         self.spawn = spawn
         self.sharedStore = sharedStore.map {
-            SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn)
+            SharedStoreClient($0.store, $0.policy, time: time, random: random, spawn: spawn, observer: observer)
         }
         self.sharedStore?.listen { [weak self] change in
             for participant in self?.concernedParticipants ?? [] { participant.sharedStoreChanged(change) }

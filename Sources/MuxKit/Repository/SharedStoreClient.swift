@@ -1,28 +1,27 @@
-/// One repository's use of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and what is still to be invalidated.
+/// One repository's use of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending invalidations.
 ///
-/// **After a failure.** The breaker opens: for a while nothing is asked, and flights go on without the store.
+/// **After a failure of the connection.** The breaker opens: for a while nothing is asked, and flights go on without the store. An error
+/// that concerns one entry leaves the breaker as it is.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class SharedStoreClient: Sendable {
     private struct State: Sendable {
         var breaker: CircuitBreaker
-        /// What the store has not confirmed yet, with the number of the call that asked for it last.
-        var owed: [MuxShared.Scope: UInt64] = [:]
-        var lastCall: UInt64 = 0
+        var pending = PendingInvalidations()
         var isResending = false
+        /// Why the store is unavailable; `nil` if it is available.
+        var outage: MuxEvent.Reason?
         var listener: Task<Void, Never>?
     }
-
-    /// The most invalidations that are owed one by one; more become those of whole domains, or of everything.
-    private static let owedLimit = 10_000
 
     let policy: MuxShared.Policy
     private let store: any MuxSharedStore
     private let time: TimeSource
     private let random: @Sendable () -> Double
     private let spawn: TaskLauncher
+    private let observer: (any MuxObserver)?
     private let state: Locked<State>
-    /// Has those who find the same owed send it once.
+    /// Serialises resending of pending invalidations.
     private let settling = AsyncMutex()
     /// Sent when a claim of the name may have ended; whether it is known to have ended without an entry.
     private let claimEnds = Broadcast<MuxStoreKey, Bool>()
@@ -32,7 +31,8 @@ package final class SharedStoreClient: Sendable {
         _ policy: MuxShared.Policy,
         time: TimeSource,
         random: @escaping @Sendable () -> Double,
-        spawn: TaskLauncher
+        spawn: TaskLauncher,
+        observer: (any MuxObserver)?
     ) {
         var policy = policy
         policy.budget = max(policy.budget, .milliseconds(1))
@@ -43,6 +43,7 @@ package final class SharedStoreClient: Sendable {
         self.time = time
         self.random = random
         self.spawn = spawn
+        self.observer = observer
         var options = RetryBudget.Options()
         options.failuresToOpen = 1
         // Machines that lose the store at the same time ask it again at different times.
@@ -89,103 +90,145 @@ package final class SharedStoreClient: Sendable {
             }
         }
         self.state.withLock { $0.listener = listener }
+        let store = self.store
+        // A wrong password is reported before the first request.
+        self.background("mux.shared-check") { [weak self] in
+            do {
+                _ = try await store.load([])
+            } catch {
+                if Self.isOutage(error) { self?.report(Self.reason(of: error)) }
+            }
+        }
     }
 
     /// Sends the pending invalidations, because the store is reachable again.
     private func resendInvalidations() {
-        let owes = self.state.withLock { state in
+        let isPending = self.state.withLock { state in
             state.breaker.answered()
-            return !state.owed.isEmpty
+            return state.pending.count > 0
         }
-        if owes { self.background("mux.invalidate") { [weak self] in try? await self?.settle() } }
-    }
-
-    /// Hears of the ends of other machines' claims of one name, from when it is made.
-    final class ClaimWait: Sendable {
-        private struct State: Sendable {
-            var failureCount = 0
-            var next = FirstAnswer<Void>()
-        }
-
-        private let state = Locked(State())
-        private let stopHearing = Locked<(@Sendable () -> Void)?>(nil)
-
-        /// How many claims have ended without an entry.
-        var failureCount: Int { self.state.withLock { $0.failureCount } }
-
-        fileprivate init(_ name: MuxStoreKey, _ ends: Broadcast<MuxStoreKey, Bool>) {
-            let stop = ends.add(to: name) { [weak self] failed in self?.ended(failed) }
-            self.stopHearing.withLock { $0 = stop }
-        }
-
-        deinit { self.stopHearing.withLock { $0 }?() }
-
-        private func ended(_ failed: Bool) {
-            let next = self.state.withLock { state in
-                if failed { state.failureCount += 1 }
-                return state.next
-            }
-            next.give(())
-        }
-
-        /// The claim is about to be asked for: what happened before, its answer will say.
-        func begins() { self.state.withLock { $0.next = FirstAnswer() } }
-
-        /// Waits until something has happened since the last call of ``begins()``.
-        func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
-            let next = self.state.withLock { $0.next }
-            let timer = spawn(name: "mux.wait-limit") {
-                try? await time.sleep(for: limit)
-                next.give(())
-            }
-            await withTaskCancellationHandler {
-                await next.wait()
-            } onCancel: {
-                next.give(())
-            }
-            timer.cancel()
-        }
+        self.report(nil)
+        if isPending { self.background("mux.invalidate") { [weak self] in try? await self?.settle([]) } }
     }
 
     func wait(for name: MuxStoreKey) -> ClaimWait { ClaimWait(name, self.claimEnds) }
 
+    // MARK: - Availability
+
+    /// The number of invalidations that the store has not confirmed.
+    var pendingCount: Int { self.state.withLock { $0.pending.count } }
+
+    /// Why the store is unavailable; `nil` if it is available.
+    ///
+    /// Asks the store, for one budget at most and as often as the breaker permits: a service without requests reports an outage, too.
+    func outage() async -> MuxEvent.Reason? {
+        let budget = self.policy.budget
+        guard self.state.withLock({ $0.outage }) == nil else {
+            // The store has to reply before the breaker closes.
+            let name = MuxShared.Name(MuxStoreKey(domain: "mux.check"))
+            _ = try? await self.call(within: budget) { try await $0.load([name]) }
+            return self.state.withLock { $0.outage }
+        }
+        let store = self.store
+        do {
+            let isDone: Void? = try await waiting(for: budget, by: self.time, self.spawn) {
+                _ = try await store.load([])
+            } late: { _ in
+            }
+            return isDone == nil ? .timeOut : nil
+        } catch {
+            guard Self.isOutage(error) else { return nil }
+            self.report(Self.reason(of: error))
+            return Self.reason(of: error)
+        }
+    }
+
+    /// Notes whether the store is available, and tells the observer of a change.
+    private func report(_ outage: MuxEvent.Reason?) {
+        let isNews = self.state.withLock { state in
+            defer { state.outage = outage }
+            return state.outage != outage
+        }
+        guard isNews else { return }
+        self.observer?.tell(MuxEvent(outage == nil ? .sharedStoreAvailable : .sharedStoreUnavailable, reason: outage))
+    }
+
+    /// Whether an error says that the store cannot be asked, rather than that it refused one entry.
+    private static func isOutage(_ error: any Error) -> Bool {
+        if SilenceableError.isSilenceable(error) { return true }
+        return [.timeOut, .connection].contains(MuxEvent.Reason(of: error))
+    }
+
+    private static func reason(of error: any Error) -> MuxEvent.Reason {
+        (error as? any MuxShared.Failure).map { .other($0.reason) } ?? MuxEvent.Reason(of: error)
+    }
+
     // MARK: - Calls
 
-    /// The entry if it is good enough, or who fetches it; `nil` if the store is not available within `limit`.
+    /// Claims an entry.
+    ///
+    /// - Parameters:
+    ///   - name: The name of the entry.
+    ///   - maximumAge: See ``MuxSharedStore/claim(_:maximumAge:digest:for:)``.
+    ///   - digest: The digest of the payload in memory.
+    ///   - duration: The longest duration of the claim.
+    ///   - limit: How long to wait for the store.
+    ///   - refused: Receives the reason if the store refuses the entry.
+    /// - Returns: The entry if it is good enough, or who fetches it; `nil` if the store is not available within `limit`, or refuses the entry.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
         digest: String?,
         for duration: Duration,
-        within limit: Duration
+        within limit: Duration,
+        refused: (MuxEvent.Reason) -> Void
     ) async -> MuxShared.Claim? {
         let start = self.time.now
         // What this machine has invalidated must not answer it.
         guard (try? await self.settle(name, within: limit)) != nil else { return nil }
         let left = limit - self.time.now.duration(since: start)
         guard left > .zero else { return nil }
-        // A claim that is cancelled on its way might be granted, and no task would give it up.
-        return try? await shieldedFromCancellation {
-            try await self.call(within: left) {
-                try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
-            } late: { client, claim in
-                if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
+        do {
+            // A claim that is cancelled on its way might be granted, and no task would give it up.
+            return try await shieldedFromCancellation {
+                try await self.call(within: left) {
+                    try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+                } late: { client, claim in
+                    if case .granted(let ticket, _) = claim { client.giveUp(ticket) }
+                }
             }
+        } catch {
+            if !Self.isOutage(error) { refused(Self.reason(of: error)) }
+            return nil
         }
     }
 
-    /// Whether an entry was put; `nil` if that is not known within `limit`.
+    /// The outcome of a put.
+    enum PutOutcome: Sendable {
+        case stored
+        /// The claim had ended.
+        case claimLost
+        /// The store refused the entry, for this reason.
+        case refused(MuxEvent.Reason)
+        /// The store was unavailable: the entry may be stored.
+        case unknown
+    }
+
+    /// Puts an entry.
     ///
-    /// Then the claim ends in any case.
-    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> Bool? {
-        // What was fetched for a caller that has left is as good for the others.
-        let isStored = try? await shieldedFromCancellation {
-            guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
-            return try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
+    /// The claim ends in any case.
+    func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> PutOutcome {
+        do {
+            // What was fetched for a caller that has left is as good for the others.
+            let isStored = try await shieldedFromCancellation {
+                guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
+                return try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
+            }
+            return isStored ? .stored : .claimLost
+        } catch {
+            self.giveUp(ticket)
+            return Self.isOutage(error) ? .unknown : .refused(Self.reason(of: error))
         }
-        if let isStored { return isStored }
-        self.giveUp(ticket)
-        return nil
     }
 
     /// Ends a claim without an entry, in a task of its own.
@@ -205,9 +248,9 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// The entries with those names; `nil` if the store is not available.
-    func load(_ names: [MuxShared.Name]) async -> [MuxShared.Entry?]? {
-        let (start, budget) = (self.time.now, self.policy.budget)
+    /// The entries with those names; `nil` if the store is not available within `limit`, by default the budget.
+    func load(_ names: [MuxShared.Name], within limit: Duration? = nil) async -> [MuxShared.Entry?]? {
+        let (start, budget) = (self.time.now, limit ?? self.policy.budget)
         for name in names {
             let left = budget - self.time.now.duration(since: start)
             guard (try? await self.settle(name, within: left)) != nil else { return nil }
@@ -246,18 +289,19 @@ package final class SharedStoreClient: Sendable {
             guard let result else { throw MuxError.sharedStoreUnavailable }
             let wasAway = self.state.withLock { state in
                 defer { state.breaker.answered() }
-                return !state.breaker.isHealthy
+                return !state.breaker.isHealthy || state.outage != nil
             }
             if wasAway { self.resendInvalidations() }
             return result
         } catch {
             let now = self.time.now
+            let isOutage = !Task.isCancelled && Self.isOutage(error)
             self.state.withLock { state in
-                if Task.isCancelled {
-                    state.breaker.abandoned(ticket, at: now)
-                } else {
-                    state.breaker.failed(ticket, at: now)
-                }
+                if isOutage { state.breaker.failed(ticket, at: now) } else { state.breaker.abandoned(ticket, at: now) }
+            }
+            if isOutage {
+                let isLate = error as? MuxError == .sharedStoreUnavailable
+                self.report(isLate ? .timeOut : Self.reason(of: error))
             }
             throw error
         }
@@ -265,41 +309,23 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Invalidations
 
-    /// Notes what is to be invalidated; the store does it before this machine asks for what that concerns.
+    /// Notes invalidations; the store does them before this machine asks for an entry that they concern.
     func owe(_ scopes: [MuxShared.Scope]) {
-        self.state.withLock { state in
-            state.lastCall += 1
-            for scope in scopes { state.owed[scope] = state.lastCall }
-            guard state.owed.count > Self.owedLimit else { return }
-            var fewer: Set<MuxShared.Scope> = []
-            for scope in state.owed.keys {
-                if case .entry(let name) = scope { fewer.insert(.domain(name.domain)) } else { fewer.insert(scope) }
-            }
-            if fewer.count > Self.owedLimit { fewer = [.everything] }
-            state.owed = Dictionary(fewer.map { ($0, state.lastCall) }) { number, _ in number }
-        }
+        self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
 
-    /// Whether something is owed, or something that concerns a name.
-    private func owes(_ name: MuxShared.Name?) -> Bool {
-        self.state.withLock { state in
-            guard let name, !state.owed.isEmpty else { return !state.owed.isEmpty }
-            return state.owed[.entry(name.key)] != nil || name.scopes.contains { state.owed[$0] != nil }
-        }
-    }
-
-    /// Has the store invalidate what is owed, if something is that concerns `name`.
+    /// Has the store do the pending invalidations that concern a name.
     ///
     /// - Parameters:
-    ///   - name: The name, or `nil` for whatever is owed.
-    ///   - limit: How long to wait for that; two budgets if `nil`: one for what is sent before.
-    /// - Throws: The failure; it is still owed then, and is tried again by itself.
-    func settle(_ name: MuxShared.Name? = nil, within limit: Duration? = nil) async throws {
-        guard self.owes(name) else { return }
+    ///   - name: The name.
+    ///   - limit: How long to wait.
+    /// - Throws: The failure; the invalidations are still pending then, and are sent again.
+    private func settle(_ name: MuxShared.Name, within limit: Duration) async throws {
+        let scopes = [.entry(name.key)] + name.scopes
+        guard self.state.withLock({ $0.pending.contains(scopes) }) else { return }
         do {
-            let limit = limit ?? .sum(self.policy.budget, self.policy.budget)
             let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
-                try await self.invalidateOwed(ifConcerning: name)
+                try await self.sendPending(first: scopes)
             } late: { _ in
             }
             guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
@@ -309,19 +335,62 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// One after another: an invalidation that is sent twice voids what was claimed in between.
-    private func invalidateOwed(ifConcerning name: MuxShared.Name? = nil) async throws {
+    /// Has the store do some pending invalidations, and all others that are pending by now.
+    ///
+    /// It takes one budget at most for each batch.
+    ///
+    /// - Throws: The failure; the invalidations are still pending then, and are sent again.
+    func settle(_ scopes: [MuxShared.Scope]) async throws {
+        guard self.pendingCount > 0 else { return }
+        do {
+            try await self.sendPending()
+            guard !self.state.withLock({ $0.pending.isRefused(scopes) }) else { throw MuxError.sharedStoreUnavailable }
+        } catch {
+            self.settleLater()
+            throw error
+        }
+    }
+
+    /// Sends pending invalidations in batches: those by name that come first alone with the first batch, or all.
+    ///
+    /// One task at a time: an invalidation that is sent twice voids the claims in between.
+    private func sendPending(first: [MuxShared.Scope]? = nil) async throws {
         try await self.settling.run {
-            guard self.owes(name) else { return }
-            // All of it: the next in line has nothing to wait for then.
-            let owed = self.state.withLock { $0.owed }
-            let scopes = Array(owed.keys)
-            try await self.call { try await $0.invalidate(scopes) }
-            // What was asked for again in the meantime has to be sent again.
-            self.state.withLock { state in
-                for (scope, number) in owed where state.owed[scope] == number { state.owed[scope] = nil }
+            var refusalCount = 0
+            for batch in self.state.withLock({ $0.pending.batches(first: first) }) {
+                try await self.send(batch, &refusalCount)
             }
         }
+        guard let first, self.state.withLock({ $0.pending.isRefused(first) }) else { return }
+        throw MuxError.sharedStoreUnavailable
+    }
+
+    /// Sends a batch, and halves of a refused batch, so that a refused scope does not affect the others.
+    private func send(_ batch: ArraySlice<PendingInvalidations.Request>, _ refusalCount: inout Int) async throws {
+        do {
+            let scopes = batch.map(\.scope)
+            try await self.call { try await $0.invalidate(scopes) }
+            self.state.withLock { $0.pending.confirmed(batch) }
+        } catch {
+            guard let first = batch.first, !Self.isOutage(error), !error.isCancellation else { throw error }
+            guard batch.count > 1 else {
+                let isNews = self.state.withLock { $0.pending.refused(first) }
+                if isNews { self.tellRefused(first.scope, Self.reason(of: error)) }
+                refusalCount += 1
+                // A store that refuses all is not asked twice for each.
+                guard refusalCount < 16 else { throw MuxError.sharedStoreUnavailable }
+                return
+            }
+            let middle = batch.startIndex + batch.count / 2
+            try await self.send(batch[..<middle], &refusalCount)
+            try await self.send(batch[middle...], &refusalCount)
+        }
+    }
+
+    private func tellRefused(_ scope: MuxShared.Scope, _ reason: MuxEvent.Reason) {
+        var name: MuxStoreKey?
+        if case .entry(let key) = scope { name = key }
+        self.observer?.tell(MuxEvent(.notShared, cacheKey: name?.domain, key: name?.key, reason: reason))
     }
 
     /// Forgets something here and in the store.
@@ -339,14 +408,14 @@ package final class SharedStoreClient: Sendable {
         // Again: a fetch that began in between must not put what it gets.
         self.owe(scopes)
         do {
-            try await self.settle()
+            try await self.settle(scopes)
             return MuxRepository.ClearReport()
         } catch {
             return MuxRepository.ClearReport(failures: [error])
         }
     }
 
-    /// Has the store invalidate what is owed, and repeats that until it does, in a task of its own.
+    /// Has the store do the pending invalidations, and repeats that until it does, in a task of its own.
     func settleLater() {
         let begins = self.state.withLock { state in
             defer { state.isResending = true }
@@ -356,10 +425,24 @@ package final class SharedStoreClient: Sendable {
         let loop = self.patientLoop(for: nil)
         self.background("mux.invalidate") { [weak self] in
             try? await loop.runPlainly { _ in
-                while self?.owesMore() ?? false {
-                    guard (try? await self?.invalidateOwed()) != nil else { throw MuxError.sharedStoreUnavailable }
+                while self?.keepsSending() ?? false {
+                    // Any failure is worth another attempt.
+                    guard (try? await self?.sendPending()) != nil, (try? await self?.retryRefused()) != nil else {
+                        throw MuxError.sharedStoreUnavailable
+                    }
                 }
             }
+        }
+    }
+
+    /// Sends one refused invalidation; if the store accepts it, the others are no longer treated as refused.
+    private func retryRefused() async throws {
+        try await self.settling.run {
+            guard let request = self.state.withLock({ $0.pending.refusedRequest() }) else { return }
+            var refusalCount = 0
+            try await self.send([request], &refusalCount)
+            guard self.state.withLock({ $0.pending.isRefused([request.scope]) }) else { return }
+            throw MuxError.sharedStoreUnavailable
         }
     }
 
@@ -374,10 +457,10 @@ package final class SharedStoreClient: Sendable {
         return RetryLoop(policy, time: self.time, random: self.random, spawn: self.spawn)
     }
 
-    /// Whether something is owed; if not, the task that sends it ends.
-    private func owesMore() -> Bool {
+    /// Whether invalidations are pending; if not, the task that sends them ends.
+    private func keepsSending() -> Bool {
         self.state.withLock { state in
-            state.isResending = !state.owed.isEmpty
+            state.isResending = state.pending.count > 0
             return state.isResending
         }
     }

@@ -24,12 +24,16 @@ public import Foundation
 /// ends by itself. A put that threw may be stored: it is as good as any. An invalidation that threw has to be repeated until
 /// it does not: what others read meanwhile may be old. A caller limits how long it waits.
 ///
+/// An error that is one of connectivity (``ConnectivityError``), such as a lost connection or a refused password, makes a repository do
+/// without the store for a while. Any other error concerns only the entry or the scope of the call, such as a value that is too large.
+/// Conform errors to ``MuxShared/Failure``, so that events say the reason.
+///
 /// **Concurrent calls.** Members may be called at any time from any task, and each takes effect at one point in time between its
 /// call and its return.
 public protocol MuxSharedStore: Sendable {
     /// The entries with those names, in their order; `nil` for one that is missing, was invalidated, or cannot be read.
     ///
-    /// - Throws: The failure; what cannot be read is a miss and no failure.
+    /// - Throws: The failure; what cannot be read is a miss and no failure. Without names, the reason why the store is unavailable.
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?]
 
     /// The entry if it is good enough, or else the right to fetch it: in one trip.
@@ -82,6 +86,12 @@ public protocol MuxSharedStore: Sendable {
 
 /// The types of a ``MuxSharedStore``.
 public enum MuxShared: Sendable {
+    /// An error of a ``MuxSharedStore`` with a reason for events and metrics.
+    public protocol Failure: ConnectivityError {
+        /// The reason in a word or two, such as `WRONGPASS`: one of a small number of texts, without secrets and keys.
+        var reason: String { get }
+    }
+
     /// The name of an entry, and what it belongs to.
     ///
     /// Names with equal ``key`` have to have equal ``tags``: an entry that was put with others is a miss.

@@ -138,6 +138,10 @@ public final class MemorySharedStore: Sendable {
         }
     }
 
+    fileprivate func isReachable(_ id: UInt64) -> Bool {
+        self.state.withLock { !$0.isDown && !($0.connections[id]?.isCut ?? true) }
+    }
+
     fileprivate func cut(_ id: UInt64, _ isCut: Bool) {
         self.change { state in
             state.connections[id]?.isCut = isCut
@@ -190,6 +194,14 @@ public final class MemorySharedStore: Sendable {
 
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
+            if names.isEmpty {
+                guard self.store.isReachable(self.id) else { throw Away() }
+                return []
+            }
+            return try await self.loadSome(names)
+        }
+
+        private func loadSome(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
             try await self.store.trip(self.id) { ledger, now in
                 (names.map { ledger.entry($0).map { Self.entry($0, at: now) } }, [])
             }

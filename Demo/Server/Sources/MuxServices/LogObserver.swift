@@ -8,7 +8,7 @@ import Synchronization
 /// let repository = MuxRepository(observer: LogObserver(Logger(label: "cache")))
 /// ```
 ///
-/// Failures are warnings, of which a limited number is written each second; the next one says how many were left out. Attempts that failed
+/// Failures, and a shared store that is unavailable, are warnings, of which a limited number is written each second; the next one says how many were left out. Attempts that failed
 /// and are made again are `info`, the rest is `debug`. Hits are not written. No line has a value, a token or the text of an error, and an
 /// entry's key only if you ask for it: keys may be names of people.
 ///
@@ -87,7 +87,7 @@ public struct ObserverGroup: MuxObserver {
 extension MuxEvent {
     fileprivate var level: Logger.Level {
         switch self.kind {
-        case .fetchRetried: .info
+        case .fetchRetried, .sharedStoreAvailable: .info
         case .fetchFailed where self.reason == .cancellation, .updateFailed where self.reason == .cancellation: .info
         case .evictedUnsaved, .cacheKeyShared, .repositoryMismatch, .updateInterrupted: .warning
         default: self.reason != nil || self.problem != nil ? .warning : .debug

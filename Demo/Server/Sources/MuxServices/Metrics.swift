@@ -77,7 +77,8 @@ public final class MetricsObserver: MuxObserver {
 /// What a repository counts and holds, for swift-metrics: to be recorded every few seconds, as ``MuxService`` does.
 ///
 /// Counters: `mux.hits`, `mux.joins`, `mux.misses`, `mux.fetches`, `mux.failures`, `mux.stale`, `mux.shared_hits`. Meters: `mux.entries`,
-/// `mux.unsaved`, `mux.waiters`, `mux.flights`, `mux.save_failures`.
+/// `mux.unsaved`, `mux.waiters`, `mux.flights`, `mux.save_failures`, `mux.shared_store_unavailable` (1 during an outage),
+/// `mux.pending_invalidations`.
 ///
 /// **Concurrent calls.** Any member may be called from any task.
 public final class RepositoryMetrics: Sendable {
@@ -111,6 +112,8 @@ public final class RepositoryMetrics: Sendable {
             ("entries", { $0.entries }), ("unsaved", { $0.unsaved }), ("waiters", { $0.waiters }),
             ("flights", { $0.flights }),
             ("save_failures", { $0.lastSaveFailures }),
+            ("shared_store_unavailable", { $0.sharedStoreOutage == nil ? 0 : 1 }),
+            ("pending_invalidations", { $0.pendingInvalidations }),
         ]
         self.repository = repository
         self.counters = figures.map { name, figure in

@@ -92,7 +92,9 @@ public struct MuxService: Service {
 
 /// What a health check answers about a repository.
 public struct RepositoryHealth: Sendable, Hashable, Codable {
-    /// Whether the last save has written everything, and nothing of an ended session is still to be removed.
+    /// Whether the last save has written everything, nothing of an ended session is still to be removed, and the shared store is available.
+    ///
+    /// A machine that is not healthy still answers requests. Have a person look at it; do not end all machines because of one engine.
     public let isHealthy: Bool
     /// Values in memory.
     public let entries: Int
@@ -104,15 +106,22 @@ public struct RepositoryHealth: Sendable, Hashable, Codable {
     public let flights: Int
     /// What the last save could not write.
     public let saveFailures: Int
+    /// Why the store that several machines share is unavailable, such as `WRONGPASS`; `nil` if it is available, or there is none.
+    public let sharedStoreOutage: String?
+    /// Invalidations that the shared store has not confirmed.
+    public let pendingInvalidations: Int
 
     /// Asks a repository.
     public init(of repository: MuxRepository) async {
         let gauges = await repository.gauges()
-        self.isHealthy = gauges.lastSaveFailures == 0 && !gauges.owesRemoval
+        let isSaved = gauges.lastSaveFailures == 0 && !gauges.owesRemoval
+        self.isHealthy = isSaved && gauges.sharedStoreOutage == nil
         self.entries = gauges.entries
         self.unsaved = gauges.unsaved
         self.waiters = gauges.waiters
         self.flights = gauges.flights
         self.saveFailures = gauges.lastSaveFailures
+        self.sharedStoreOutage = gauges.sharedStoreOutage.map { "\($0)" }
+        self.pendingInvalidations = gauges.pendingInvalidations
     }
 }

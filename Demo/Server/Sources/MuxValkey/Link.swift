@@ -196,6 +196,10 @@ package final class Link: Sendable {
             {
                 throw Redirection(address: other)
             }
+            if case .refused(var failure) = error as? ValkeyError {
+                failure.refusesConnection = true
+                throw ValkeyError.refused(failure)
+            }
             throw error
         }
     }

@@ -131,7 +131,6 @@ public final class MuxValkey: MuxSharedStore {
 
     /// See `MuxSharedStore`; throws ``ValkeyError``.
     public func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
-        guard !names.isEmpty else { return [] }
         let session = try await self.link.session()
         // All are sent before the first is waited for.
         let trips = names.map { name in
@@ -141,8 +140,15 @@ public final class MuxValkey: MuxSharedStore {
         var entries: [MuxShared.Entry?] = []
         for (keys, reply) in trips {
             var reply = try await reply.get()
-            if case .failure(let failure) = reply { reply = try await self.again(.load, session, keys, [], failure) }
-            entries.append(try Self.entry(reply))
+            do {
+                if case .failure(let failure) = reply {
+                    reply = try await self.again(.load, session, keys, [], failure)
+                }
+                entries.append(try Self.entry(reply))
+            } catch let error as ValkeyError where !error.isConnectivityFailure && names.count > 1 {
+                // The other entries are not concerned.
+                entries.append(nil)
+            }
         }
         return entries
     }
@@ -383,8 +389,8 @@ private final class Listeners: Sendable {
         var isFinished = false
     }
 
-    /// The most changes that wait for a reader that is slow.
-    private static let maximumWaiting = 10_000
+    /// The most changes that wait for a reader that is slow, about 20 MB.
+    private static let maximumWaiting = 100_000
 
     private let state = Mutex(State())
 

@@ -25,6 +25,8 @@ public struct ServerFailure: Error, Sendable, Hashable {
     public let code: String
     /// All of it.
     public let text: String
+    /// Whether the engine refused the connection, rather than one command.
+    var refusesConnection = false
 
     /// Whether another engine has the keys, or this one may not write them.
     var isOfAnotherEngine: Bool {
@@ -32,6 +34,24 @@ public struct ServerFailure: Error, Sendable, Hashable {
         ["MOVED", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS"].contains(self.code)
             || self.text.contains("-READONLY ")
     }
+
+    /// Whether the failure concerns all keys, and not only those of the command.
+    var isOfEngine: Bool {
+        self.refusesConnection || self.isOfAnotherEngine
+            || ["NOAUTH", "WRONGPASS", "LOADING", "BUSY", "MISCONF", "ASK", "TRYAGAIN"].contains(self.code)
+    }
+
+    /// The code, if engines have one such; a listener that is no engine may send anything.
+    var knownCode: String? {
+        // An engine says so of a command within a script.
+        if self.text.contains("ACL failure") || self.text.contains("can't run this command") { return "NOPERM" }
+        return Self.codes.contains(self.code) ? self.code : nil
+    }
+
+    private static let codes: Set<String> = [
+        "ASK", "BUSY", "CLUSTERDOWN", "ERR", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM", "NOPROTO",
+        "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS", "WRONGTYPE",
+    ]
 
     /// Some engines repeat what they were sent, which may be a password: that is left out.
     init(_ text: String) {
@@ -41,7 +61,30 @@ public struct ServerFailure: Error, Sendable, Hashable {
     }
 }
 
-extension ValkeyError: ConnectivityError {}
+extension ValkeyError: MuxShared.Failure {
+    /// `false` for a command that the engine refused because of its keys, and for a value that is too large.
+    public var isConnectivityFailure: Bool {
+        switch self {
+        case .refused(let failure): failure.isOfEngine
+        case .tooLarge: false
+        case .notConnected, .disconnected, .notAReply, .tooManyCommands, .closed: true
+        }
+    }
+
+    /// The engine's code, such as `WRONGPASS`, or a word or two, such as `connection refused`.
+    public var reason: String {
+        switch self {
+        case .refused(let failure): failure.knownCode ?? "refused"
+        case .notConnected(let text) where text.contains("Connection refused"): "connection refused"
+        case .notConnected: "not connected"
+        case .disconnected: "disconnected"
+        case .notAReply: "not a reply"
+        case .tooLarge: "too large"
+        case .tooManyCommands: "too many commands"
+        case .closed: "closed"
+        }
+    }
+}
 
 extension ValkeyError: LocalizedError {
     /// The description.

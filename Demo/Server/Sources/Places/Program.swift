@@ -18,7 +18,7 @@ struct Program: AsyncParsableCommand {
             "Serves places: search, one, nearest. Alone with a cache on disk, or with others that share an engine.",
         discussion: """
             GET /places/{id}, /search?name=ber, /nearest?latitude=52.5&longitude=13.4, /health, /metrics
-            DELETE /places/{id} forgets a place, on all machines.
+            DELETE /places/{id} forgets a place, on all machines; 503 if not all could be told yet.
             """
     )
 
@@ -81,8 +81,15 @@ struct Program: AsyncParsableCommand {
         }
         router.delete("places/{id}") { _, context -> HTTPResponse.Status in
             let id = try context.parameters.require("id", as: Int.self)
-            await caches.repository.clear(tags: ["place \(id)"])
-            await caches.places.clear(key: id)
+            let reports = await [
+                caches.repository.clear(tags: ["place \(id)"]), caches.places.clear(key: id),
+            ]
+            guard reports.allSatisfy(\.isComplete) else {
+                throw HTTPError(
+                    .serviceUnavailable,
+                    message: "Other machines may still show the place; they will be told."
+                )
+            }
             return .noContent
         }
         router.get("search") { request, _ in
@@ -131,6 +138,8 @@ struct Program: AsyncParsableCommand {
             mux_entries \(gauges.entries)
             mux_waiters \(gauges.waiters)
             mux_flights \(gauges.flights)
+            mux_shared_store_unavailable \(gauges.sharedStoreOutage == nil ? 0 : 1)
+            mux_pending_invalidations \(gauges.pendingInvalidations)
 
             """
     }

@@ -61,4 +61,20 @@ struct PlacesTests {
         #expect(try await total() == Self.ids.count + 1)
         for machine in machines { #expect(machine.terminate() == 0) }
     }
+
+    @Test(.enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
+    func `FT-04 a fleet without its engine answers, says so, and does not claim to have told others`() async throws {
+        // The engine asks for a password, which the service does not have.
+        let engine = try Engine(try #require(Engine.programs.last))
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        try await engine.ask("CONFIG", "SET", "requirepass", "secret")
+        let machine = try RunningProgram("places", ["--port", "0", "--valkey", "127.0.0.1:\(engine.port)"])
+        let health = try await machine.get("/health")
+        #expect(health.status == 503 && health.text.contains("NOAUTH"), "\(health.text)")
+        #expect(try await machine.get("/places/2950159").text.contains("Berlin"))
+        #expect(try await machine.get("/places/2950159", "DELETE").status == 503)
+        #expect(try await machine.figure("mux_shared_store_unavailable") == 1)
+        #expect(try await machine.figure("mux_pending_invalidations") == 2)
+        #expect(machine.terminate() == 0)
+    }
 }

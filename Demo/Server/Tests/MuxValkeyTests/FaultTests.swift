@@ -1,0 +1,201 @@
+import Engines
+import Foundation
+import MuxKit
+import MuxTesting
+import MuxValkey
+import Synchronization
+import Testing
+
+/// Many invalidations, refused entries, evictions and outages on real engines.
+@Suite(.timeLimit(.minutes(5)), .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
+struct FaultTests {
+    private struct Machine: Sendable {
+        let store: MuxValkey
+        let repository: MuxRepository
+        let values: MultiplexerMap<String, String>
+        let events = EventTally()
+
+        init(_ store: MuxValkey, bytes: Int = 0) {
+            let box = Fetches()
+            self.box = box
+            self.store = store
+            self.repository = MuxRepository(
+                sharedStore: store,
+                policy: .init(budget: .seconds(30)),
+                observer: self.events
+            )
+            self.values = MultiplexerMap(
+                cacheKey: .init("Values") { ["of \($0)"] },
+                policy: MuxPolicy(timeToLive: .seconds(600)),
+                repository: self.repository
+            ) { key in
+                box.count.withLock { $0 += 1 }
+                let isLarge = key.hasPrefix("large")
+                return String(repeating: "x", count: isLarge ? 10_000 : bytes) + key
+            }
+        }
+
+        final class Fetches: Sendable { let count = Mutex(0) }
+        let box: Fetches
+
+        var fetchCount: Int { self.box.count.withLock { $0 } }
+
+        func reasons(_ kind: MuxEvent.Kind) -> [MuxEvent.Reason?] {
+            self.events.events.filter { $0.kind == kind }.map(\.reason)
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-01 10,001 tags and 12,000 sign-outs clear nothing else`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let machines = [Machine(await engine.store("many")), Machine(await engine.store("many"))]
+        let sessions = machines.map { machine in
+            MuxSessions<Int, Int>(repository: machine.repository) { _, _ in .updatedDependency(1) }
+        }
+        for machine in machines { for key in ["7", "other"] { _ = try await machine.values.request(key: key) } }
+        for users in sessions { for user in [1, 11_999, -1] { users.set(1, for: user) } }
+
+        let report = await machines[0].repository.clear(tags: (0..<10_001).map { "of \($0)" })
+        #expect(report.isComplete, "\(report.failures)")
+        let complete = await withTaskGroup(of: Bool.self) { group in
+            for user in 0..<12_000 { group.addTask { await sessions[0].signOut(user).isComplete } }
+            return await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
+        }
+        #expect(complete == 12_000)
+        // Changes are told in their order: the last of them is this.
+        _ = await machines[0].values.clear(key: "last")
+        try await self.wait { sessions[1].token(of: 1) == nil && sessions[1].token(of: 11_999) == nil }
+        for (machine, users) in zip(machines, sessions) {
+            #expect(machine.values.cachedValue(key: "7") == nil)
+            #expect(machine.values.cachedValue(key: "other") == "other")
+            #expect(users.token(of: 1) == nil && users.token(of: -1) == 1)
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-02 a value that is too large, or a key without a permission, concerns no other`(program: Engine.Program)
+        async throws
+    {
+        let engine = try Engine(program)
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let prefix = "{mux:refused}:"
+        let keys = ["tenure", "probe", "c:*", "e:*", "v:*=good*", "v:*=large*"].map { "~\(prefix)\($0)" }
+        let set = ["ACL", "SETUSER", "app", "on", ">secret word", "+@all", "&*", "resetkeys"] + keys
+        #expect(try await engine.ask(set).text == "OK")
+        let store = await engine.store("refused") { configuration in
+            configuration.username = "app"
+            configuration.password = "secret word"
+            configuration.maximumPayloadBytes = 1_000
+        }
+        let machine = Machine(store)
+        let other = Machine(await engine.store("refused"))
+        for _ in 0..<2 {
+            for key in ["large", "bad", "good"] { _ = try await machine.values.request(key: key) }
+        }
+        #expect(machine.fetchCount == 3)
+        #expect(machine.reasons(.notShared) == [.other("too large"), .other("NOPERM")])
+        #expect(machine.events.events.allSatisfy { !"\($0)".contains("secret") })
+        #expect(machine.reasons(.sharedStoreUnavailable).isEmpty)
+        #expect(try await other.values.requestEntry(key: "good").source == .sharedStore)
+        // So it is with invalidations.
+        let report = await machine.values.clear(key: "bad")
+        #expect(!report.isComplete)
+        #expect(await machine.values.clear(key: "good").isComplete)
+        #expect(await machine.repository.gauges().sharedStoreOutage == nil)
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-05 an engine that evicts all the time costs no fetch`(program: Engine.Program) async throws {
+        let engine = try Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-random"])
+        var machines: [Machine] = []
+        for _ in 0..<4 { machines.append(Machine(await engine.store("evicting"), bytes: 20_000)) }
+        for _ in 0..<3 {
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for machine in machines {
+                    group.addTask {
+                        for key in 0..<400 { _ = try await machine.values.request(key: "\(key)") }
+                    }
+                }
+                try await group.waitForAll()
+            }
+        }
+        let evicted = try await engine.ask("INFO", "stats").text?.firstMatch(of: /evicted_keys:(\d+)/)?.output.1
+        #expect((evicted.flatMap { Int($0) } ?? 0) > 100, "the engine did not evict")
+        for machine in machines { #expect(machine.fetchCount <= 400) }
+        #expect(machines.map(\.fetchCount).reduce(0, +) <= 1_600)
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-04 an engine that refuses the store is reported with its reason`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        try await engine.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-evalsha")
+        try await engine.ask("ACL", "SETUSER", "default", "on", "resetpass", ">secret")
+        for (user, password, reason) in [
+            ("default", "wrong secret", "WRONGPASS"), ("reader", "secret", "NOPERM"), ("default", nil, "NOAUTH"),
+        ] {
+            var configuration = engine.configuration("refused")
+            (configuration.username, configuration.password) = (user, password)
+            let machine = Machine(MuxValkey(configuration))
+            await machine.events.wait(for: .sharedStoreUnavailable)
+            #expect(machine.reasons(.sharedStoreUnavailable).first == .other(reason))
+            #expect(await machine.repository.gauges().sharedStoreOutage == .other(reason))
+            #expect(machine.events.events.allSatisfy { !"\($0)".contains("secret") })
+            #expect(try await machine.values.request(key: "1") == "1")
+            #expect(await !machine.values.clear(key: "1").isComplete)
+            machine.store.close()
+        }
+    }
+
+    @Test func `FT-04 a listener that is missing is reported, and so is the engine that comes`() async throws {
+        let engine = try Engine(try #require(Engine.programs.first))
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        engine.kill()
+        let machine = Machine(MuxValkey(engine.configuration("missing")))
+        await machine.events.wait(for: .sharedStoreUnavailable)
+        #expect(machine.reasons(.sharedStoreUnavailable).first == .other("connection refused"))
+        #expect(await machine.repository.gauges().sharedStoreOutage != nil)
+        try engine.start()
+        await machine.events.wait(for: .sharedStoreAvailable)
+        #expect(await machine.repository.gauges().sharedStoreOutage == nil)
+        machine.store.close()
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-04 the permissions of the article suffice for a store`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let article = URL(filePath: #filePath).deletingLastPathComponent()
+            .appending(path: "../../../../Sources/MuxKit/MuxKit.docc/SeveralMachines.md").standardized
+        let lines = try String(contentsOf: article, encoding: .utf8).split(separator: "\n")
+        let line = try #require(lines.first { $0.hasPrefix("ACL SETUSER places ") })
+        #expect(try await engine.ask(line.split(separator: " ").map(String.init)).text == "OK")
+        func store() async -> MuxValkey {
+            await engine.store("places") { configuration in
+                configuration.username = "places"
+                configuration.password = "PASSWORD"
+            }
+        }
+        // The rules need an empty store, and there is one prefix.
+        try await MuxSharedStoreConformance.run(
+            unit: .seconds(1),
+            advancing: { try? await Task.sleep(for: $0) },
+            of: {
+                _ = try await engine.ask("FLUSHALL")
+                return (await store(), await store())
+            }
+        )
+        // And no more than suffices.
+        let other = MuxValkey.Configuration.patient([engine.address], prefix: "others")
+        var foreign = other
+        (foreign.username, foreign.password) = ("places", "PASSWORD")
+        let machine = Machine(MuxValkey(foreign))
+        await machine.events.wait(for: .sharedStoreUnavailable)
+        #expect(machine.reasons(.sharedStoreUnavailable).first == .other("NOPERM"))
+        machine.store.close()
+    }
+
+    private func wait(until isReached: () -> Bool) async throws {
+        while !isReached() { try await Task.sleep(for: .milliseconds(5)) }
+    }
+}

@@ -1,0 +1,451 @@
+import Foundation
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Many invalidations, refused entries, lost claims and outages of a shared store.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct SharedStoreFaultTests {
+    /// An error of an engine.
+    private struct EngineFailure: MuxShared.Failure {
+        let reason: String
+        var isConnectivityFailure = false
+    }
+
+    /// A connection with faults, which records invalidations.
+    private struct FaultyConnection: MuxSharedStore {
+        struct Faults: Sendable {
+            /// The error of all calls.
+            var outage: EngineFailure?
+            /// Keys of entries, and tags, that are refused.
+            var refused: Set<String> = []
+            /// Keys of entries whose puts are refused.
+            var tooLarge: Set<String> = []
+            /// Whether claims are evicted before the put.
+            var evictsClaims = false
+            /// Stores a newer entry when a claim is evicted.
+            var rival: (MemorySharedStore.Connection, VirtualClock)?
+            var invalidations: [[MuxShared.Scope]] = []
+        }
+
+        let base: MemorySharedStore.Connection
+        let faults: Locked<Faults>
+
+        private func check(_ name: MuxStoreKey? = nil) throws {
+            if let outage = self.faults.withLock({ $0.outage }) { throw outage }
+            guard let key = name?.key, self.faults.withLock({ $0.refused.contains(key) }) else { return }
+            throw EngineFailure(reason: "NOPERM")
+        }
+
+        func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?] {
+            try self.check()
+            for name in names { try self.check(name.key) }
+            return try await self.base.load(names)
+        }
+
+        func claim(
+            _ name: MuxShared.Name,
+            maximumAge: Duration?,
+            digest: String?,
+            for duration: Duration
+        ) async throws -> MuxShared.Claim {
+            try self.check(name.key)
+            return try await self.base.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
+        }
+
+        func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
+            try self.check(ticket.name.key)
+            let key = ticket.name.key.key ?? ""
+            if self.faults.withLock({ $0.tooLarge.contains(key) }) { throw EngineFailure(reason: "too large") }
+            if self.faults.withLock({ $0.evictsClaims }) { try await self.base.giveUp(ticket) }
+            if let (rival, clock) = self.faults.withLock({ $0.rival }) {
+                try await clock.sleep(for: .milliseconds(10))
+                let claim = try await rival.claim(ticket.name, maximumAge: nil, digest: nil, for: .seconds(60))
+                guard case .granted(let other, _) = claim else { throw Violation("\(claim)") }
+                let newer = MuxShared.Entry(
+                    payload: Data("\"of the rival\"".utf8),
+                    digest: "rival",
+                    timeToLive: .seconds(600)
+                )
+                _ = try await rival.put(newer, with: other)
+                try await clock.sleep(for: .milliseconds(10))
+            }
+            return try await self.base.put(entry, with: ticket)
+        }
+
+        func giveUp(_ ticket: MuxShared.Ticket) async throws {
+            try self.check()
+            try await self.base.giveUp(ticket)
+        }
+
+        func invalidate(_ scopes: [MuxShared.Scope]) async throws {
+            try self.check()
+            for scope in scopes {
+                switch scope {
+                case .entry(let name): try self.check(name)
+                case .tag(let tag): try self.check(MuxStoreKey(domain: "", key: tag))
+                default: break
+                }
+            }
+            self.faults.withLock { $0.invalidations.append(scopes) }
+            try await self.base.invalidate(scopes)
+        }
+
+        func changes() -> AsyncStream<MuxShared.Change> { self.base.changes() }
+    }
+
+    private struct Machine: Sendable {
+        let repository: MuxRepository
+        let values: MultiplexerMap<String, String>
+        let store: FaultyConnection
+        let events = EventTally()
+        let fetches = Locked<[String: Int]>([:])
+
+        init(_ schedule: SeededExecutor, _ store: MemorySharedStore, fetchTime: Duration = .milliseconds(100)) {
+            let faulty = FaultyConnection(base: store.connection(), faults: Locked(.init()))
+            let fetches = self.fetches
+            self.store = faulty
+            self.repository = MuxRepository(
+                store: .none,
+                durability: .relaxed,
+                observer: self.events,
+                time: TimeSource(schedule.clock),
+                wallTime: { Date(timeIntervalSinceReferenceDate: 800_000_000) },
+                random: { 0.5 },
+                spawn: TaskLauncher(executor: schedule),
+                sharedStore: (faulty, .init())
+            )
+            self.values = MultiplexerMap(
+                cacheKey: .init("Values") { ["of \($0)"] },
+                policy: MuxPolicy(timeToLive: .seconds(600)),
+                repository: self.repository
+            ) { key in
+                let count = fetches.withLock { fetches in
+                    fetches[key, default: 0] += 1
+                    return fetches[key] ?? 0
+                }
+                try await schedule.clock.sleep(for: fetchTime)
+                return "\(key) \(count)"
+            }
+        }
+
+        var fetchCount: Int { self.fetches.withLock { $0.values.reduce(0, +) } }
+        var invalidations: [[MuxShared.Scope]] { self.store.faults.withLock { $0.invalidations } }
+
+        func events(_ kind: MuxEvent.Kind) -> [MuxEvent] { self.events.events.filter { $0.kind == kind } }
+    }
+
+    // MARK: - Invalidations
+
+    @Test func `FT-01 any number of tags is invalidated by name, in batches`() async throws {
+        try await SeededExecutor.explore(1) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machines = (0..<2).map { _ in Machine(schedule, store) }
+            for machine in machines {
+                for key in ["7", "other"] { _ = try await machine.values.request(key: key) }
+            }
+            let report = await machines[0].repository.clear(tags: (0..<120_001).map { "of \($0)" })
+            try expect(report.isComplete, "\(report.failures)")
+            try await schedule.clock.sleep(for: .seconds(1))
+
+            let calls = machines[0].invalidations
+            try expect(calls.map(\.count).reduce(0, +) == 120_001 && calls.allSatisfy { $0.count <= 1_000 })
+            try expect(!calls.joined().contains(.everything))
+            try expect(machines.allSatisfy { $0.values.cachedValue(key: "7") == nil }, "a tag was not cleared")
+            try expect(machines.allSatisfy { $0.values.cachedValue(key: "other") == "other 1" }, "all was cleared")
+        }
+    }
+
+    @Test func `FT-01 many sign-outs at the same time end these sessions and no other`() async throws {
+        try await SeededExecutor.explore(1) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machines = (0..<2).map { _ in Machine(schedule, store) }
+            let sessions = machines.map { machine in
+                MuxSessions<Int, Int>(repository: machine.repository) { _, _ in .updatedDependency(1) }
+            }
+            for users in sessions { for user in [1, -1] { users.set(1, for: user) } }
+            store.delay = .milliseconds(1)
+            let complete = await withTaskGroup(of: Bool.self) { group in
+                for user in 0..<12_000 { group.addTask { await sessions[0].signOut(user).isComplete } }
+                return await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
+            }
+            try expect(complete == 12_000, "\(complete) complete sign-outs")
+            try await schedule.clock.sleep(for: .seconds(1))
+            try expect(!machines[0].invalidations.joined().contains(.everything))
+            for users in sessions {
+                try expect(users.token(of: 1) == nil && users.token(of: -1) == 1)
+            }
+        }
+    }
+
+    @Test func `FT-01 after an outage pending invalidations keep their names`() async throws {
+        try await SeededExecutor.explore(1) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            machine.store.faults.withLock { $0.outage = EngineFailure(reason: "down", isConnectivityFailure: true) }
+            let report = await machine.repository.clear(tags: (0..<20_000).map { "of \($0)" })
+            try expect(!report.isComplete)
+            try expect(await machine.repository.gauges().pendingInvalidations == 20_000)
+            machine.store.faults.withLock { $0.outage = nil }
+            try await schedule.clock.sleep(for: .seconds(61))
+            let sent = Set(machine.invalidations.joined())
+            try expect(sent.count == 20_000 && !sent.contains(.everything), "\(sent.count)")
+            try expect(await machine.repository.gauges().pendingInvalidations == 0)
+        }
+    }
+
+    @Test func `FT-01 an outage widens entries to their domain, the largest first, and tags last of all`() {
+        let limit = PendingInvalidations.limit
+        var pending = PendingInvalidations()
+        func entry(_ domain: String, _ number: Int) -> MuxShared.Scope {
+            .entry(MuxStoreKey(domain: domain, key: "\(number)"))
+        }
+        func scopes() -> Set<MuxShared.Scope> { Set(pending.batches().joined().map(\.scope)) }
+        pending.add((0..<limit).map { entry("healthy", $0) } + [.tag("t"), .domain("d")], isOutage: false)
+        #expect(pending.count == limit + 2)
+
+        pending = PendingInvalidations()
+        pending.add([.tag("a"), .tag("b")] + (0..<10).map { entry("small", $0) }, isOutage: true)
+        pending.add((0..<limit - 12).map { entry("large", $0) }, isOutage: true)
+        #expect(pending.count == limit)
+        pending.add([.tag("c")], isOutage: true)
+        #expect(
+            scopes() == Set([.tag("a"), .tag("b"), .tag("c"), .domain("large")] + (0..<10).map { entry("small", $0) })
+        )
+
+        // Tags fill all places: entries of pending domains need none.
+        pending.add((0..<limit - 14).map { .tag("\($0)") }, isOutage: true)
+        #expect(pending.count == limit)
+        pending.add([entry("large", 0)], isOutage: true)
+        #expect(pending.count == limit && !pending.contains([entry("large", 0), .everything]))
+        pending.add([.tag("one more")], isOutage: true)
+        #expect(pending.count == limit - 8 && pending.contains([.domain("small")]))
+        pending.add((0..<9).map { .tag("more \($0)") }, isOutage: true)
+        #expect(scopes() == [.everything])
+
+        // Only an entry whose domain is pending anyway makes room: the others keep their names.
+        let single = (0..<50).map { entry("single \($0)", 0) }
+        pending = PendingInvalidations()
+        pending.add(single + [entry("b", 0), .domain("b")] + (0..<limit - 52).map { .tag("\($0)") }, isOutage: true)
+        pending.add([.tag("one more")], isOutage: true)
+        #expect(pending.count == limit && scopes().isSuperset(of: single))
+    }
+
+    @Test func `FT-01 a request waits for its own invalidation, and not for all that are pending`() {
+        var pending = PendingInvalidations()
+        pending.add((0..<5_000).map { .tag("\($0)") }, isOutage: false)
+        let first = pending.batches(first: [.everything, .tag("4321")])
+        #expect(first.count == 1 && first[0].count == PendingInvalidations.batchSize)
+        #expect(first[0].first?.scope == .tag("4321"))
+        #expect(pending.batches(first: [.tag("none")]).isEmpty)
+        #expect(pending.batches().map(\.count) == [1_000, 1_000, 1_000, 1_000, 1_000])
+        // A scope that was added again while it was sent is sent again.
+        pending.add([.tag("4321")], isOutage: false)
+        pending.confirmed(first[0])
+        #expect(pending.count == 4_001 && pending.contains([.tag("4321")]))
+    }
+
+    // MARK: - Refused entries
+
+    @Test func `FT-02 a refused entry is this machine's alone, and the others are shared`() async throws {
+        try await SeededExecutor.explore(20) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machines = (0..<2).map { _ in Machine(schedule, store) }
+            let isPut = schedule.draw(0..<2) == 0
+            for machine in machines {
+                machine.store.faults.withLock { faults in
+                    if isPut { faults.tooLarge = ["bad"] } else { faults.refused = ["bad"] }
+                }
+            }
+            for machine in machines {
+                for _ in 0..<3 {
+                    for key in ["bad", "good"] { _ = try await machine.values.request(key: key) }
+                }
+            }
+            try expect(machines.map(\.fetchCount) == [2, 1], "\(machines.map(\.fetchCount))")
+            for machine in machines {
+                let told = machine.events(.notShared)
+                let reason = MuxEvent.Reason.other(isPut ? "too large" : "NOPERM")
+                try expect(told.map(\.reason) == [reason] && told[0].key == "bad", "\(told)")
+                try expect(told[0].cacheKey == "Values" && machine.events(.sharedStoreUnavailable).isEmpty)
+                try expect(await machine.repository.gauges().sharedStoreOutage == nil)
+            }
+        }
+    }
+
+    @Test func `FT-02 a refused invalidation is reported and sent again, and the others arrive`() async throws {
+        try await SeededExecutor.explore(5) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            machine.store.faults.withLock { $0.refused = ["of 7"] }
+            let report = await machine.repository.clear(tags: (0..<3_000).map { "of \($0)" })
+            try expect(!report.isComplete, "nothing says that a tag is not cleared")
+            try expect(machine.invalidations.joined().count == 2_999, "\(machine.invalidations.joined().count)")
+            try expect(machine.events(.notShared).map(\.reason) == [.other("NOPERM")])
+            // A tag may be the name of a person.
+            try expect(machine.events(.notShared)[0].key == nil)
+            let other = await machine.repository.clear(tags: ["of 8"])
+            try expect(other.isComplete && machine.invalidations.last == [.tag("of 8")])
+            // The entry may be stored, and must not be read.
+            try expect(try await machine.values.request(key: "7") == "7 1")
+            let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "7"), tags: ["of 7"])
+            try expect(try await store.connection().load([name]) == [nil], "it is shared")
+
+            machine.store.faults.withLock { $0.refused = [] }
+            try await schedule.clock.sleep(for: .seconds(61))
+            try expect(machine.invalidations.last == [.tag("of 7")])
+            try expect(await machine.repository.gauges().pendingInvalidations == 0)
+        }
+    }
+
+    @Test func `FT-02 a store that refuses all invalidations is not asked for each again and again`() async throws {
+        try await SeededExecutor.explore(2) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            let tags = (0..<1_000).map { "of \($0)" }
+            machine.store.faults.withLock { $0.refused = Set(tags) }
+            let report = await machine.repository.clear(tags: tags)
+            try expect(!report.isComplete)
+            try expect(machine.events(.notShared).count <= 32, "\(machine.events(.notShared).count)")
+            machine.store.faults.withLock { $0.refused = [] }
+            try await schedule.clock.sleep(for: .seconds(61))
+            try expect(Set(machine.invalidations.joined()).count == 1_000)
+        }
+    }
+
+    // MARK: - Lost claims
+
+    @Test func `FT-05 a value whose claim was evicted is kept by the machine that fetched it`() async throws {
+        try await SeededExecutor.explore(20) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machines = (0..<3).map { _ in Machine(schedule, store) }
+            for machine in machines { machine.store.faults.withLock { $0.evictsClaims = true } }
+            for _ in 0..<10 {
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    for machine in machines { group.addTask { _ = try await machine.values.request(key: "a") } }
+                    try await group.waitForAll()
+                }
+            }
+            // As without a store: each machine fetches once.
+            try expect(machines.allSatisfy { $0.fetchCount <= 1 }, "\(machines.map(\.fetchCount))")
+            for machine in machines {
+                let entry = try await machine.values.requestEntry(key: "a")
+                try expect(!entry.isStale && entry.source == .memory, "\(entry)")
+            }
+        }
+    }
+
+    @Test func `FT-05 a value that was cleared during its fetch is not kept, whoever cleared it`() async throws {
+        try await SeededExecutor.explore(60) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machines = (0..<2).map { _ in Machine(schedule, store) }
+            let late = Task(executorPreference: schedule) { try await machines[0].values.request(key: "a") }
+            try await schedule.clock.sleep(for: .milliseconds(50))
+            let clearing = machines[schedule.draw(0..<2)]
+            switch schedule.draw(0..<4) {
+            case 0: _ = await clearing.values.clear(key: "a")
+            case 1: _ = await clearing.repository.clear(tags: ["of a"])
+            case 2: _ = await clearing.values.clear()
+            default: _ = await clearing.repository.clearAll()
+            }
+            _ = try? await late.value
+            try await schedule.clock.sleep(for: .nanoseconds(1))
+            try expect(machines[0].values.cachedValue(key: "a") == nil, "a value from before is kept")
+        }
+    }
+
+    @Test func `FT-05 a newer value of another machine takes the place of a value whose claim was evicted`()
+        async throws
+    {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            machine.store.faults.withLock { faults in
+                faults.evictsClaims = true
+                faults.rival = (store.connection(), schedule.clock)
+            }
+            let own = try await machine.values.requestEntry(key: "a")
+            try expect(own.value == "a 1" && own.staleReason == .fenced, "\(own)")
+            for _ in 0..<10 {
+                let entry = try await machine.values.requestEntry(key: "a")
+                try expect(entry.value == "of the rival" && entry.source == .memory && !entry.isStale, "\(entry)")
+            }
+            try expect(machine.fetchCount == 1, "\(machine.fetchCount)")
+        }
+    }
+
+    // MARK: - Outages
+
+    @Test func `FT-04 an outage is reported once with its reason, and its end, too`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            _ = try await machine.values.request(key: "before")
+            try expect(machine.events(.sharedStoreUnavailable).isEmpty && machine.events(.sharedStoreAvailable).isEmpty)
+            machine.store.faults.withLock {
+                $0.outage = EngineFailure(reason: "WRONGPASS", isConnectivityFailure: true)
+            }
+            for key in 0..<20 {
+                _ = try await machine.values.request(key: "\(key)")
+                try await schedule.clock.sleep(for: .seconds(1))
+            }
+            let told = machine.events(.sharedStoreUnavailable)
+            try expect(told == [MuxEvent(.sharedStoreUnavailable, reason: .other("WRONGPASS"))], "\(told)")
+            try expect(await machine.repository.gauges().sharedStoreOutage == .other("WRONGPASS"))
+            // Another reason is news.
+            machine.store.faults.withLock {
+                $0.outage = EngineFailure(reason: "LOADING", isConnectivityFailure: true)
+            }
+            try await schedule.clock.sleep(for: .seconds(31))
+            _ = try await machine.values.request(key: "later")
+            try expect(
+                machine.events(.sharedStoreUnavailable).map(\.reason) == [.other("WRONGPASS"), .other("LOADING")]
+            )
+
+            machine.store.faults.withLock { $0.outage = nil }
+            try await schedule.clock.sleep(for: .seconds(31))
+            _ = try await machine.values.request(key: "last")
+            try expect(machine.events(.sharedStoreAvailable).count == 1)
+            try expect(await machine.repository.gauges().sharedStoreOutage == nil)
+        }
+    }
+
+    @Test func `FT-04 an outage is reported without a request, from the start and later, and so is its end`()
+        async throws
+    {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            store.isDown = true
+            let machine = Machine(schedule, store)
+            try await schedule.clock.sleep(for: .nanoseconds(1))
+            try expect(machine.events(.sharedStoreUnavailable).map(\.reason) == [.connection])
+            store.isDown = false
+            try await schedule.clock.sleep(for: .nanoseconds(1))
+            try expect(await machine.repository.gauges().sharedStoreOutage == nil)
+
+            machine.store.faults.withLock {
+                $0.outage = EngineFailure(reason: "WRONGPASS", isConnectivityFailure: true)
+            }
+            try expect(await machine.repository.gauges().sharedStoreOutage == .other("WRONGPASS"))
+            try expect(machine.events(.sharedStoreUnavailable).count == 2)
+            machine.store.faults.withLock { $0.outage = nil }
+            // Nothing is told: the gauge asks.
+            try expect(await machine.repository.gauges().sharedStoreOutage == nil)
+            try expect(machine.events(.sharedStoreAvailable).count == 2)
+        }
+    }
+
+    @Test func `FT-04 a store that is too slow is an outage`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            store.delay = .seconds(1)
+            _ = try await machine.values.request(key: "a")
+            try expect(machine.events(.sharedStoreUnavailable).map(\.reason) == [.timeOut])
+            let report = await machine.values.clear(key: "a")
+            try expect(!report.isComplete)
+            try expect(await machine.repository.gauges().pendingInvalidations == 1)
+        }
+    }
+}
