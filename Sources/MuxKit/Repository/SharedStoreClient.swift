@@ -163,6 +163,9 @@ package final class SharedStoreClient: Sendable {
         (error as? any MuxShared.Failure).map { .other($0.reason) } ?? MuxEvent.Reason(of: error)
     }
 
+    /// The number of flights that may wait for another machine: zero at rest.
+    package var waitCount: Int { self.claimEnds.count }
+
     // MARK: - Calls
 
     /// Claims an entry.

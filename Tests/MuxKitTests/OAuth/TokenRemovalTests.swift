@@ -32,6 +32,31 @@ struct TokenRemovalTests {
         #expect(tokens.memory.peek == nil)
     }
 
+    @Test func `PT-01 tokens whose removal failed inside a call of the store are removed by the next one`() async throws
+    {
+        let tokens = UnreliableTokenStore()
+        let oauth = OAuthWorld(tokens: tokens)
+        let runner = oauth.runner()
+        _ = try await oauth.call(runner)
+        tokens.failsDeletes.withLock { $0 = true }
+        tokens.afterSave.withLock { action in
+            action = {
+                tokens.afterSave.withLock { $0 = {} }
+                // It cannot wait for the store, which removes the tokens when this call has ended.
+                await runner.signOut()
+            }
+        }
+        let bob = try await oauth.server.signIn(user: "bob", password: "b").refresh
+        try? await runner.set(refresh: bob)
+        #expect(tokens.memory.peek != nil, "the removal did not fail")
+
+        tokens.failsDeletes.withLock { $0 = false }
+        tokens.failsSaves.withLock { $0 = true }
+        try? await runner.set(refresh: try await oauth.server.signIn(user: "bob", password: "b").refresh)
+
+        #expect(tokens.memory.peek == nil)
+    }
+
     @Test func `D06 tokens that are set during a sign-out do not belong to the next session`() async throws {
         let executor = OrderedExecutor()
         let tokens = UnreliableTokenStore()
