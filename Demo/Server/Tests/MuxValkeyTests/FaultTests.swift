@@ -7,7 +7,7 @@ import Synchronization
 import Testing
 
 /// Many invalidations, refused entries, evictions and outages on real engines.
-@Suite(.timeLimit(.minutes(5)), .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
+@Suite(.timeLimit(.minutes(5)), .serialized, .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
 struct FaultTests {
     private struct Machine: Sendable {
         let store: MuxValkey
@@ -176,15 +176,27 @@ struct FaultTests {
                 configuration.password = "PASSWORD"
             }
         }
-        // The rules need an empty store, and there is one prefix.
-        try await MuxSharedStoreConformance.run(
-            unit: .seconds(1),
-            advancing: { try? await Task.sleep(for: $0) },
-            of: {
-                _ = try await engine.ask("FLUSHALL")
-                return (await store(), await store())
-            }
-        )
+        let (alice, bob) = (await store(), await store())
+        var changes = bob.changes().makeAsyncIterator()
+        let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "1"), tags: ["Rome"])
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "of one", timeToLive: .seconds(600))
+        let first = try await alice.ticket(name)
+        #expect(try await alice.put(entry, with: first))
+        #expect(try await bob.load([name]).first??.payload == entry.payload)
+        // The same entry with a renewed age, and the end of a claim.
+        var renewal = entry
+        renewal.payload = nil
+        #expect(try await alice.put(renewal, with: try await alice.ticket(name)))
+        try await alice.giveUp(try await alice.ticket(name))
+        try await alice.invalidate([.entry(name.key), .tag("Rome"), .domain("Places"), .everything])
+        #expect(try await bob.load([name]) == [nil])
+        var heard: Set<MuxShared.Change> = []
+        while let change = await changes.next() {
+            heard.insert(change)
+            if change == .invalidated(.everything) { break }
+        }
+        #expect(heard.isSuperset(of: [.stored(name.key), .released(name.key), .invalidated(.tag("Rome"))]))
+        for store in [alice, bob] { store.close() }
         // And no more than suffices.
         let other = MuxValkey.Configuration.patient([engine.address], prefix: "others")
         var foreign = other
@@ -197,5 +209,14 @@ struct FaultTests {
 
     private func wait(until isReached: () -> Bool) async throws {
         while !isReached() { try await Task.sleep(for: .milliseconds(5)) }
+    }
+}
+
+extension MuxValkey {
+    /// A claim of an entry, however fresh the present one is.
+    fileprivate func ticket(_ name: MuxShared.Name) async throws -> MuxShared.Ticket {
+        let claim = try await self.claim(name, maximumAge: .zero, digest: nil, for: .seconds(60))
+        guard case .granted(let ticket, _) = claim else { throw ValkeyError.closed }
+        return ticket
     }
 }
