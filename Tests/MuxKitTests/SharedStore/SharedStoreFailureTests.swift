@@ -278,29 +278,6 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test(arguments: [false, true])
-    func `PT-01 very many pending invalidations become fewer, and none is lost`(areTags: Bool) async throws {
-        try await SeededExecutor.explore(2) { schedule in
-            let shop = Shop(schedule)
-            let tagged = MuxShared.Name(MuxStoreKey(domain: "Others", key: "a"), tags: ["tag 0"])
-            try await shop.put(Self.entry("tagged"), tagged)
-            _ = try await shop.values.request(key: "0")
-            shop.store.fail(.invalidate)
-            if areTags {
-                _ = await shop.repository.clear(tags: (0...10_000).map { "tag \($0)" })
-            } else {
-                _ = await shop.repository.clear(tags: ["tag 0"])
-                for number in 0..<10_000 { shop.values.refresh(key: "\(number)") }
-            }
-            shop.store.fail()
-            try await schedule.clock.sleep(for: .seconds(31))
-            let scopes = Set(shop.store.lastScopes)
-            try expect(scopes == (areTags ? [.everything] : [.tag("tag 0"), .domain("Values")]), "\(scopes.count)")
-            try expect(try await shop.other.load([tagged])[0] == nil, "a tag is lost")
-            if !areTags { try expect(try await shop.stored("0") == nil, "a key is lost") }
-        }
-    }
-
     // MARK: - Claims
 
     @Test func `PT-01 a claim is given up for a minute, not once`() async throws {
