@@ -259,25 +259,6 @@ struct SiblingTests {
         #expect(self.server.statistics.reusesDetected == 0)
     }
 
-    @Test func `PT-01 who learns of a sign-out from the tokens removes nothing of the next session`() async throws {
-        let caches = MemoryStore()
-        let (app, widget) = (Sibling(self, caches: caches), Sibling(self, caches: caches))
-        _ = try await app.call(self.server)
-        _ = try await widget.call(self.server)
-        await app.runner.signOut()
-        self.server.expireAllAccessTokens()
-        _ = try await app.call(self.server)
-        let name = Multiplexer<String>(cacheKey: "Name", repository: app.repository) { "Alice" }
-        _ = try await name.request()
-        #expect(await app.repository.saveAll().saved == 1)
-
-        await #expect(throws: RunnerError.self) { try await widget.call(self.server) }
-
-        let next = MuxRepository(store: caches, clock: self.clock)
-        let stored = Multiplexer<String>(cacheKey: "Name", repository: next) { "nobody" }
-        #expect(await stored.loadCachedValue() == "Alice")
-    }
-
     @Test func `D05 a sign-out elsewhere just before a token is sent is not written over`() async throws {
         let tokens = UnreliableTokenStore(memory: self.tokens)
         let app = Sibling(self, caches: MemoryStore(), tokens: tokens)
@@ -337,8 +318,7 @@ struct SiblingTests {
         return (sibling, thawed, takes)
     }
 
-    @Test(arguments: [false, true])
-    func `L01 PT-01 who was held up before sending looks again at what others have left`(extends: Bool) async throws {
+    @Test func `L01 who was held up before sending looks again at what others have left`() async throws {
         let caches = MemoryStore()
         let tokens = UnreliableTokenStore(memory: self.tokens)
         let (app, thawed, takes) = self.frozen(caches, tokens)
@@ -354,10 +334,7 @@ struct SiblingTests {
                 guard saves.next() == 1 else { return }
                 clock.advance(by: .seconds(20))
                 #expect((try? await widget.call(server)) == "alice")
-                let sleepers = clock.sleeperCount
                 thawed.openForGood(returning: ())
-                // Its lease is taken again by itself first, as the widget has given it back.
-                if extends { await clock.waitForSleepers(sleepers + 1) }
             }
         }
 
