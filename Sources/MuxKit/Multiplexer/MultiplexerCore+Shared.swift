@@ -5,9 +5,9 @@ import Foundation
 enum SharedOutcome<Value: Sendable>: Sendable {
     /// The value is kept in this machine's memory only.
     case notShared
-    /// The claim had ended, and another machine has stored this newer entry, whose payload has this digest.
+    /// The claim had ended, and another machine has stored a newer entry with this digest.
     case superseded(by: Slot<Value>.Entry, digest: String)
-    /// The entry is stored, or may be, and its payload has this digest.
+    /// The store has the entry, or may have the entry; this is the digest of the payload.
     case stored(digest: String)
 }
 
@@ -310,7 +310,7 @@ extension MultiplexerCore {
                 outcome = await self.put(entry, key, right.ticket, since: began, within: right.budget, sharing)
             } else {
                 client.giveUp(right.ticket)
-                // What it replaces must not answer anybody.
+                // No request may get the entry in the store, which the fetch has replaced.
                 if right.replaces {
                     client.owe([.entry(right.ticket.name.key)])
                     client.settleLater()
@@ -338,7 +338,7 @@ extension MultiplexerCore {
         }
         let start = self.repository.time.now
         switch await sharing.client.put(shared, with: ticket, within: limit) {
-        // If the outcome is unknown, the value is kept here: a change that concerns the value is told, or that changes were missed.
+        // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in its reports.
         case .stored, .unknown: return .stored(digest: shared.digest)
         case .refused(let reason):
             self.tellNotShared(key, reason)
@@ -349,10 +349,10 @@ extension MultiplexerCore {
         }
     }
 
-    /// Looks for an entry that another machine has fetched since this machine began to fetch.
+    /// Loads a newer entry: another machine has fetched the entry since the fetch of this machine began.
     ///
-    /// Without one the claim was invalidated, evicted, or too short. The store tells this machine of an invalidation, which fences the
-    /// flight or removes the value: until then the value is as good as any other in memory.
+    /// Without a newer entry, the claim was invalidated, evicted, or too short. The store reports an invalidation to this machine, and the
+    /// report fences the flight or removes the value. Until then the value is as current as any value in memory.
     private func newerEntry(
         since began: Moment,
         _ key: Key,
@@ -369,7 +369,7 @@ extension MultiplexerCore {
         return .superseded(by: newer.entry, digest: found.digest)
     }
 
-    /// Reports that the store has refused an entry.
+    /// Reports the refusal of an entry by the store.
     private func tellNotShared(_ key: Key, _ reason: MuxEvent.Reason) {
         if self.isObserved { self.told(.notShared, key, because: reason) }
     }

@@ -52,11 +52,11 @@ public struct MuxEvent: Sendable, Equatable {
         /// Something could not be kept on disk, or not be looked up there, and work goes on without: ``MuxEvent/problem`` says
         /// what. It is told once, and again only after it has worked in between.
         case storageFailed
-        /// The store that several machines share became unavailable, or is unavailable for another ``MuxEvent/reason`` now.
+        /// The shared store became unavailable, or the ``MuxEvent/reason`` of the outage changed.
         case sharedStoreUnavailable
         /// The shared store is available again.
         case sharedStoreAvailable
-        /// The shared store refused one entry, or the invalidation of one: the entry is this machine's alone.
+        /// The shared store refused an entry, or the invalidation of an entry: only this machine has the entry.
         case notShared
     }
 
@@ -77,7 +77,7 @@ public struct MuxEvent: Sendable, Equatable {
     /// ``Kind/updated`` and ``Kind/updateFailed``; `nil` for the rest, which happens at once.
     public let duration: Duration?
 
-    /// Why it failed, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``, ``Kind/updateFailed``,
+    /// The reason of the failure, for ``Kind/fetchFailed``, ``Kind/fetchRetried``, ``Kind/loadFailed``, ``Kind/updateFailed``,
     /// ``Kind/sharedStoreUnavailable`` and ``Kind/notShared``.
     public let reason: MuxEvent.Reason?
 

@@ -206,10 +206,10 @@ extension MuxRepository {
         /// Whether entries of an ended session could not be removed from the store yet; the next save tries again.
         public var owesRemoval = false
 
-        /// Why the store that several machines share is unavailable; `nil` if the store is available, or there is none.
+        /// The reason of an outage of the shared store; `nil` without an outage or without a shared store.
         public var sharedStoreOutage: MuxEvent.Reason?
 
-        /// The number of invalidations that the shared store has not confirmed; they are sent again until it has.
+        /// The number of invalidations without confirmation by the shared store; the repository repeats them.
         public var pendingInvalidations = 0
 
         /// The counters of the store.
@@ -242,7 +242,7 @@ extension MuxRepository {
 
     /// What everything holds and does now that takes part in sign-outs, for a dashboard or a health check.
     ///
-    /// A shared store is asked whether it is available, for ``MuxShared/Policy/budget`` at most.
+    /// Checks the connection to a shared store, which takes ``MuxShared/Policy/budget`` at most.
     ///
     /// - Complexity: O(*n*) in the number of unsaved values.
     public nonisolated func gauges() async -> MuxRepository.Gauges {

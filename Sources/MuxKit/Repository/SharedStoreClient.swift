@@ -1,7 +1,7 @@
-/// One repository's use of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending invalidations.
+/// A repository's calls of its ``MuxSharedStore``: a budget for each request, a circuit breaker, and pending invalidations.
 ///
-/// **After a failure of the connection.** The breaker opens: for a while nothing is asked, and flights go on without the store. An error
-/// that concerns one entry leaves the breaker as it is.
+/// **After a failure of the connection.** The breaker opens for a pause, and flights go on without the store. The refusal of an entry is
+/// a reply, and closes the breaker.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class SharedStoreClient: Sendable {
@@ -9,7 +9,7 @@ package final class SharedStoreClient: Sendable {
         var breaker: CircuitBreaker
         var pending = PendingInvalidations()
         var isResending = false
-        /// Why the store is unavailable; `nil` if it is available.
+        /// The reason of the present outage.
         var outage: MuxEvent.Reason?
         var listener: Task<Void, Never>?
     }
@@ -23,7 +23,7 @@ package final class SharedStoreClient: Sendable {
     private let state: Locked<State>
     /// Serialises resending of pending invalidations.
     private let settling = AsyncMutex()
-    /// Sent when a claim of the name may have ended; whether it is known to have ended without an entry.
+    /// Possible ends of claims by name; `true` for an end without an entry.
     private let claimEnds = Broadcast<MuxStoreKey, Bool>()
 
     init(
@@ -66,7 +66,7 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Changes
 
-    /// Tells of changes from now on, in their order; to be called once, before the first claim.
+    /// Passes each change of the store to `tell`, in order; to be called once, before the first claim.
     func listen(_ tell: @escaping @Sendable (MuxShared.Change) -> Void) {
         let changes = self.store.changes()
         let claimEnds = self.claimEnds
@@ -91,7 +91,7 @@ package final class SharedStoreClient: Sendable {
         }
         self.state.withLock { $0.listener = listener }
         let store = self.store
-        // A wrong password is reported before the first request.
+        // Reports a wrong password before the first request.
         self.background("mux.shared-check") { [weak self] in
             do {
                 _ = try await store.load([])
@@ -115,16 +115,16 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Availability
 
-    /// The number of invalidations that the store has not confirmed.
+    /// The number of invalidations without confirmation.
     var pendingCount: Int { self.state.withLock { $0.pending.count } }
 
-    /// Why the store is unavailable; `nil` if it is available.
+    /// The reason of the present outage; `nil` without an outage.
     ///
-    /// Asks the store, for one budget at most and as often as the breaker permits: a service without requests reports an outage, too.
+    /// Calls the store, within the budget and the limits of the breaker: a service without requests reports an outage, too.
     func outage() async -> MuxEvent.Reason? {
         let budget = self.policy.budget
         guard self.state.withLock({ $0.outage }) == nil else {
-            // The store has to reply before the breaker closes.
+            // Only a reply closes the breaker.
             let name = MuxShared.Name(MuxStoreKey(domain: "mux.check"))
             _ = try? await self.call(within: budget) { try await $0.load([name]) }
             return self.state.withLock { $0.outage }
@@ -143,7 +143,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Notes whether the store is available, and tells the observer of a change.
+    /// Records the begin or the end of an outage, and reports a change to the observer.
     private func report(_ outage: MuxEvent.Reason?) {
         let isNews = self.state.withLock { state in
             defer { state.outage = outage }
@@ -153,7 +153,7 @@ package final class SharedStoreClient: Sendable {
         self.observer?.tell(MuxEvent(outage == nil ? .sharedStoreAvailable : .sharedStoreUnavailable, reason: outage))
     }
 
-    /// Whether an error says that the store cannot be asked, rather than that it refused one entry.
+    /// Whether an error is a failure of the connection, and not the refusal of an entry.
     private static func isOutage(_ error: any Error) -> Bool {
         if SilenceableError.isSilenceable(error) { return true }
         return [.timeOut, .connection].contains(MuxEvent.Reason(of: error))
@@ -163,7 +163,7 @@ package final class SharedStoreClient: Sendable {
         (error as? any MuxShared.Failure).map { .other($0.reason) } ?? MuxEvent.Reason(of: error)
     }
 
-    /// The number of flights that may wait for another machine: zero at rest.
+    /// The number of flights with a claim or a wait for another machine: zero at rest.
     package var waitCount: Int { self.claimEnds.count }
 
     // MARK: - Calls
@@ -177,7 +177,8 @@ package final class SharedStoreClient: Sendable {
     ///   - duration: The longest duration of the claim.
     ///   - limit: How long to wait for the store.
     ///   - refused: Receives the reason if the store refuses the entry.
-    /// - Returns: The entry if it is good enough, or who fetches it; `nil` if the store is not available within `limit`, or refuses the entry.
+    /// - Returns: The entry if the entry is fresh enough, else a claim of this or another machine; `nil` without a reply within `limit`, and
+    ///   after a refusal.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
@@ -187,12 +188,12 @@ package final class SharedStoreClient: Sendable {
         refused: (MuxEvent.Reason) -> Void
     ) async -> MuxShared.Claim? {
         let start = self.time.now
-        // What this machine has invalidated must not answer it.
+        // The reply must not contain an entry of a pending invalidation.
         guard (try? await self.settle(name, within: limit)) != nil else { return nil }
         let left = limit - self.time.now.duration(since: start)
         guard left > .zero else { return nil }
         do {
-            // A claim that is cancelled on its way might be granted, and no task would give it up.
+            // A cancelled call might leave a granted claim behind.
             return try await shieldedFromCancellation {
                 try await self.call(within: left) {
                     try await $0.claim(name, maximumAge: maximumAge, digest: digest, for: duration)
@@ -222,7 +223,7 @@ package final class SharedStoreClient: Sendable {
     /// The claim ends in any case.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> PutOutcome {
         do {
-            // What was fetched for a caller that has left is as good for the others.
+            // Other machines can use the entry although the caller has left.
             let isStored = try await shieldedFromCancellation {
                 guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
                 return try await self.call(within: limit) { try await $0.put(entry, with: ticket) }
@@ -236,7 +237,7 @@ package final class SharedStoreClient: Sendable {
 
     /// Ends a claim without an entry, in a task of its own.
     ///
-    /// The store is asked though the breaker may be open, and again for a while: others wait for the claim.
+    /// Calls the store although the breaker may be open, and repeats the call for a minute: other machines wait for the claim.
     func giveUp(_ ticket: MuxShared.Ticket) {
         let loop = self.patientLoop(for: .seconds(60))
         let (store, time, spawn, budget) = (self.store, self.time, self.spawn, self.policy.budget)
@@ -251,7 +252,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// The entries with those names; `nil` if the store is not available within `limit`, by default the budget.
+    /// The entries of `names`; `nil` without a reply within `limit`, by default the budget.
     func load(_ names: [MuxShared.Name], within limit: Duration? = nil) async -> [MuxShared.Entry?]? {
         let (start, budget) = (self.time.now, limit ?? self.policy.budget)
         for name in names {
@@ -270,9 +271,9 @@ package final class SharedStoreClient: Sendable {
     /// - Parameters:
     ///   - limit: How long the call may take; the budget if `nil`.
     ///   - call: The call.
-    ///   - late: Receives a result that came after that.
+    ///   - late: Receives a later result.
     /// - Returns: The result of the call.
-    /// - Throws: ``MuxError/sharedStoreUnavailable`` if it was not asked or took too long, or its error.
+    /// - Throws: ``MuxError/sharedStoreUnavailable`` if the breaker is open or the time is over, or the error of the store.
     private func call<R: Sendable>(
         within limit: Duration? = nil,
         _ call: @escaping @Sendable @concurrent (any MuxSharedStore) async throws -> R,
@@ -290,34 +291,40 @@ package final class SharedStoreClient: Sendable {
                 if case .success(let result) = result { late(self, result) }
             }
             guard let result else { throw MuxError.sharedStoreUnavailable }
-            let wasAway = self.state.withLock { state in
-                defer { state.breaker.answered() }
-                return !state.breaker.isHealthy || state.outage != nil
-            }
-            if wasAway { self.resendInvalidations() }
+            self.replied()
             return result
         } catch {
             let now = self.time.now
-            let isOutage = !Task.isCancelled && Self.isOutage(error)
-            self.state.withLock { state in
-                if isOutage { state.breaker.failed(ticket, at: now) } else { state.breaker.abandoned(ticket, at: now) }
-            }
-            if isOutage {
+            if Task.isCancelled || error.isCancellation {
+                self.state.withLock { $0.breaker.abandoned(ticket, at: now) }
+            } else if Self.isOutage(error) {
+                self.state.withLock { $0.breaker.failed(ticket, at: now) }
                 let isLate = error as? MuxError == .sharedStoreUnavailable
                 self.report(isLate ? .timeOut : Self.reason(of: error))
+            } else {
+                self.replied()
             }
             throw error
         }
     }
 
+    /// Closes the breaker after a reply, and ends an outage.
+    private func replied() {
+        let wasAway = self.state.withLock { state in
+            defer { state.breaker.answered() }
+            return !state.breaker.isHealthy || state.outage != nil
+        }
+        if wasAway { self.resendInvalidations() }
+    }
+
     // MARK: - Invalidations
 
-    /// Notes invalidations; the store does them before this machine asks for an entry that they concern.
+    /// Records invalidations; the store does an invalidation before this machine reads an entry of its scope.
     func owe(_ scopes: [MuxShared.Scope]) {
         self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
 
-    /// Has the store do the pending invalidations that concern a name.
+    /// Sends the pending invalidations of a name.
     ///
     /// - Parameters:
     ///   - name: The name.
@@ -338,9 +345,9 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Has the store do some pending invalidations, and all others that are pending by now.
+    /// Sends all pending invalidations, and throws if the store has refused an invalidation of `scopes`.
     ///
-    /// It takes one budget at most for each batch.
+    /// Each batch takes one budget at most.
     ///
     /// - Throws: The failure; the invalidations are still pending then, and are sent again.
     func settle(_ scopes: [MuxShared.Scope]) async throws {
@@ -354,9 +361,9 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends pending invalidations in batches: those by name that come first alone with the first batch, or all.
+    /// Sends the pending invalidations: one batch with the scopes of `first`, or all batches if `first` is `nil`.
     ///
-    /// One task at a time: an invalidation that is sent twice voids the claims in between.
+    /// Only one task sends at a time: a second sending of a scope would void later claims.
     private func sendPending(first: [MuxShared.Scope]? = nil) async throws {
         try await self.settling.run {
             var refusalCount = 0
@@ -368,7 +375,7 @@ package final class SharedStoreClient: Sendable {
         throw MuxError.sharedStoreUnavailable
     }
 
-    /// Sends a batch, and halves of a refused batch, so that a refused scope does not affect the others.
+    /// Sends a batch; sends a refused batch again in halves, down to the refused scopes.
     private func send(_ batch: ArraySlice<PendingInvalidations.Request>, _ refusalCount: inout Int) async throws {
         do {
             let scopes = batch.map(\.scope)
@@ -380,7 +387,7 @@ package final class SharedStoreClient: Sendable {
                 let isNews = self.state.withLock { $0.pending.refused(first) }
                 if isNews { self.tellRefused(first.scope, Self.reason(of: error)) }
                 refusalCount += 1
-                // A store that refuses all is not asked twice for each.
+                // Limits the calls of a store without any permission.
                 guard refusalCount < 16 else { throw MuxError.sharedStoreUnavailable }
                 return
             }
@@ -396,19 +403,19 @@ package final class SharedStoreClient: Sendable {
         self.observer?.tell(MuxEvent(.notShared, cacheKey: name?.domain, key: name?.key, reason: reason))
     }
 
-    /// Forgets something here and in the store.
+    /// Invalidates scopes in this process and in the store.
     ///
     /// - Parameters:
-    ///   - scopes: What is invalidated in the store.
-    ///   - forget: Forgets it here.
-    /// - Returns: The failure; the store is asked again then until it has done it.
+    ///   - scopes: The scopes.
+    ///   - forget: Removes the entries of this process.
+    /// - Returns: A report with the failure; the invalidations are repeated until the store confirms them.
     func invalidate(
         _ scopes: [MuxShared.Scope],
         after forget: @Sendable () -> Void
     ) async -> MuxRepository.ClearReport {
         self.owe(scopes)
         forget()
-        // Again: a fetch that began in between must not put what it gets.
+        // Again: a fetch may have begun in between, and must not put its value.
         self.owe(scopes)
         do {
             try await self.settle(scopes)
@@ -418,7 +425,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Has the store do the pending invalidations, and repeats that until it does, in a task of its own.
+    /// Starts a task to send the pending invalidations until the store has confirmed all.
     func settleLater() {
         let begins = self.state.withLock { state in
             defer { state.isResending = true }
@@ -438,7 +445,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Sends one refused invalidation; if the store accepts it, the others are no longer treated as refused.
+    /// Sends one refused invalidation; on success the next batch contains all refused invalidations again.
     private func retryRefused() async throws {
         try await self.settling.run {
             guard let request = self.state.withLock({ $0.pending.refusedRequest() }) else { return }
@@ -460,7 +467,7 @@ package final class SharedStoreClient: Sendable {
         return RetryLoop(policy, time: self.time, random: self.random, spawn: self.spawn)
     }
 
-    /// Whether invalidations are pending; if not, the task that sends them ends.
+    /// Whether invalidations are pending; the sending task ends otherwise.
     private func keepsSending() -> Bool {
         self.state.withLock { state in
             state.isResending = state.pending.count > 0

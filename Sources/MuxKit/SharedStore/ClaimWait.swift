@@ -1,4 +1,4 @@
-/// Waits for the ends of other machines' claims of one name; begins to listen at once.
+/// Waits for the ends of other machines' claims of a name; listens from its creation on.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
@@ -8,7 +8,7 @@ final class ClaimWait: Sendable {
     private let state = Locked(State())
     private let stopHearing = Locked<(@Sendable () -> Void)?>(nil)
 
-    /// How many claims have ended without an entry.
+    /// The number of claims without an entry at their end.
     var failureCount: Int { self.state.withLock { $0.failureCount } }
 
     init(_ name: MuxStoreKey, _ ends: Broadcast<MuxStoreKey, Bool>) {
@@ -26,10 +26,10 @@ final class ClaimWait: Sendable {
         next.give(())
     }
 
-    /// The claim is about to be asked for: what happened before, its answer will say.
+    /// Forgets earlier ends of claims: the reply to the following claim contains their effect.
     func begins() { self.state.withLock { $0.next = FirstAnswer() } }
 
-    /// Waits until something has happened since the last call of ``begins()``.
+    /// Waits for the end of a claim since the last call of ``begins()``, and for `limit` at most.
     func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
         let timer = spawn(name: "mux.wait-limit") {

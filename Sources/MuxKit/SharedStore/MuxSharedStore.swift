@@ -24,16 +24,18 @@ public import Foundation
 /// ends by itself. A put that threw may be stored: it is as good as any. An invalidation that threw has to be repeated until
 /// it does not: what others read meanwhile may be old. A caller limits how long it waits.
 ///
-/// An error that is one of connectivity (``ConnectivityError``), such as a lost connection or a refused password, makes a repository do
-/// without the store for a while. Any other error concerns only the entry or the scope of the call, such as a value that is too large.
-/// Conform errors to ``MuxShared/Failure``, so that events say the reason.
+/// After a connectivity failure (``ConnectivityError``), such as a lost connection or a refused password, a repository does without the
+/// store for a ``MuxShared/Policy/pause``. Any other error, such as the refusal of a large value, concerns the entry or scope of the call
+/// alone. Conform errors to ``MuxShared/Failure`` to give events a reason.
 ///
 /// **Concurrent calls.** Members may be called at any time from any task, and each takes effect at one point in time between its
 /// call and its return.
 public protocol MuxSharedStore: Sendable {
-    /// The entries with those names, in their order; `nil` for one that is missing, was invalidated, or cannot be read.
+    /// Loads entries, or checks the connection.
     ///
-    /// - Throws: The failure; what cannot be read is a miss and no failure. Without names, the reason why the store is unavailable.
+    /// - Parameter names: The names; an empty array to check the connection.
+    /// - Returns: The entries in the order of `names`; `nil` for a missing, invalidated or unreadable entry.
+    /// - Throws: A failure of the store.
     func load(_ names: [MuxShared.Name]) async throws -> [MuxShared.Entry?]
 
     /// The entry if it is good enough, or else the right to fetch it: in one trip.
@@ -88,7 +90,7 @@ public protocol MuxSharedStore: Sendable {
 public enum MuxShared: Sendable {
     /// An error of a ``MuxSharedStore`` with a reason for events and metrics.
     public protocol Failure: ConnectivityError {
-        /// The reason in a word or two, such as `WRONGPASS`: one of a small number of texts, without secrets and keys.
+        /// The reason in a word or two, such as `WRONGPASS`; from a small set of texts, without secrets and keys.
         var reason: String { get }
     }
 
@@ -232,7 +234,7 @@ public enum MuxShared: Sendable {
     public struct Policy: Sendable, Hashable {
         /// How long a request waits for the store, all its calls together; 250 milliseconds.
         ///
-        /// When one fails, or takes longer than what is left of it, nothing is asked for a ``pause``: what is fetched meanwhile is kept in memory only.
+        /// After a connectivity failure or the end of the budget, the store is not called for a ``pause``; memory alone keeps values fetched meanwhile.
         public var budget: Duration
 
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of

@@ -1,7 +1,7 @@
-/// The invalidations that a shared store has not confirmed: a pure state machine.
+/// The invalidations without confirmation by a shared store: a pure state machine.
 ///
-/// Invalidations keep their names. Only if more than ``limit`` wait during an outage, entries are replaced by their domain, the domain
-/// with the most entries first; everything is invalidated only if tags and domains alone exceed the limit.
+/// Invalidations keep their names. Beyond ``limit`` during an outage, a domain replaces its entries, the domain with the most entries
+/// first; if tags and domains alone exceed the limit, everything is invalidated.
 package struct PendingInvalidations: Sendable {
     /// A scope, with the number of its last request.
     package struct Request: Sendable {
@@ -9,14 +9,14 @@ package struct PendingInvalidations: Sendable {
         fileprivate let number: UInt64
     }
 
-    /// The greatest number of invalidations that wait during an outage, about 20 MB.
+    /// The greatest number of pending invalidations during an outage.
     package static let limit = 100_000
 
-    /// The greatest number of scopes in one call of the store.
+    /// The greatest number of scopes in a call of the store.
     package static let batchSize = 1_000
 
     private var numbers: [MuxShared.Scope: UInt64] = [:]
-    /// The pending scopes that the store refused: tried again one by one, apart from the others.
+    /// The pending scopes after a refusal by the store; sent again one by one.
     private var refused: Set<MuxShared.Scope> = []
     private var lastNumber: UInt64 = 0
 
@@ -24,17 +24,17 @@ package struct PendingInvalidations: Sendable {
 
     package var count: Int { self.numbers.count }
 
-    /// Whether one of the scopes is pending.
+    /// Whether any of the scopes is pending.
     package func contains(_ scopes: [MuxShared.Scope]) -> Bool {
         !self.numbers.isEmpty && scopes.contains { self.numbers[$0] != nil }
     }
 
-    /// Whether the store refused one of the scopes.
+    /// Whether the store refused any of the scopes.
     package func isRefused(_ scopes: [MuxShared.Scope]) -> Bool {
         !self.refused.isEmpty && scopes.contains { self.refused.contains($0) }
     }
 
-    /// Adds scopes; those that are being sent are sent again.
+    /// Adds scopes; a scope in a batch under way is sent again.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
         for scope in scopes {
@@ -46,7 +46,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// A pending scope that includes another one.
+    /// A pending scope around `scope`.
     private func pendingScope(around scope: MuxShared.Scope) -> MuxShared.Scope? {
         if self.numbers[.everything] != nil { return .everything }
         guard case .entry(let name) = scope, self.numbers[.domain(name.domain)] != nil else { return nil }
@@ -70,10 +70,10 @@ package struct PendingInvalidations: Sendable {
         self.refused = []
     }
 
-    /// The requests to send, but those that the store has refused.
+    /// The pending requests without the refused requests, in batches.
     ///
-    /// - Parameter first: Scopes of the first batch, which is the only one then; `nil` for all.
-    /// - Returns: The requests, in batches.
+    /// - Parameter first: The scopes at the front of a single batch; `nil` for all batches.
+    /// - Returns: The batches; none if no scope of `first` is pending.
     package func batches(first: [MuxShared.Scope]? = nil) -> [ArraySlice<Request>] {
         var requests: [Request] = []
         for scope in first ?? [] {
@@ -92,7 +92,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// The refused request that was tried least recently.
+    /// The refused request with the earliest attempt.
     package func refusedRequest() -> Request? {
         let requests = self.refused.lazy.compactMap { scope in
             self.numbers[scope].map { Request(scope: scope, number: $0) }
@@ -100,18 +100,18 @@ package struct PendingInvalidations: Sendable {
         return requests.min { $0.number < $1.number }
     }
 
-    /// The store has invalidated these scopes.
+    /// The store has confirmed a batch.
     package mutating func confirmed(_ requests: ArraySlice<Request>) {
         for request in requests where self.numbers[request.scope] == request.number {
             self.numbers[request.scope] = nil
-            // The store may have been set up meanwhile: the other refused scopes go with the next batch.
+            // The permissions have changed: the other refused scopes join the next batch.
             if self.refused.remove(request.scope) != nil { self.refused = [] }
         }
     }
 
-    /// The store has refused one scope, and not because of its connection.
+    /// The store has refused a scope.
     ///
-    /// - Returns: Whether it is the first refusal since the scope was added.
+    /// - Returns: Whether this refusal is the first since the scope was added.
     package mutating func refused(_ request: Request) -> Bool {
         guard self.numbers[request.scope] == request.number else { return false }
         self.lastNumber += 1

@@ -193,7 +193,7 @@ final class MediaCore: Sendable {
         defer { self.semaphore.leave() }
         self.folder.beginUse(name)
         defer { self.folder.endUse(name) }
-        // The digest is that of a file that was removed or evicted.
+        // The recorded digest belongs to the removed or evicted file.
         self.engine.withState { $0.verified[name.file] = nil }
         // A download that a fence has passed begins again, and is the same fetch.
         if !hasStarted {

@@ -29,16 +29,7 @@ struct SharedSessionsTests {
         _ schedule: SeededExecutor,
         _ connection: MemorySharedStore.Connection
     ) -> MuxRepository {
-        MuxRepository(
-            store: .none,
-            durability: .relaxed,
-            observer: nil,
-            time: TimeSource(schedule.clock),
-            wallTime: { Date(timeIntervalSinceReferenceDate: 800_000_000) },
-            random: { 0.5 },
-            spawn: TaskLauncher(executor: schedule),
-            sharedStore: (connection, .init())
-        )
+        .machine(schedule, sharing: connection)
     }
 
     /// A machine whose tokens and values carry the number of the sign-outs that had begun when their fetch did.

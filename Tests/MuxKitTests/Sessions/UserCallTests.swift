@@ -104,18 +104,7 @@ struct UserCallTests {
     @Test func `PT-01 names and users whose texts run together are told apart on other machines`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
-            let machines = (0..<2).map { _ in
-                MuxRepository(
-                    store: .none,
-                    durability: .relaxed,
-                    observer: nil,
-                    time: TimeSource(schedule.clock),
-                    wallTime: { World.start },
-                    random: { 0.5 },
-                    spawn: TaskLauncher(executor: schedule),
-                    sharedStore: (store.connection(), .init())
-                )
-            }
+            let machines = (0..<2).map { _ in MuxRepository.machine(schedule, sharing: store.connection()) }
             let sessions = machines.map { repository in
                 ["a", "a/b"].map { name in
                     var policy = MuxPolicy.tokens
@@ -139,16 +128,7 @@ struct UserCallTests {
     @Test func `PT-01 values of users keep the tags that their names have`() async throws {
         try await SeededExecutor.explore(5) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
-            let repository = MuxRepository(
-                store: .none,
-                durability: .relaxed,
-                observer: nil,
-                time: TimeSource(schedule.clock),
-                wallTime: { World.start },
-                random: { 0.5 },
-                spawn: TaskLauncher(executor: schedule),
-                sharedStore: (store.connection(), .init())
-            )
+            let repository = MuxRepository.machine(schedule, sharing: store.connection())
             let sessions = MuxSessions<String, Int>(repository: repository) { _, _ in .updatedDependency(1) }
             let fetches = Locked(0)
             let profiles = sessions.makeMap(cacheKey: .init("Profiles") { _ in ["city"] }) { user, _ in

@@ -56,17 +56,7 @@ struct SharedStoreFailureTests {
         _ store: any MuxSharedStore,
         _ sharing: MuxShared.Policy
     ) -> MuxRepository {
-        MuxRepository(
-            store: .none,
-            durability: .relaxed,
-            observer: nil,
-            time: TimeSource(schedule.clock),
-            wallTime: { World.start },
-            random: { Double(schedule.draw(0..<1_000)) / 1_000 },
-            spawn: TaskLauncher(executor: schedule),
-            sharedStore: (store, sharing),
-            misuseLog: nil
-        )
+        .machine(schedule, sharing: store, sharing, random: { Double(schedule.draw(0..<1_000)) / 1_000 })
     }
 
     private static func entry(_ text: String, timeToLive: Duration = .seconds(600), version: Int = 1) -> MuxShared.Entry

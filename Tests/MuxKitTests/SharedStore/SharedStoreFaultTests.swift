@@ -106,16 +106,7 @@ struct SharedStoreFaultTests {
             let faulty = FaultyConnection(base: store.connection(), faults: Locked(.init()))
             let fetches = self.fetches
             self.store = faulty
-            self.repository = MuxRepository(
-                store: .none,
-                durability: .relaxed,
-                observer: self.events,
-                time: TimeSource(schedule.clock),
-                wallTime: { Date(timeIntervalSinceReferenceDate: 800_000_000) },
-                random: { 0.5 },
-                spawn: TaskLauncher(executor: schedule),
-                sharedStore: (faulty, .init())
-            )
+            self.repository = .machine(schedule, sharing: faulty, observer: self.events)
             self.values = MultiplexerMap(
                 cacheKey: .init("Values") { ["of \($0)"] },
                 policy: MuxPolicy(timeToLive: .seconds(600)),
@@ -271,6 +262,21 @@ struct SharedStoreFaultTests {
                 try expect(told[0].cacheKey == "Values" && machine.events(.sharedStoreUnavailable).isEmpty)
                 try expect(await machine.repository.gauges().sharedStoreOutage == nil)
             }
+        }
+    }
+
+    @Test func `FT-02 a refusal ends an outage, for the store has replied`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            machine.store.faults.withLock { $0.outage = EngineFailure(reason: "down", isConnectivityFailure: true) }
+            _ = try await machine.values.request(key: "a")
+            machine.store.faults.withLock { $0 = .init(refused: ["bad", ""]) }
+            try await schedule.clock.sleep(for: .seconds(31))
+            try expect(machine.events(.sharedStoreUnavailable).count == 1)
+            _ = try await machine.values.request(key: "bad")
+            try expect(machine.events(.sharedStoreAvailable).count == 1, "the outage goes on")
+            try expect(machine.events(.notShared).count == 1)
         }
     }
 

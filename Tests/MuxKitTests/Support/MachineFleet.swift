@@ -119,15 +119,13 @@ struct MachineFleet: Sendable {
     ) -> Machine {
         let connection = store.connection()
         let events = EventTally()
-        let repository = MuxRepository(
-            store: .none,
-            durability: .relaxed,
+        let repository = MuxRepository.machine(
+            schedule,
+            sharing: isImpatient ? Impatient(base: connection, clock: schedule.clock) : connection,
+            sharing,
             observer: events,
-            time: TimeSource(schedule.clock),
-            wallTime: { Date(timeIntervalSinceReferenceDate: 800_000_000 + Double(hoursOff) * 3_600) },
-            random: { Double(schedule.draw(0..<1_000)) / 1_000 },
-            spawn: TaskLauncher(executor: schedule),
-            sharedStore: (isImpatient ? Impatient(base: connection, clock: schedule.clock) : connection, sharing)
+            hoursOff: hoursOff,
+            random: { Double(schedule.draw(0..<1_000)) / 1_000 }
         )
         let values = MultiplexerMap<String, String>(cacheKey: "Values", policy: policy, repository: repository) { key in
             try await origin.fetch(key)
@@ -137,4 +135,28 @@ struct MachineFleet: Sendable {
 
     /// Waits until nothing else can run.
     func settle() async throws { try await self.schedule.clock.sleep(for: .nanoseconds(1)) }
+}
+
+extension MuxRepository {
+    /// The repository of one machine that a schedule runs.
+    static func machine(
+        _ schedule: SeededExecutor,
+        sharing store: any MuxSharedStore,
+        _ policy: MuxShared.Policy = .init(),
+        observer: (any MuxObserver)? = nil,
+        hoursOff: Int = 0,
+        random: @escaping @Sendable () -> Double = { 0.5 }
+    ) -> MuxRepository {
+        MuxRepository(
+            store: .none,
+            durability: .relaxed,
+            observer: observer,
+            time: TimeSource(schedule.clock),
+            wallTime: { World.start.addingTimeInterval(Double(hoursOff) * 3_600) },
+            random: random,
+            spawn: TaskLauncher(executor: schedule),
+            sharedStore: (store, policy),
+            misuseLog: nil
+        )
+    }
 }

@@ -8,16 +8,6 @@ import Testing
 /// What killed processes leave in the folder of media, and what must not outlive its file.
 @Suite(.timeLimit(.minutes(10)), .takesTurns)
 struct MediaLeakTests {
-    private func limits(_ change: (inout AsyncMedia.Limits) -> Void) -> AsyncMedia.Limits {
-        var limits = AsyncMedia.Limits()
-        change(&limits)
-        return limits
-    }
-
-    private func url(_ number: Int, _ world: MediaWorld) -> URL {
-        world.server.url.appending(path: "\(number).jpg")
-    }
-
     /// The names of everything in the folder, folders included.
     private func everything(_ world: MediaWorld) -> [String] {
         (FileManager.default.enumerator(atPath: world.folder.path)?.allObjects as? [String] ?? []).sorted()
@@ -30,7 +20,7 @@ struct MediaLeakTests {
             let media = file.deletingLastPathComponent()
             let removed = world.folder.appending(path: "removed-0123456789abcdef")
             try FileManager.default.createDirectory(at: removed, withIntermediateDirectories: true)
-            let orphan = MediaName(self.url(7, world)).sidecar
+            let orphan = MediaName(world.url(7)).sidecar
             // A file of a former user, the draft of the session's file, and a sidecar without a growing file.
             for url in [
                 removed.appending(path: "private.jpg"), world.folder.appending(path: "session.0123456789abcdef.tmp"),
@@ -56,25 +46,25 @@ struct MediaLeakTests {
     @Test func `PT-01 the files of the process before count against the limit`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
-            let limits = self.limits { $0.maximumBytes = 3_500 }
+            let limits = AsyncMedia.Limits { $0.maximumBytes = 3_500 }
             let first = world.media(limits: limits)
-            for number in 0..<3 { _ = try await first.request(url: self.url(number, world)) }
+            for number in 0..<3 { _ = try await first.request(url: world.url(number)) }
 
             let next = world.media(limits: limits)
-            _ = try await next.request(url: self.url(3, world))
+            _ = try await next.request(url: world.url(3))
 
             #expect(world.totalSize == 3_000)
-            #expect(next.cachedValue(url: self.url(0, world)) == nil)
+            #expect(next.cachedValue(url: world.url(0)) == nil)
         }
     }
 
     @Test func `PT-01 a file that is used twice stays until the second use ends`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
-            let media = world.media(limits: self.limits { $0.maximumBytes = 1_500 })
+            let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 1_500 })
             try await media.withFile(url: world.url) { file in
                 try await media.withFile(url: world.url) { _ in }
-                _ = try await media.request(url: self.url(1, world))
+                _ = try await media.request(url: world.url(1))
                 #expect(try Data(contentsOf: file) == world.file.content)
             }
         }

@@ -7,32 +7,22 @@ import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns)
 struct MediaLimitTests {
-    private func limits(_ change: (inout AsyncMedia.Limits) -> Void) -> AsyncMedia.Limits {
-        var limits = AsyncMedia.Limits()
-        change(&limits)
-        return limits
-    }
-
-    private func url(_ number: Int, _ world: MediaWorld) -> URL {
-        world.server.url.appending(path: "\(number).jpg")
-    }
-
     @Test func `AM-09 the file that was not used for longest makes room`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
-            let media = world.media(limits: self.limits { $0.maximumBytes = 3500 })
-            for number in 0..<3 { _ = try await media.request(url: self.url(number, world)) }
-            _ = try await media.request(url: self.url(0, world))
+            let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 3500 })
+            for number in 0..<3 { _ = try await media.request(url: world.url(number)) }
+            _ = try await media.request(url: world.url(0))
 
-            _ = try await media.request(url: self.url(3, world))
-            #expect((0...3).map { media.cachedValue(url: self.url($0, world)) != nil } == [true, false, true, true])
+            _ = try await media.request(url: world.url(3))
+            #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [true, false, true, true])
 
             // The order survives a relaunch; looking counts as use, so 2 is the oldest after this.
-            let relaunched = world.media(limits: self.limits { $0.maximumBytes = 3500 })
-            _ = try await relaunched.request(url: self.url(0, world))
-            _ = try await relaunched.request(url: self.url(3, world))
-            _ = try await relaunched.request(url: self.url(4, world))
-            let kept = (0...4).map { relaunched.cachedValue(url: self.url($0, world)) != nil }
+            let relaunched = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 3500 })
+            _ = try await relaunched.request(url: world.url(0))
+            _ = try await relaunched.request(url: world.url(3))
+            _ = try await relaunched.request(url: world.url(4))
+            let kept = (0...4).map { relaunched.cachedValue(url: world.url($0)) != nil }
             #expect(kept == [true, false, false, true, true])
         }
     }
@@ -40,16 +30,16 @@ struct MediaLimitTests {
     @Test func `AM-09 a file in use does not make room`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
-            let media = world.media(limits: self.limits { $0.maximumBytes = 1500 })
-            try await media.withFile(url: self.url(0, world)) { file in
-                _ = try await media.request(url: self.url(1, world))
-                _ = try await media.request(url: self.url(2, world))
+            let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 1500 })
+            try await media.withFile(url: world.url(0)) { file in
+                _ = try await media.request(url: world.url(1))
+                _ = try await media.request(url: world.url(2))
                 #expect(try Data(contentsOf: file) == world.file.content)
-                #expect(media.cachedValue(url: self.url(1, world)) == nil)
+                #expect(media.cachedValue(url: world.url(1)) == nil)
             }
-            _ = try await media.request(url: self.url(3, world))
-            #expect(media.cachedValue(url: self.url(0, world)) == nil)
-            #expect(media.cachedValue(url: self.url(3, world)) != nil)
+            _ = try await media.request(url: world.url(3))
+            #expect(media.cachedValue(url: world.url(0)) == nil)
+            #expect(media.cachedValue(url: world.url(3)) != nil)
         }
     }
 
@@ -60,27 +50,27 @@ struct MediaLimitTests {
             faults: [.hold(after: 60_000) { try? await gate.pass() }]
         )
         try await world.run { (world) async throws in
-            let media = world.media(limits: self.limits { $0.maximumBytes = 150_000 })
-            let first = Task { try await media.request(url: self.url(0, world)) }
+            let media = world.media(limits: AsyncMedia.Limits { $0.maximumBytes = 150_000 })
+            let first = Task { try await media.request(url: world.url(0)) }
             await gate.waitForCall()
-            for try await progress in media.progress(of: self.url(0, world)) where progress.received == 60_000 { break }
+            for try await progress in media.progress(of: world.url(0)) where progress.received == 60_000 { break }
 
-            _ = try await media.request(url: self.url(1, world))
+            _ = try await media.request(url: world.url(1))
             gate.open()
             _ = try await first.value
             #expect(world.file.starts == [0, 0])
             #expect(world.names.count == 1)
 
             world.faults.withLock { $0 = [.hold(after: 60_000) { try? await gate.pass() }] }
-            let second = Task { try await media.request(url: self.url(2, world)) }
+            let second = Task { try await media.request(url: world.url(2)) }
             await gate.waitForCall(2)
-            for try await progress in media.progress(of: self.url(2, world)) where progress.received == 60_000 { break }
+            for try await progress in media.progress(of: world.url(2)) where progress.received == 60_000 { break }
             second.cancel()
             _ = await second.result
             await world.server.waitForClosedConnection()
-            _ = try await media.request(url: self.url(3, world))
-            _ = try await media.request(url: self.url(4, world))
-            #expect(world.names == [MediaName(self.url(4, world)).file])
+            _ = try await media.request(url: world.url(3))
+            _ = try await media.request(url: world.url(4))
+            #expect(world.names == [MediaName(world.url(4)).file])
         }
     }
 
@@ -88,7 +78,7 @@ struct MediaLimitTests {
     func `AM-09 a file beyond the limit is an error whether announced or not`(isAnnounced: Bool) async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 10_000), faults: isAnnounced ? [] : [.unannounced])
         try await world.run { (world) async throws in
-            let media = world.media(limits: self.limits { $0.maximumFileBytes = 9_999 })
+            let media = world.media(limits: AsyncMedia.Limits { $0.maximumFileBytes = 9_999 })
             await #expect(throws: MediaError.tooLarge(limit: 9_999)) { try await media.request(url: world.url) }
             #expect(world.names == [])
         }
@@ -106,7 +96,7 @@ struct MediaLimitTests {
         try await world.run { (world) async throws in
             let media = world.media()
             try await withThrowingTaskGroup { group in
-                for number in 0..<20 { group.addTask { try await media.request(url: self.url(number, world)) } }
+                for number in 0..<20 { group.addTask { try await media.request(url: world.url(number)) } }
                 await world.events.wait(for: .missed, count: 20)
                 await gate.waitForCall(6)
                 for finished in 1...14 {
@@ -126,20 +116,20 @@ struct MediaLimitTests {
         let free = Locked<Int64>(10_000)
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
-            let limits = self.limits { $0.freeSpaceReserve = 5_000 }
+            let limits = AsyncMedia.Limits { $0.freeSpaceReserve = 5_000 }
             let media = world.media(limits: limits, fileSystem: CrampedFileSystem(free))
-            for number in 0..<3 { _ = try await media.request(url: self.url(number, world)) }
+            for number in 0..<3 { _ = try await media.request(url: world.url(number)) }
             free.withLock { $0 = 4_500 }
 
             // 1000 are needed and 500 missing: two files go, and each gives back what it has.
-            _ = try await media.request(url: self.url(3, world))
-            #expect((0...3).map { media.cachedValue(url: self.url($0, world)) != nil } == [false, false, true, true])
+            _ = try await media.request(url: world.url(3))
+            #expect((0...3).map { media.cachedValue(url: world.url($0)) != nil } == [false, false, true, true])
 
             free.withLock { $0 = 100 }
-            await #expect(throws: MediaError.diskFull) { try await media.request(url: self.url(4, world)) }
+            await #expect(throws: MediaError.diskFull) { try await media.request(url: world.url(4)) }
             #expect(world.names == [])
             free.withLock { $0 = 6_000 }
-            _ = try await media.request(url: self.url(4, world))
+            _ = try await media.request(url: world.url(4))
             await media.expectAtRest()
         }
     }
@@ -177,11 +167,11 @@ struct MediaLimitTests {
     @Test func `PT-01 a body of unknown length makes room before it is written`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1_000))
         try await world.run { (world) async throws in
-            let limits = self.limits {
+            let limits = AsyncMedia.Limits {
                 ($0.maximumBytes, $0.maximumFileBytes) = (3_500, 3_000)
             }
             let media = world.media(limits: limits)
-            for number in 0..<2 { _ = try await media.request(url: self.url(number, world)) }
+            for number in 0..<2 { _ = try await media.request(url: world.url(number)) }
             let sizes = Locked<[Int64]>([])
             let transport = EndlessTransport(piece: 1_000) { sizes.withLock { $0.append(world.totalSize) } }
 

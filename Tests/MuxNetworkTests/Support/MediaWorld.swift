@@ -129,3 +129,16 @@ extension AsyncMedia {
         #expect(self.downloadSlots.waiting == 0, "downloads still wait", sourceLocation: location)
     }
 }
+
+extension MediaWorld {
+    /// One of many files of the server.
+    func url(_ number: Int) -> URL { self.server.url.appending(path: "\(number).jpg") }
+}
+
+extension AsyncMedia.Limits {
+    /// The default limits with changes.
+    init(_ change: (inout AsyncMedia.Limits) -> Void) {
+        self.init()
+        change(&self)
+    }
+}

@@ -8,8 +8,8 @@ import Synchronization
 /// let repository = MuxRepository(observer: LogObserver(Logger(label: "cache")))
 /// ```
 ///
-/// Failures, and a shared store that is unavailable, are warnings, of which a limited number is written each second; the next one says how many were left out. Attempts that failed
-/// and are made again are `info`, the rest is `debug`. Hits are not written. No line has a value, a token or the text of an error, and an
+/// Failures and outages of a shared store are warnings. The number of warnings per second is limited; the next warning has the number of
+/// omitted warnings. Retried attempts are `info`, the rest is `debug`. Hits are not written. No line has a value, a token or the text of an error, and an
 /// entry's key only if you ask for it: keys may be names of people.
 ///
 /// **Concurrent calls.** A line is written on the thread that made the decision.

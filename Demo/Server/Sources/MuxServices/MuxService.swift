@@ -94,7 +94,8 @@ public struct MuxService: Service {
 public struct RepositoryHealth: Sendable, Hashable, Codable {
     /// Whether the last save has written everything, nothing of an ended session is still to be removed, and the shared store is available.
     ///
-    /// A machine that is not healthy still answers requests. Have a person look at it; do not end all machines because of one engine.
+    /// An unhealthy machine still answers requests: connect the check to an alarm. A load balancer would remove all machines in an outage of the
+    /// engine.
     public let isHealthy: Bool
     /// Values in memory.
     public let entries: Int
@@ -106,9 +107,9 @@ public struct RepositoryHealth: Sendable, Hashable, Codable {
     public let flights: Int
     /// What the last save could not write.
     public let saveFailures: Int
-    /// Why the store that several machines share is unavailable, such as `WRONGPASS`; `nil` if it is available, or there is none.
+    /// The reason of an outage of the shared store, such as `WRONGPASS`; `nil` without an outage or without a shared store.
     public let sharedStoreOutage: String?
-    /// Invalidations that the shared store has not confirmed.
+    /// The number of invalidations without confirmation by the shared store.
     public let pendingInvalidations: Int
 
     /// Asks a repository.

@@ -240,7 +240,13 @@ private final class CommandHandler: ChannelDuplexHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        self.end(context, error as? ValkeyError ?? .disconnected("\(error)"))
+        var failure = error as? ValkeyError ?? .disconnected("\(error)")
+        if case .tooLarge = failure {
+            // The reply belongs to the first command. The other commands have lost their connection.
+            self.waiting.popFirst()?.fail(failure)
+            failure = .disconnected("a reply was too large")
+        }
+        self.end(context, failure)
     }
 
     func channelInactive(context: ChannelHandlerContext) {

@@ -146,7 +146,7 @@ public final class MuxValkey: MuxSharedStore {
                 }
                 entries.append(try Self.entry(reply))
             } catch let error as ValkeyError where !error.isConnectivityFailure && names.count > 1 {
-                // The other entries are not concerned.
+                // A refused entry is a miss; the other entries are loaded.
                 entries.append(nil)
             }
         }
@@ -389,7 +389,7 @@ private final class Listeners: Sendable {
         var isFinished = false
     }
 
-    /// The most changes that wait for a reader that is slow, about 20 MB.
+    /// The greatest number of changes in the buffer of a slow reader.
     private static let maximumWaiting = 100_000
 
     private let state = Mutex(State())

@@ -25,7 +25,7 @@ public struct ServerFailure: Error, Sendable, Hashable {
     public let code: String
     /// All of it.
     public let text: String
-    /// Whether the engine refused the connection, rather than one command.
+    /// Whether the engine refused the connection, and not a command.
     var refusesConnection = false
 
     /// Whether another engine has the keys, or this one may not write them.
@@ -35,15 +35,15 @@ public struct ServerFailure: Error, Sendable, Hashable {
             || self.text.contains("-READONLY ")
     }
 
-    /// Whether the failure concerns all keys, and not only those of the command.
+    /// Whether the failure concerns all keys, and not the keys of the command alone.
     var isOfEngine: Bool {
         self.refusesConnection || self.isOfAnotherEngine
             || ["NOAUTH", "WRONGPASS", "LOADING", "BUSY", "MISCONF", "ASK", "TRYAGAIN"].contains(self.code)
     }
 
-    /// The code, if engines have one such; a listener that is no engine may send anything.
+    /// The code, if engines use this code: another program on the port may send any text.
     var knownCode: String? {
-        // An engine says so of a command within a script.
+        // The text of an engine for a command within a script.
         if self.text.contains("ACL failure") || self.text.contains("can't run this command") { return "NOPERM" }
         return Self.codes.contains(self.code) ? self.code : nil
     }
@@ -62,7 +62,7 @@ public struct ServerFailure: Error, Sendable, Hashable {
 }
 
 extension ValkeyError: MuxShared.Failure {
-    /// `false` for a command that the engine refused because of its keys, and for a value that is too large.
+    /// `false` for the refusal of a command because of its keys, and for a large value.
     public var isConnectivityFailure: Bool {
         switch self {
         case .refused(let failure): failure.isOfEngine

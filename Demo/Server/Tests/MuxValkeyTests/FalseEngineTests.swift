@@ -256,6 +256,20 @@ struct FalseEngineTests {
         }
     }
 
+    @Test func `FT-02 a reply that is too large is the failure of its own command`() async throws {
+        let engine = try FalseEngine { word, _ in word == "EVALSHA" ? "$999999999\r\n" : Self.greeting(word) }
+        let store = self.store(engine.address)
+        await store.waitUntilConnected()
+        let session = try await store.link.session()
+        // Both commands are in the buffer of one connection before the reply arrives.
+        let words = session.words(.load, [])
+        let replies = [session.connection.send(words), session.connection.send(words)]
+        let large = await #expect(throws: ValkeyError.self) { try await replies[0].get() }
+        let other = await #expect(throws: ValkeyError.self) { try await replies[1].get() }
+        #expect(large?.reason == "too large" && large?.isConnectivityFailure == false)
+        #expect(other == .disconnected("a reply was too large"))
+    }
+
     @Test func `FL-09 a reader of changes that is too slow is told that it missed some`() async throws {
         let engine = try FalseEngine { word, _ in
             let change =
