@@ -376,7 +376,7 @@ extension MuxValkey.Configuration: CustomStringConvertible, CustomReflectable {
 }
 
 /// The streams of changes.
-private final class Listeners: Sendable {
+final class Listeners: Sendable {
     private struct Listener {
         let stream: AsyncStream<MuxShared.Change>.Continuation
         /// Whether it lost a change since its buffer was full.
@@ -390,7 +390,7 @@ private final class Listeners: Sendable {
     }
 
     /// The greatest number of changes in the buffer of a slow reader.
-    private static let maximumWaiting = 100_000
+    static let maximumWaiting = 100_000
 
     private let state = Mutex(State())
 
