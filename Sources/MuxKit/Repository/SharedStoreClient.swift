@@ -329,20 +329,15 @@ package final class SharedStoreClient: Sendable {
     /// - Parameters:
     ///   - name: The name.
     ///   - limit: How long to wait.
-    /// - Throws: The failure; the invalidations are still pending then, and are sent again.
+    /// - Throws: The failure; the task of ``settleLater()`` repeats the invalidations.
     private func settle(_ name: MuxShared.Name, within limit: Duration) async throws {
         let scopes = [.entry(name.key)] + name.scopes
         guard self.state.withLock({ $0.pending.contains(scopes) }) else { return }
-        do {
-            let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
-                try await self.sendPending(first: scopes)
-            } late: { _ in
-            }
-            guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
-        } catch {
-            self.settleLater()
-            throw error
+        let isDone: Void? = try await waiting(for: limit, by: self.time, self.spawn) {
+            try await self.sendPending(first: scopes)
+        } late: { _ in
         }
+        guard isDone != nil else { throw MuxError.sharedStoreUnavailable }
     }
 
     /// Sends all pending invalidations, and throws if the store has refused an invalidation of `scopes`.
