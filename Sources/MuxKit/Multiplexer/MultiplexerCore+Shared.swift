@@ -1,16 +1,5 @@
 import Foundation
 
-/// The outcome of a fetched value in the shared store.
-@usableFromInline
-enum SharedOutcome<Value: Sendable>: Sendable {
-    /// The value is kept in this machine's memory only.
-    case notShared
-    /// The claim had ended, and another machine has stored a newer entry with this digest.
-    case superseded(by: Slot<Value>.Entry, digest: String)
-    /// The store has the entry, or may have the entry; this is the digest of the payload.
-    case stored(digest: String)
-}
-
 /// Flights that look at a store which several machines share: at most one of them fetches.
 extension MultiplexerCore {
     // MARK: - Flights
@@ -86,6 +75,9 @@ extension MultiplexerCore {
                 within: limit
             ) { self.tellNotShared(key, $0) }
             if waits == nil { budget -= self.repository.time.now.duration(since: asked) }
+            if known.hasWaitedInVain, claim?.isTaken == false {
+                self.engine.withState { $0.shared.waitedInVain(key, until: nil) }
+            }
             switch claim {
             case nil:
                 guard known.isUnverified else { return .fetch(loaded) }
@@ -120,7 +112,13 @@ extension MultiplexerCore {
                         sharing
                     )
                     budget -= self.repository.time.now.duration(since: began)
-                    guard case .stored(let digest) = outcome else { continue }
+                    let digest: String?
+                    switch outcome {
+                    case .stored(let stored): digest = stored
+                    // The store has no entry, and takes no entry: the value in memory is the newest.
+                    case .refused: digest = nil
+                    case .notShared, .superseded: continue
+                    }
                     let found = self.answer(key, flight, keeping: offered, digest)
                     if found.isOver { return .nothing }
                     loaded = found.loaded ?? loaded
@@ -133,7 +131,13 @@ extension MultiplexerCore {
                 loaded = await self.fallback(entry, at: asked, key, flight, known, sharing) ?? loaded
                 let left = patience - self.repository.time.now.duration(since: start)
                 // If two machines have failed, all others try at the same time.
-                guard left > .zero, wait.failureCount < 2, !Task.isCancelled else { return .fetch(loaded) }
+                guard left > .zero, wait.failureCount < 2, !known.hasWaitedInVain, !Task.isCancelled else {
+                    if left <= .zero {
+                        let end = self.repository.time.now.advanced(by: rest)
+                        self.engine.withState { $0.shared.waitedInVain(key, until: end) }
+                    }
+                    return .fetch(loaded)
+                }
                 waits = waits ?? (asked, self.engine.nextID())
                 // A change may be lost on its way: the store is asked again from time to time.
                 let limit = min(max(rest, .milliseconds(1)), min(client.policy.budget, left))
@@ -158,15 +162,19 @@ extension MultiplexerCore {
         var isUnverified = false
         /// Whether the store has lost it.
         var mayBeOffered = false
+        /// Whether an earlier flight has waited in vain for another machine's claim.
+        var hasWaitedInVain = false
     }
 
     /// What the flight knows, unless it is cancelled, and whether it has not ended.
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
+        let now = self.repository.time.now
         // A fence that came during the last look voids what that found, not the flight.
         let isOn = self.engine.workBegins(flight, of: key) { state, wasFenced, isCancelled in
             guard !isCancelled else { return }
             var facts = Known(wasFenced: wasFenced)
+            facts.hasWaitedInVain = state.shared.hasWaitedInVain(key, at: now)
             if let slot = state.slots.slot(of: key), let entry = slot.entry {
                 facts.entry = entry
                 facts.digest = state.shared.digest(key, of: entry.revision)
@@ -259,7 +267,7 @@ extension MultiplexerCore {
         _ key: Key,
         _ flight: FlightID,
         keeping entry: Slot<Value>.Entry,
-        _ digest: String,
+        _ digest: String?,
         upTo last: Ticket = 0
     ) -> (isOver: Bool, loaded: FormerSlot?) {
         var replaced: Slot<Value>.Entry?
@@ -270,7 +278,7 @@ extension MultiplexerCore {
                 replaced = slot.committed(entry)
                 return slot
             }
-            state.shared.keeps(key, digest: digest, revision: entry.revision)
+            if let digest { state.shared.keeps(key, digest: digest, revision: entry.revision) }
             return slot
         }
     }
@@ -342,7 +350,7 @@ extension MultiplexerCore {
         case .stored, .unknown: return .stored(digest: shared.digest)
         case .refused(let reason):
             self.tellNotShared(key, reason)
-            return .notShared
+            return .refused
         case .claimLost:
             let left = limit - self.repository.time.now.duration(since: start)
             return await self.newerEntry(since: began, key, ticket.name, within: left, sharing)

@@ -8,6 +8,19 @@ struct Sharing<Key: Sendable, Value: Sendable>: Sendable {
     }
 }
 
+/// The outcome of a fetched value in the shared store.
+@usableFromInline
+enum SharedOutcome<Value: Sendable>: Sendable {
+    /// The value is kept in this machine's memory only.
+    case notShared
+    /// The same, because the store has refused the value.
+    case refused
+    /// The claim had ended, and another machine has stored a newer entry with this digest.
+    case superseded(by: Slot<Value>.Entry, digest: String)
+    /// The store has the entry, or may have the entry; this is the digest of the payload.
+    case stored(digest: String)
+}
+
 /// What a multiplexer knows about its entries in a shared store, beside their slots.
 ///
 /// There is a fact about each key that has an entry in memory or a flight.
@@ -20,6 +33,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         /// The number of the last refresh by a caller, in the numbering of revisions.
         var lastRefresh: UInt64 = 0
         var flightCount = 0
+        /// The end of another machine's claim, after a flight has waited for the claim in vain.
+        var vainClaimEnd: Moment?
     }
 
     private var facts: [Key: Fact] = [:]
@@ -100,6 +115,15 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         }
         return former
     }
+
+    /// The claim of another machine, which ends then, outlasted the patience of a flight; `nil` at the end of the claim.
+    mutating func waitedInVain(_ key: Key, until end: Moment?) {
+        guard let place = self.facts.index(forKey: key) else { return }
+        self.facts.values[place].vainClaimEnd = end
+    }
+
+    /// Whether a flight has waited in vain for the present claim.
+    func hasWaitedInVain(_ key: Key, at now: Moment) -> Bool { self.facts[key]?.vainClaimEnd.map { now < $0 } ?? false }
 
     /// The key with this name, if it has an entry in memory or a flight.
     func key(of name: MuxStoreKey) -> Key? { self.keys[name] }

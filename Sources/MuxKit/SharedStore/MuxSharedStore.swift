@@ -18,7 +18,7 @@ public import Foundation
 ///
 /// **Claims.** At most one claim of a name stands at a time. It ends with a put or ``giveUp(_:)``, with an invalidation that concerns
 /// the name, or by itself when its time is over; nothing can be put with it afterwards. So what a machine writes that was stopped
-/// in the meantime is refused, without comparing clocks.
+/// in the meantime is refused, without comparing clocks. A store may grant a claim to another machine when the holder's connection has ended.
 ///
 /// **Failures.** Every member may throw, and what it should have done may have happened all the same. A claim whose answer was lost
 /// ends by itself. A put that threw may be stored: it is as good as any. An invalidation that threw has to be repeated until
@@ -214,6 +214,12 @@ public enum MuxShared: Sendable {
         case granted(MuxShared.Ticket, MuxShared.Entry?)
         /// Another machine fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
         case taken(for: Duration, MuxShared.Entry?)
+
+        /// Whether another machine fetches.
+        package var isTaken: Bool {
+            if case .taken = self { return true }
+            return false
+        }
     }
 
     /// A change that this machine has to know.
@@ -240,8 +246,8 @@ public enum MuxShared: Sendable {
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of
         /// ``MuxPolicy/fetchTimeout``.
         ///
-        /// When a machine ends in the middle of a fetch, each request for that value waits for so long, until the right to fetch it has
-        /// ended, too: after ``MuxPolicy/fetchTimeout``.
+        /// A machine waits so long once for another machine's claim, and then fetches its value itself until the claim has ended. A store
+        /// may end the claims of a machine with the connection of the machine.
         public var patience: Duration
 
         /// How long the store is not asked after a failure; 1 second, shortened at random by up to a half, doubled with each failure that

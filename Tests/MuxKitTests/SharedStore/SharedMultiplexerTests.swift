@@ -112,6 +112,38 @@ struct SharedMultiplexerTests {
         }
     }
 
+    @Test func `FT-06 a machine waits for a claim of a machine that is gone once, not at each renewal`() async throws {
+        try await SeededExecutor.explore(50) { schedule in
+            let policy = MuxPolicy(timeToLive: .seconds(10), fetchTimeout: .seconds(60))
+            let fleet = MachineFleet(schedule, machines: 2, policy: policy)
+            let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"))
+            let gone = fleet.store.connection()
+            let time = { (machine: MachineFleet.Machine) async throws -> Duration in
+                let start = schedule.clock.now
+                _ = try await machine.values.request(key: "a")
+                return start.duration(to: schedule.clock.now)
+            }
+            for round in 0..<2 {
+                _ = try await gone.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+                for renewal in 0..<4 {
+                    for machine in fleet.machines {
+                        let time = try await time(machine)
+                        let expected = renewal == 0 ? Duration.seconds(5) : .zero
+                        let limits = expected...(expected + .milliseconds(600))
+                        try expect(limits.contains(time), "round \(round), renewal \(renewal): \(time)")
+                    }
+                    try await schedule.clock.sleep(for: .seconds(11))
+                }
+                // The claim is over: the machines share the value, and wait again for the next claim.
+                try await schedule.clock.sleep(for: .seconds(30))
+                let before = fleet.origin.fetchCount
+                for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
+                try expect(fleet.origin.fetchCount == before + 1, "the value is shared again")
+                try await schedule.clock.sleep(for: .seconds(11))
+            }
+        }
+    }
+
     @Test func `FL-04 what one machine clears no machine shows, and a fetch from before is not kept`() async throws {
         try await SeededExecutor.explore(300) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)

@@ -342,6 +342,25 @@ struct SharedStoreFaultTests {
         }
     }
 
+    @Test func `FT-05 a value that an empty store refuses is kept without a fetch`() async throws {
+        try await SeededExecutor.explore(20) { schedule in
+            let store = MemorySharedStore(clock: schedule.clock)
+            let machine = Machine(schedule, store)
+            _ = try await machine.values.request(key: "a")
+            store.loseEverything()
+            machine.store.faults.withLock { $0.tooLarge = ["a"] }
+            try await schedule.clock.sleep(for: .nanoseconds(1))
+            for _ in 0..<3 { _ = try await machine.values.request(key: "a") }
+            try expect(machine.fetchCount == 1, "\(machine.fetchCount)")
+            try expect(machine.events(.notShared).count == 1)
+            // It still hears of changes.
+            try await store.connection().invalidate([.entry(MuxStoreKey(domain: "Values", key: "a"))])
+            try await schedule.clock.sleep(for: .nanoseconds(1))
+            _ = try await machine.values.request(key: "a")
+            try expect(machine.fetchCount == 2, "\(machine.fetchCount)")
+        }
+    }
+
     @Test func `FT-05 a value that was cleared during its fetch is not kept, whoever cleared it`() async throws {
         try await SeededExecutor.explore(60) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)

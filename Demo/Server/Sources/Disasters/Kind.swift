@@ -11,6 +11,9 @@ enum Kind: String, CaseIterable, Sendable {
     case killedWithDisk = "engine killed, all kept"
     case paused = "engine stopped"
     case emptied = "engine emptied"
+    case full = "engine full"
+    case evicting = "engine evicts"
+    case forbidden = "permissions missing"
     case cut = "connections cut"
     case halfOpen = "connections half open"
     case delayed = "connections delayed"
@@ -33,7 +36,7 @@ enum Kind: String, CaseIterable, Sendable {
         case .primaryKilled, .failover: [.replicas]
         case .slotMoved, .slotReturned: [.cluster]
         case .holderStopped, .holderKilled, .holderCleared: [.memory, .replicas, .cluster]
-        case .lateWrite, .paused, .emptied: [.memory, .disk]
+        case .lateWrite, .paused, .emptied, .full, .evicting, .forbidden: [.memory, .disk]
         case .deaf: [.memory]
         case .cut, .halfOpen, .delayed, .trickle: [.memory, .disk, .replicas]
         }
@@ -79,6 +82,21 @@ enum Kind: String, CaseIterable, Sendable {
                 fleet.history.note("the engine is emptied")
                 try await Task.sleep(for: random.milliseconds(0...100))
             }
+        case .full: try await self.limitMemory(fleet, "noeviction", &random)
+        case .evicting:
+            let policies = [
+                "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-random", "volatile-ttl",
+            ]
+            let policy = policies[Int.random(in: policies.indices, using: &random)]
+            try await self.limitMemory(fleet, policy, &random)
+        case .forbidden:
+            let command = ["evalsha", "publish", "hset", "del", "all"][Int.random(in: 0..<5, using: &random)]
+            let rules = command == "all" ? ["-@all", "+acl"] : ["-" + command]
+            try await fleet.engines[0].ask(["ACL", "SETUSER", "default"] + rules)
+            fleet.history.note("the permission for \(command) is missing")
+            try? await Task.sleep(for: random.milliseconds(50...600))
+            try await fleet.engines[0].ask("ACL", "SETUSER", "default", "+@all")
+            fleet.history.note("all commands are permitted")
         case .cut: try await self.cut(fleet, &random)
         case .halfOpen:
             try await self.disturb(fleet, .hold, for: random.milliseconds(50...1_200), &random)
@@ -148,6 +166,17 @@ enum Kind: String, CaseIterable, Sendable {
         fleet.killEngine(0)
         try await Task.sleep(for: random.milliseconds(0...300))
         try await fleet.startEngine(0)
+    }
+
+    /// Lets the engine do without more memory for a moment.
+    private func limitMemory(_ fleet: Fleet, _ policy: String, _ random: inout SeededRandom) async throws {
+        let engine = fleet.engines[0]
+        try await engine.ask("CONFIG", "SET", "maxmemory-policy", policy)
+        try await engine.ask("CONFIG", "SET", "maxmemory", "1")
+        fleet.history.note("the engine has no memory: \(policy)")
+        try? await Task.sleep(for: random.milliseconds(50...600))
+        try await engine.ask("CONFIG", "SET", "maxmemory", "0")
+        fleet.history.note("the engine has memory")
     }
 
     private func primaryKilled(_ fleet: Fleet, _ random: inout SeededRandom) async throws {

@@ -140,7 +140,7 @@ private final class CommandHandler: ChannelDuplexHandler {
     private let heartbeat: TimeAmount
     private let probe: String?
     private var timer: RepeatedTask?
-    /// Whether anything has come since the last heartbeat.
+    /// Whether a complete reply or message has come since the last heartbeat.
     private var hasHeard = true
     private let cause: EndCause
     private var hasEnded = false
@@ -174,8 +174,9 @@ private final class CommandHandler: ChannelDuplexHandler {
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         for words in [["ROLE"]] + (self.probe.map { [["EXISTS", $0]] } ?? []) {
             let reply = context.eventLoop.makePromise(of: Reply.self)
+            let asksRole = words.count == 1
             reply.futureResult.whenSuccess { reply in
-                guard let failure = Self.sign(reply) else { return }
+                guard let failure = Self.sign(reply, asksRole: asksRole) else { return }
                 let (handler, context) = bound.value
                 handler.end(context, failure)
             }
@@ -185,11 +186,13 @@ private final class CommandHandler: ChannelDuplexHandler {
     }
 
     /// What is wrong with an engine that replies so to a heartbeat.
-    private static func sign(_ reply: Reply) -> ValkeyError? {
+    private static func sign(_ reply: Reply, asksRole: Bool) -> ValkeyError? {
         switch reply {
         case .list(let facts) where facts.first?.text == "slave": .disconnected("the engine has become a replica")
-        case .failure(let failure) where failure.isOfAnotherEngine: .refused(failure)
-        default: nil
+        case .list(let facts) where asksRole && facts.first?.text == "master": nil
+        case .number where !asksRole: nil
+        case .failure(let failure): failure.isOfAnotherEngine ? .refused(failure) : nil
+        default: .notAReply("a heartbeat has the reply of another command")
         }
     }
 
@@ -217,6 +220,7 @@ private final class CommandHandler: ChannelDuplexHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        self.hasHeard = true
         let reply = self.unwrapInboundIn(data)
         guard case .message(let message) = reply else { return self.answer(reply, context) }
         switch message.first?.text {
@@ -224,12 +228,6 @@ private final class CommandHandler: ChannelDuplexHandler {
         case "subscribe": self.answer(.list(message), context)
         default: self.onMessage(message)
         }
-    }
-
-    /// Some bytes have come, perhaps of a long reply.
-    func channelReadComplete(context: ChannelHandlerContext) {
-        self.hasHeard = true
-        context.fireChannelReadComplete()
     }
 
     private func answer(_ reply: Reply, _ context: ChannelHandlerContext) {

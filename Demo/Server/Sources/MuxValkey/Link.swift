@@ -8,15 +8,41 @@ package final class Link: Sendable {
     /// A connection that is ready for use.
     package struct Session: Sendable {
         let connection: Connection
+        /// A name that no other connection has.
+        let name: String
         /// What identifies the engine.
         let identity: ByteBuffer
         /// What the engine calls the scripts.
         let digests: [Script: ByteBuffer]
+        /// The greatest number of bytes in a payload.
+        let maximumPayloadBytes: Int
 
-        /// The command that runs a script.
-        func words(_ script: Script, _ keys: [ByteBuffer], _ arguments: [ByteBuffer] = []) -> [ByteBuffer] {
-            [ByteBuffer(string: "EVALSHA"), self.digests[script] ?? ByteBuffer(), ByteBuffer(string: "\(keys.count)")]
-                + keys + arguments
+        /// Runs a script, or sends its text (`sendsText`) instead of its digest.
+        ///
+        /// Ends a connection whose replies are not in the order of the commands.
+        func run(
+            _ script: Script,
+            _ keys: [ByteBuffer],
+            _ arguments: [ByteBuffer] = [],
+            sendsText: Bool = false
+        ) -> EventLoopFuture<Reply> {
+            let number = ByteBuffer(string: String(UInt64.random(in: .min ... .max), radix: 36))
+            let program =
+                sendsText
+                ? [ByteBuffer(string: "EVAL"), script.text(maximumPayloadBytes: self.maximumPayloadBytes)]
+                : [ByteBuffer(string: "EVALSHA"), self.digests[script] ?? ByteBuffer()]
+            let connection = self.connection
+            let words = program + [ByteBuffer(string: "\(keys.count)")] + keys + arguments + [number]
+            return connection.send(words).flatMapThrowing { reply in
+                switch reply {
+                case .failure: return reply
+                case .list(let parts) where parts.count == 2 && parts[0] == .bytes(number): return parts[1]
+                default:
+                    let error = ValkeyError.notAReply("a result does not have the number of its call")
+                    connection.close(because: error)
+                    throw error
+                }
+            }
         }
     }
 
@@ -224,15 +250,27 @@ package final class Link: Sendable {
         let identity = try await Self.identity(of: connection)
         var digests: [Script: ByteBuffer] = [:]
         for script in Script.allCases {
-            guard case .bytes(let digest) = try await connection.reply(to: "SCRIPT", "LOAD", script.text) else {
+            let text = script.text(maximumPayloadBytes: self.configuration.maximumPayloadBytes)
+            let words = [ByteBuffer(string: "SCRIPT"), ByteBuffer(string: "LOAD"), text]
+            guard case .bytes(let digest) = try await connection.reply(to: words) else {
                 throw ValkeyError.notAReply("the engine does not say what it calls a script")
             }
             digests[script] = digest
         }
-        _ = try await connection.reply(to: [ByteBuffer(string: "SUBSCRIBE"), self.names.channel])
-        let session = Session(connection: connection, identity: ByteBuffer(string: identity), digests: digests)
+        let session = Session(
+            connection: connection,
+            name: MuxValkey.randomText(),
+            identity: ByteBuffer(string: identity),
+            digests: digests,
+            maximumPayloadBytes: self.configuration.maximumPayloadBytes
+        )
+        for channel in [self.names.channel, self.names.connection(session.name)] {
+            _ = try await connection.reply(to: [ByteBuffer(string: "SUBSCRIBE"), channel])
+        }
         let arguments = [session.identity, ByteBuffer(string: MuxValkey.randomText())]
-        _ = try await connection.reply(to: session.words(.begin, [self.names.tenure], arguments))
+        if case .failure(let failure) = try await session.run(.begin, [self.names.tenure], arguments).get() {
+            throw ValkeyError.refused(failure)
+        }
         let onMessage = self.onMessage
         await connection.betweenMessages {
             hears.begin()

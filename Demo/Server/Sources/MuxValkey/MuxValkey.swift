@@ -63,7 +63,9 @@ public final class MuxValkey: MuxSharedStore {
         public var prefix: String
         /// How long an attempt to connect may take, without TLS and the first commands, which have twice the ``heartbeat``; 1 second.
         public var connectTimeout = Duration.seconds(1)
-        /// After how long without a sign of life a connection is asked for one, and after how long without an answer it is given up; 2 seconds.
+        /// The interval of heartbeats; 2 seconds.
+        ///
+        /// A connection with a command and without a complete reply for so long ends. A reply with the largest value has to arrive within it.
         public var heartbeat = Duration.seconds(2)
         /// The longest pause between attempts to connect, which grow from 50 milliseconds; 2 seconds.
         public var maximumPause = Duration.seconds(2)
@@ -135,7 +137,7 @@ public final class MuxValkey: MuxSharedStore {
         // All are sent before the first is waited for.
         let trips = names.map { name in
             let keys = self.names.keys(name)
-            return (keys, session.connection.send(session.words(.load, keys)))
+            return (keys, session.run(.load, keys))
         }
         var entries: [MuxShared.Entry?] = []
         for (keys, reply) in trips {
@@ -160,15 +162,15 @@ public final class MuxValkey: MuxSharedStore {
         digest: String?,
         for duration: Duration
     ) async throws -> MuxShared.Claim {
-        let nonce = Self.randomText()
         let session = try await self.link.session()
+        let nonce = session.name + "." + Self.randomText()
         let arguments = [
             ByteBuffer(string: nonce),
             Self.milliseconds(duration),
             Self.microseconds(maximumAge ?? Self.longest),
             // No entry has an empty digest that is known.
             ByteBuffer(string: digest.map { "=" + $0 } ?? ""),
-            Self.milliseconds(Self.epochs),
+            self.names.connections,
             session.identity,
         ]
         let reply: Reply
@@ -272,7 +274,7 @@ public final class MuxValkey: MuxSharedStore {
             let some = scopes[start..<min(start + 500, scopes.count)]
             let keys = some.flatMap { self.names.keys(ending: $0) }
             let arguments = [self.names.channel] + some.map { self.message(.invalidated($0)) }
-            return (keys, arguments, session.connection.send(session.words(.invalidate, keys, arguments)))
+            return (keys, arguments, session.run(.invalidate, keys, arguments))
         }
         for (keys, arguments, reply) in trips {
             if case .failure(let failure) = try await reply.get() {
@@ -296,7 +298,7 @@ public final class MuxValkey: MuxSharedStore {
         _ arguments: [ByteBuffer],
         in session: Link.Session
     ) async throws -> Reply {
-        let reply = try await session.connection.send(session.words(script, keys, arguments)).get()
+        let reply = try await session.run(script, keys, arguments).get()
         guard case .failure(let failure) = reply else { return reply }
         return try await self.again(script, session, keys, arguments, failure)
     }
@@ -310,7 +312,9 @@ public final class MuxValkey: MuxSharedStore {
         _ failure: ServerFailure
     ) async throws -> Reply {
         if failure.code == "NOSCRIPT" {
-            return try await session.connection.reply(to: script.words(keys, arguments))
+            let reply = try await session.run(script, keys, arguments, sendsText: true).get()
+            if case .failure(let failure) = reply { throw ValkeyError.refused(failure) }
+            return reply
         }
         if failure.isOfAnotherEngine { self.link.leave(session, for: failure) }
         throw ValkeyError.refused(failure)
@@ -324,9 +328,6 @@ public final class MuxValkey: MuxSharedStore {
 
     /// The longest life of an entry.
     private static var longestLife: Duration { .seconds(7 * 86_400) }
-
-    /// How long an epoch lives after the last claim: longer than what belongs to it.
-    private static var epochs: Duration { .seconds(8 * 86_400) }
 
     private static func microseconds(_ duration: Duration) -> ByteBuffer {
         let (seconds, attoseconds) = min(max(duration, .zero), self.longest).components

@@ -25,6 +25,12 @@ package struct Names: Sendable {
     /// Where changes are told.
     var channel: ByteBuffer { ByteBuffer(string: self.prefix + "changes") }
 
+    /// The first part of the channel of each connection: while the connection lives, it has a subscriber.
+    var connections: ByteBuffer { ByteBuffer(string: self.prefix + "m:") }
+
+    /// The channel of a connection.
+    func connection(_ name: String) -> ByteBuffer { ByteBuffer(string: self.prefix + "m:" + name) }
+
     /// Any key, to ask a cluster which of its engines has it.
     package var probe: String { self.prefix + "probe" }
 

@@ -12,24 +12,44 @@ import NIOCore
 /// comes back to the first engine later.
 ///
 /// **Time** is the engine's, in microseconds.
+///
+/// **Memory.** An engine checks its limit before the first write of a script, and only for a command that may add to its memory. So a script
+/// that adds begins with such a command.
+///
+/// **Numbers.** The last argument is the number of the call, and returns with the result.
 enum Script: String, CaseIterable, Sendable {
     case begin, load, claim, put, giveUp, invalidate
 
-    var text: String { Self.common + self.own }
-
-    /// The command that sends the whole script.
-    func words(_ keys: [ByteBuffer], _ arguments: [ByteBuffer]) -> [ByteBuffer] {
-        [ByteBuffer(string: "EVAL"), ByteBuffer(string: self.text), ByteBuffer(string: "\(keys.count)")] + keys
-            + arguments
+    /// The text, for a store with this limit of a payload: a larger payload in the engine is a miss.
+    func text(maximumPayloadBytes: Int) -> ByteBuffer {
+        ByteBuffer(
+            string: """
+                local largest = \(maximumPayloadBytes)
+                \(Self.common)
+                local function result()
+                \(self.own)
+                end
+                local found = result()
+                if type(found) == 'table' and found.err then return found end
+                return {number, found}
+                """
+        )
     }
 
     private static let common = """
+        local number = table.remove(ARGV)
         local function now()
             local t = redis.call('TIME')
             return t[1] * 1000000 + t[2]
         end
         -- A write that changes nothing: a replica, which may not have everything yet, refuses it.
         local function primary(tenure) redis.call('PERSIST', tenure) end
+        -- Whether the engine is at its limit of memory: a write that changes nothing, and that an engine refuses there.
+        local function isFull(tenure)
+            local reply = redis.pcall('SETRANGE', tenure, 0, '')
+            return type(reply) == 'table' and string.find(reply.err, 'OOM')
+        end
+        local function full() return redis.error_reply('OOM the engine has no memory left') end
         local function text(number) return string.format('%.0f', number) end
         local function get(key)
             local value = redis.pcall('GET', key)
@@ -48,23 +68,23 @@ enum Script: String, CaseIterable, Sendable {
                         epoch = engine .. ':' .. new
                         redis.call('SET', KEYS[i], epoch)
                     else
-                        redis.call('SET', KEYS[i], epoch, 'PX', milliseconds)
+                        redis.call('SET', KEYS[i], epoch, 'PX', milliseconds + 3600000)
                     end
                 end
                 all[#all + 1] = epoch
             end
             return table.concat(all, ' ')
         end
-        -- Epochs outlive what is put with them; an hour more or less does not matter.
+        -- Epochs outlive what is put with them, by up to an hour.
         local function renew(milliseconds)
             for i = 4, #KEYS do
-                if redis.call('PTTL', KEYS[i]) < milliseconds - 3600000 then redis.call('PEXPIRE', KEYS[i], milliseconds) end
+                if redis.call('PTTL', KEYS[i]) < milliseconds then redis.call('PEXPIRE', KEYS[i], milliseconds + 3600000) end
             end
         end
         local function entry(present)
             local f = redis.pcall('HMGET', KEYS[1], 'epochs', 'fetched', 'ttl', 'digest', 'schema', 'validator', 'swr', 'sie', 'payload')
             if f.err or f[1] ~= present or not tonumber(f[2]) or not tonumber(f[3]) or not tonumber(f[5]) then return nil end
-            if not (f[4] and f[6] and f[7] and f[8] and f[9]) then return nil end
+            if not (f[4] and f[6] and f[7] and f[8] and f[9]) or #f[9] > largest then return nil end
             return f
         end
         local function age(f) return math.max(now() - f[2], 0) end
@@ -77,6 +97,11 @@ enum Script: String, CaseIterable, Sendable {
             local claim = get(KEYS[2])
             if not claim then return nil end
             return string.match(claim, '^(%S+) (.*)$')
+        end
+        -- A claim ends with the connection of its holder. Without the permission to ask, it ends with its time.
+        local function isHeld(nonce, channels)
+            local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. string.match(nonce, '^[^.]*'))
+            return count.err or count[2] > 0
         end
 
         """
@@ -99,22 +124,25 @@ enum Script: String, CaseIterable, Sendable {
             local found = present and entry(present)
             return found and told(found) or false
             """
-        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 an epoch's milliseconds,
+        // 1 the nonce, 2 the claim's milliseconds, 3 the greatest age, 4 the digest that is known, 5 the channels of connections,
         // 6 what identifies the engine
         case .claim:
             """
+            local isFull = isFull(KEYS[3])
             primary(KEYS[3])
-            local present = epochs(ARGV[1], ARGV[5], ARGV[6])
-            local found = entry(present)
+            -- Without memory, a present entry is still found.
+            local present = epochs(not isFull and ARGV[1], ARGV[2], ARGV[6])
+            local found = present and entry(present)
             if found and age(found) < math.min(tonumber(ARGV[3]), tonumber(found[3])) then
                 return {'entry', told(found, ARGV[4])}
             end
             local older = found and told(found, ARGV[4]) or false
             local nonce, of = standing()
-            if nonce and of == present then
+            if nonce and of == present and isHeld(nonce, ARGV[5]) then
                 return {'taken', redis.call('PTTL', KEYS[2]), older}
             end
-            renew(tonumber(ARGV[5]))
+            if isFull then return full() end
+            renew(tonumber(ARGV[2]))
             redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. present, 'PX', ARGV[2])
             return {'granted', older}
             """
@@ -123,11 +151,13 @@ enum Script: String, CaseIterable, Sendable {
             """
             local nonce, of = standing()
             if nonce ~= ARGV[1] then return 0 end
+            if isFull(KEYS[3]) then return full() end
             redis.call('DEL', KEYS[2])
             if of ~= epochs() then
                 redis.call('PUBLISH', ARGV[10], ARGV[12])
                 return 0
             end
+            renew(tonumber(ARGV[9]))
             if ARGV[13] then
                 redis.call('DEL', KEYS[1])
                 redis.call('HSET', KEYS[1], 'payload', ARGV[13])

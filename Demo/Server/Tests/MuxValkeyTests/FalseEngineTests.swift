@@ -55,7 +55,7 @@ struct FalseEngineTests {
         /// The first word; that the engine's tenure is meant is said behind it.
         private static func name(_ words: [String]) -> String {
             switch words.first {
-            case "SCRIPT" where words.last == Script.begin.text: "SCRIPT begin"
+            case "SCRIPT" where words.last?.contains("local tenure = get(KEYS[1])") ?? false: "SCRIPT begin"
             case "EVALSHA" where words.count > 1 && words[1] == "b": "EVALSHA begin"
             default: words.first ?? ""
             }
@@ -64,8 +64,13 @@ struct FalseEngineTests {
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             self.rest.writeImmutableBuffer(self.unwrapInboundIn(data))
             while case .list(let words)? = try? ReplyDecoder(maximumBytes: 1 << 20).decode(buffer: &self.rest) {
-                guard let answer = self.answer(Self.name(words.compactMap(\.text)), self.number) else {
+                let texts = words.compactMap(\.text)
+                guard var answer = self.answer(Self.name(texts), self.number) else {
                     return context.close(promise: nil)
+                }
+                // A result has the number of its call, and an error has no number.
+                if texts.first == "EVALSHA", let number = texts.last, !answer.hasPrefix("-") {
+                    answer = "*2\r\n$\(number.utf8.count)\r\n\(number)\r\n\(answer)"
                 }
                 context.writeAndFlush(self.wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
             }
@@ -256,14 +261,94 @@ struct FalseEngineTests {
         }
     }
 
+    /// Waits until a store with short heartbeats has left an engine that sends `stray` bytes with its first reply to a heartbeat.
+    private func checkHeartbeat(before: String = "", after: String = "") async throws {
+        let (connections, continuation) = AsyncStream.makeStream(of: Int.self)
+        let hasStrayed = Mutex(false)
+        let engine = try FalseEngine { word, connection in
+            if word == "HELLO" { continuation.yield(connection) }
+            let isFirst = hasStrayed.withLock { hasStrayed in
+                defer { hasStrayed = hasStrayed || word == "ROLE" }
+                return word == "ROLE" && !hasStrayed
+            }
+            return Self.greeting(word).map { isFirst ? before + $0 + after : $0 }
+        }
+        var configuration = MuxValkey.Configuration.patient([engine.address], prefix: "false")
+        configuration.heartbeat = .seconds(1)
+        let store = MuxValkey(configuration)
+        #expect(await connections.first { $0 == 2 } == 2)
+        store.close()
+    }
+
+    @Test(.timeLimit(.minutes(1)), arguments: ["$100000\r\n", "*1000\r\n", "+"])
+    func `FT-07 a prefix without its data ends the connection though bytes go on coming`(stray: String) async throws {
+        try await self.checkHeartbeat(after: stray)
+    }
+
+    @Test(.timeLimit(.minutes(1))) func `FT-07 a connection on which commands always wait lives on`() async throws {
+        let (counts, continuation) = AsyncStream.makeStream(of: Int.self)
+        let count = Mutex(0)
+        let engine = try FalseEngine { word, _ in
+            if word == "ROLE" {
+                continuation.yield(
+                    count.withLock {
+                        $0 += 1
+                        return $0
+                    }
+                )
+            }
+            return Self.greeting(word) ?? "_\r\n"
+        }
+        var configuration = MuxValkey.Configuration.patient([engine.address], prefix: "false")
+        configuration.heartbeat = .seconds(1)
+        let store = MuxValkey(configuration)
+        await store.waitUntilConnected()
+        let connection = try await store.link.session().connection
+        try await withThrowingTaskGroup { group in
+            for _ in 0..<16 {
+                group.addTask { while !Task.isCancelled { _ = try await store.load([self.name]) } }
+            }
+            #expect(await counts.first { $0 == 4 } == 4)
+            group.cancelAll()
+            try await group.waitForAll()
+        }
+        #expect(try await store.link.session().connection === connection)
+    }
+
+    @Test(.timeLimit(.minutes(1)), arguments: [":1\r\n", "_\r\n"])
+    func `FT-07 a stray reply in place of a heartbeat's ends the connection`(stray: String) async throws {
+        try await self.checkHeartbeat(before: stray)
+    }
+
+    @Test(arguments: ["_\r\n", "*2\r\n$1\r\n1\r\n_\r\n", ":1\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"])
+    func `FT-07 a stray reply is no other call's result, and ends the connection`(stray: String) async throws {
+        let engine = try FalseEngine { word, connection in
+            switch word {
+            // Behind the reply to a call comes another reply.
+            case "EVALSHA" where connection == 1: "_\r\n" + stray
+            case "EVALSHA": "_\r\n"
+            default: Self.greeting(word)
+            }
+        }
+        let store = self.store(engine.address)
+        await store.waitUntilConnected()
+        let session = try await store.link.session()
+        let replies = (0..<3).map { _ in session.run(.load, []) }
+        #expect(try await replies[0].get() == .nothing)
+        for reply in replies.dropFirst() {
+            let error = await #expect(throws: ValkeyError.self) { try await reply.get() }
+            #expect(error?.isConnectivityFailure == true)
+        }
+        try await session.connection.ended.get()
+    }
+
     @Test func `FT-02 a reply that is too large is the failure of its own command`() async throws {
         let engine = try FalseEngine { word, _ in word == "EVALSHA" ? "$999999999\r\n" : Self.greeting(word) }
         let store = self.store(engine.address)
         await store.waitUntilConnected()
         let session = try await store.link.session()
         // Both commands are in the buffer of one connection before the reply arrives.
-        let words = session.words(.load, [])
-        let replies = [session.connection.send(words), session.connection.send(words)]
+        let replies = [session.run(.load, []), session.run(.load, [])]
         let large = await #expect(throws: ValkeyError.self) { try await replies[0].get() }
         let other = await #expect(throws: ValkeyError.self) { try await replies[1].get() }
         #expect(large?.reason == "too large" && large?.isConnectivityFailure == false)

@@ -15,13 +15,13 @@ struct FaultTests {
         let values: MultiplexerMap<String, String>
         let events = EventTally()
 
-        init(_ store: MuxValkey, bytes: Int = 0) {
+        init(_ store: MuxValkey, bytes: Int = 0, budget: Duration = .seconds(30)) {
             let box = Fetches()
             self.box = box
             self.store = store
             self.repository = MuxRepository(
                 sharedStore: store,
-                policy: .init(budget: .seconds(30)),
+                policy: .init(budget: budget),
                 observer: self.events
             )
             self.values = MultiplexerMap(
@@ -105,8 +105,145 @@ struct FaultTests {
     }
 
     @Test(arguments: Engine.programs)
-    func `FT-05 an engine that evicts all the time costs no fetch`(program: Engine.Program) async throws {
-        let engine = try Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-random"])
+    func `FT-03 a full engine refuses claims and puts, and does what it can without memory`(program: Engine.Program)
+        async throws
+    {
+        let engine = try Engine(program, ["--maxmemory", "8mb", "--maxmemory-policy", "noeviction"])
+        let (store, other) = (await engine.store("full"), await engine.store("full"))
+        func name(_ key: Int) -> MuxShared.Name { MuxShared.Name(MuxStoreKey(domain: "Places", key: "\(key)")) }
+        func isFull(_ error: any Error) -> Bool {
+            guard case .refused(let failure) = error as? ValkeyError else { return false }
+            return failure.code == "OOM" && (error as? ValkeyError)?.isConnectivityFailure == false
+        }
+        let held = try await store.ticket(name(-1))
+        let entry = MuxShared.Entry(payload: Data(count: 100_000), digest: "zeros", timeToLive: .seconds(600))
+        var (count, refusal) = (0, (any Error)?.none)
+        while refusal == nil, count < 1_000 {
+            do {
+                let ticket = try await store.ticket(name(count))
+                #expect(try await store.put(entry, with: ticket))
+                count += 1
+            } catch {
+                refusal = error
+            }
+        }
+        #expect(count > 10 && refusal.map(isFull) ?? false, "\(count) \(refusal.map { "\($0)" } ?? "")")
+        try await engine.ask("CONFIG", "SET", "maxmemory", "1mb")
+        await #expect { try await store.put(entry, with: held) } throws: { isFull($0) }
+        await #expect { _ = try await other.ticket(name(2_000)) } throws: { isFull($0) }
+        let used = try await engine.ask("INFO", "memory").text?.firstMatch(of: /used_memory:(\d+)/)?.output.1
+        #expect(used.flatMap { Int($0) } ?? .max < 9 << 20)
+
+        // What is there is read, a claim is heard of, and ends.
+        #expect(try await other.load([name(0)]).first??.payload == entry.payload)
+        let claim = try await other.claim(name(0), maximumAge: nil, digest: "zeros", for: .seconds(60))
+        guard case .entry = claim else { return #expect(Bool(false), "\(claim)") }
+        guard case .taken = try await other.claim(name(-1), maximumAge: nil, digest: nil, for: .seconds(60)) else {
+            return #expect(Bool(false), "a refused put has ended its claim")
+        }
+        try await store.giveUp(held)
+        try await store.invalidate((0..<count).map { .entry(name($0).key) })
+        #expect(try await other.load([name(0)]) == [nil])
+        try await engine.ask("CONFIG", "SET", "maxmemory", "8mb")
+        let last = try await other.ticket(name(-1))
+        #expect(try await other.put(entry, with: last))
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-03 machines go on without a full engine, and share again with memory`(program: Engine.Program) async throws
+    {
+        let engine = try Engine(program, ["--maxmemory-policy", "noeviction"])
+        let machine = Machine(await engine.store("full"))
+        _ = try await machine.values.request(key: "before")
+        try await engine.ask("CONFIG", "SET", "maxmemory", "1")
+        for _ in 0..<3 { #expect(try await machine.values.request(key: "a") == "a") }
+        #expect(machine.fetchCount == 2)
+        #expect(machine.reasons(.notShared) == [.other("OOM")])
+        #expect(machine.reasons(.sharedStoreUnavailable).isEmpty)
+        // An invalidation needs no memory.
+        #expect(await machine.values.clear(key: "before").isComplete)
+        try await engine.ask("CONFIG", "SET", "maxmemory", "0")
+        _ = try await machine.values.request(key: "b")
+        let other = Machine(await engine.store("full"))
+        #expect(try await other.values.requestEntry(key: "b").source == .sharedStore)
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-06 a claim ends with the connection of its machine`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        // A machine that waits asks again after its budget.
+        let budget = Duration.seconds(1)
+        let machines = [
+            Machine(await engine.store("killed")), Machine(await engine.store("killed"), budget: budget),
+        ]
+        let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"), tags: ["of a"])
+        let ticket = try await machines[0].store.ticket(name)
+        let claim = try await machines[1].store.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
+        guard case .taken = claim else { return #expect(Bool(false), "\(claim)") }
+        let start = ContinuousClock.now
+        let request = Task { try await machines[1].values.requestEntry(key: "a") }
+        machines[0].store.close()
+        #expect(try await request.value.source == .fetch)
+        // The limit of the claim is 60 seconds, and patience is 5.
+        #expect(ContinuousClock.now - start < .seconds(5))
+        let third = Machine(await engine.store("killed"))
+        #expect(try await third.values.requestEntry(key: "a").source == .sharedStore)
+        // The claim of before is void.
+        let entry = MuxShared.Entry(payload: Data("old".utf8), digest: "old", timeToLive: .seconds(60))
+        #expect(try await !third.store.put(entry, with: ticket))
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-06 a connection that is made again keeps its claim unless another machine has taken it`(
+        program: Engine.Program
+    ) async throws {
+        let engine = try Engine(program)
+        let (store, other) = (await engine.store("again"), await engine.store("again"))
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "one", timeToLive: .seconds(60))
+        for isTaken in [false, true] {
+            let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "\(isTaken)"))
+            let ticket = try await store.ticket(name)
+            var changes = store.changes().makeAsyncIterator()
+            try await engine.ask("CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
+            while let change = await changes.next(), change != .unknown {}
+            await other.waitUntilConnected()
+            if isTaken { _ = try await other.ticket(name) }
+            #expect(try await store.put(entry, with: ticket) == !isTaken)
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-08 the key of a tag lives as long as its entries`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let store = await engine.store("tags") { $0.retention = .seconds(600) }
+        let tag = Names(prefix: "tags").prefix + "e:tRome"
+        for seconds in [60, 86_400] {
+            let name = MuxShared.Name(MuxStoreKey(domain: "Places", key: "\(seconds)"), tags: ["Rome"])
+            let ticket = try await store.ticket(name)
+            let entry = MuxShared.Entry(payload: Data("1".utf8), digest: "1", timeToLive: .seconds(seconds))
+            #expect(try await store.put(entry, with: ticket))
+            // The entry with its retention, and at most an hour more.
+            let rest = try #require(try await engine.ask("PTTL", tag).integer)
+            let life = Int64(seconds + 600)
+            #expect(rest > 1_000 * (life - 60) && rest <= 1_000 * (life + 3_600), "\(rest)")
+        }
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-02 an entry above the limit of one machine is a miss there`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        let large = Machine(await engine.store("limits"))
+        let small = Machine(await engine.store("limits") { $0.maximumPayloadBytes = 1_000 })
+        _ = try await large.values.request(key: "large")
+        #expect(try await small.values.requestEntry(key: "large").source == .fetch)
+        #expect(small.reasons(.sharedStoreUnavailable).isEmpty)
+        #expect(small.reasons(.notShared) == [.other("too large")])
+    }
+
+    @Test(arguments: zip(Engine.programs, ["allkeys-random", "allkeys-lfu", "volatile-ttl", "volatile-lru"]))
+    func `FT-05 an engine that evicts all the time costs no fetch`(program: Engine.Program, policy: String) async throws
+    {
+        let engine = try Engine(program, ["--maxmemory", "3mb", "--maxmemory-policy", policy])
         var machines: [Machine] = []
         for _ in 0..<4 { machines.append(Machine(await engine.store("evicting"), bytes: 20_000)) }
         for _ in 0..<3 {
@@ -196,7 +333,11 @@ struct FaultTests {
             if change == .invalidated(.everything) { break }
         }
         #expect(heard.isSuperset(of: [.stored(name.key), .released(name.key), .invalidated(.tag("Rome"))]))
-        for store in [alice, bob] { store.close() }
+        // The claim of a machine ends with its connection.
+        _ = try await alice.ticket(name)
+        alice.close()
+        while (try? await bob.ticket(name)) == nil { try await Task.sleep(for: .milliseconds(5)) }
+        bob.close()
         // And no more than suffices.
         let other = MuxValkey.Configuration.patient([engine.address], prefix: "others")
         var foreign = other
