@@ -173,7 +173,7 @@ struct TokenReplacementTests {
     func `B11 an access token that was set during a sign-in is renewed only after the server has refused it`(
         expires: Bool
     ) async throws {
-        try await SeededExecutor.explore(expires ? 1_500 : 500) { schedule in
+        try await SeededExecutor.explore(expires ? 400 : 100) { schedule in
             let oauth = OAuthWorld(clock: schedule.clock)
             let gate = Gate<Void>()
             oauth.beforeSignInReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }

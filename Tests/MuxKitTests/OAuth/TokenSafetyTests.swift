@@ -59,6 +59,17 @@ struct TokenSafetyTests {
     }
     #endif
 
+    @Test func `PT-06 tokens of a session that a process without a runner has ended are not used`() async throws {
+        let first = OAuthWorld()
+        #expect(try await first.call(first.runner()) == "alice")
+        // No runner replaces the stored tokens by a note.
+        let other = first.relaunched()
+        #expect(await other.world.repository.clearAll().isComplete)
+        let next = other.relaunched()
+        #expect(try await next.call(next.runner()) == "alice")
+        #expect(next.signIns.withLock { $0 } == 1 && next.refreshes.withLock { $0 } == 1)
+    }
+
     @Test func `D09 a file that cannot be read now is an error of its own and nobody signs in`() async throws {
         defer { self.folder.remove() }
         let signIns = Locked(0)

@@ -59,7 +59,7 @@ struct SharedSessionsTests {
     }
 
     @Test func `FL-07 a value of a user is fetched once for all machines`() async throws {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let (store, fetches) = (MemorySharedStore(clock: schedule.clock), Locked(0))
             let machines = (0..<3).map { _ in self.machine(schedule, store, Locked(0), fetches) }
             try await withThrowingTaskGroup(of: Void.self) { group in
@@ -91,7 +91,7 @@ struct SharedSessionsTests {
     }
 
     @Test func `FL-07 the sign-out of a user on one machine is one on all`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let (store, signOuts) = (MemorySharedStore(clock: schedule.clock), Locked(0))
             let machines = (0..<2).map { _ in self.machine(schedule, store, signOuts) }
             for machine in machines {
@@ -308,7 +308,7 @@ struct SharedSessionsTests {
     @Test func `FL-07 in no order of events do machines serve a value of before a sign-out that has ended`()
         async throws
     {
-        try await SeededExecutor.explore(200) { schedule in
+        try await SeededExecutor.explore(50) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)
             let (begun, ended) = (Locked(0), Locked(0))
             let machines = (0..<3).map { _ in self.machine(schedule, store, begun) }

@@ -8,7 +8,7 @@ import Testing
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct SharedMultiplexerTests {
     @Test func `FL-03 of many machines that want a value at once one fetches it`() async throws {
-        try await SeededExecutor.explore(200) { schedule in
+        try await SeededExecutor.explore(50) { schedule in
             let fleet = MachineFleet(schedule, machines: 5)
             let keys = ["a", "b", "c"]
             let values = try await withThrowingTaskGroup(of: String.self) { group in
@@ -77,7 +77,7 @@ struct SharedMultiplexerTests {
 
     @Test func `FL-03 who waits takes over when the other one fails, and all of many do not wait in turn`() async throws
     {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 6)
             fleet.origin.take(.seconds(1))
             fleet.origin.fail(with: FetchFailed())
@@ -95,7 +95,7 @@ struct SharedMultiplexerTests {
     @Test func `FL-03 a machine that ends in the middle of its fetch holds up the others for their patience`()
         async throws
     {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             // A claim of a machine that is gone.
             let gone = fleet.store.connection()
@@ -113,7 +113,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FT-06 a machine waits for a claim of a machine that is gone once, not at each renewal`() async throws {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(10), fetchTimeout: .seconds(60))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
             let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"))
@@ -145,7 +145,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 what one machine clears no machine shows, and a fetch from before is not kept`() async throws {
-        try await SeededExecutor.explore(300) { schedule in
+        try await SeededExecutor.explore(75) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
             fleet.origin.take(.seconds(2))
@@ -177,7 +177,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 a refresh on one machine reaches all, and keeps the old value to fall back to`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .seconds(600), isSilenceable: { _ in true })
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
@@ -202,7 +202,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 a value that is stored by hand takes the place of the others' without a fetch`() async throws {
-        try await SeededExecutor.explore(200) { schedule in
+        try await SeededExecutor.explore(50) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0].values, fleet.machines[1].values)
             _ = try await first.request(key: "a")
@@ -218,7 +218,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-03 a reload waits for the fetch of another machine, and not for an older one`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
             fleet.origin.change("a")
@@ -239,7 +239,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-03 a stale value answers at once where the policy says so, also another machine's`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(10), staleWhileRevalidate: .seconds(100))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
             _ = try await fleet.machines[0].values.request(key: "a")
@@ -261,7 +261,7 @@ struct SharedMultiplexerTests {
     @Test func `FL-05 a store that is away costs one budget for each pause, and no fetch more than without it`()
         async throws
     {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let sharing = MuxShared.Policy(budget: .milliseconds(200), pause: .seconds(10), maximumPause: .seconds(10))
             let fleet = MachineFleet(schedule, machines: 2, sharing: sharing)
             fleet.origin.take(.zero)
@@ -287,7 +287,7 @@ struct SharedMultiplexerTests {
 
     @Test func `FL-05 a slow store costs a request one budget, however often it is asked`() async throws {
         let slowest = Locked(Duration.zero)
-        try await SeededExecutor.explore(200) { schedule in
+        try await SeededExecutor.explore(50) { schedule in
             let sharing = MuxShared.Policy(budget: .milliseconds(200))
             let fleet = MachineFleet(schedule, machines: 2, sharing: sharing)
             let machine = fleet.machines[0]
@@ -322,7 +322,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-05 when the store is back what is in memory is verified before anything is fetched`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let keys = (0..<10).map { "\($0)" }
             for machine in fleet.machines { for key in keys { _ = try await machine.values.request(key: key) } }
@@ -347,7 +347,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-05 when the store is back empty what is in memory is offered as it is asked for`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             let keys = (0..<10).map { "\($0)" }
             for key in keys { _ = try await fleet.machines[0].values.request(key: key) }
@@ -367,7 +367,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-05 what was cleared while the store was away is cleared when it is back`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
             fleet.machines[0].connection.isCut = true
@@ -385,7 +385,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-03 a value that all renew behind their callers is fetched once`() async throws {
-        try await SeededExecutor.explore(200) { schedule in
+        try await SeededExecutor.explore(50) { schedule in
             let isAhead = schedule.draw(0..<2) == 0
             let policy = MuxPolicy(
                 timeToLive: .seconds(10),
@@ -414,7 +414,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 what is cleared right after it was stored by hand is nowhere`() async throws {
-        try await SeededExecutor.explore(300) { schedule in
+        try await SeededExecutor.explore(75) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
             first.values.store("by hand", key: "a")
@@ -436,7 +436,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-05 a claim that was granted too late or could not be used holds up nobody`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
             fleet.origin.take(.seconds(1))
@@ -473,7 +473,7 @@ struct SharedMultiplexerTests {
     @Test func `FL-05 a caller that leaves while the store is asked costs the others neither time nor a fetch`()
         async throws
     {
-        try await SeededExecutor.explore(60) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), whenAbandoned: .cancel(linger: .zero))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy, areImpatient: true)
             let caller = Task(executorPreference: schedule) { try await fleet.machines[0].values.request(key: "a") }
@@ -492,7 +492,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-05 what was cleared after the store had lost its entries is not put again`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             for machine in fleet.machines { _ = try await machine.values.request(key: "a") }
             fleet.store.loseEverything()
@@ -511,7 +511,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 a value that is not to be kept takes what was there with it, on every machine`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let isKept = schedule.draw(0..<2) == 0
             let maps = fleet.machines.map { machine in
@@ -572,7 +572,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 what a machine has fetched past its claim is refused, and it does not keep it`() async throws {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(6_000), fetchTimeout: .seconds(2_000))
             let fleet = MachineFleet(schedule, machines: 2, policy: policy)
             fleet.origin.take(.seconds(700))
@@ -595,7 +595,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 what is cleared while a machine waits does not come back when the fetch fails`() async throws {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let (first, second) = (fleet.machines[0], fleet.machines[1])
             _ = try await first.values.request(key: "a")
@@ -621,7 +621,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-04 what another version or application has written is a miss and harms nothing`() async throws {
-        try await SeededExecutor.explore(50) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let other = fleet.store.connection()
             for (key, payload, version) in [("new", "\"x\"", 9), ("garbage", "\u{1}{", 1), ("empty", "", 1)] {
@@ -651,7 +651,7 @@ struct SharedMultiplexerTests {
     }
 
     @Test func `FL-07 what has a tag is cleared with it on every machine, fetches under way included`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let fleet = MachineFleet(schedule, machines: 3)
             let maps = fleet.machines.map { machine in
                 MultiplexerMap<String, String>(
@@ -700,7 +700,7 @@ struct SharedMultiplexerTests {
     /// Draws what machines do, and compares with what was acknowledged.
     @Test(arguments: 0..<8) func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int) async throws
     {
-        try await SeededExecutor.explore(60) { schedule in
+        try await SeededExecutor.explore(15) { schedule in
             for _ in 0..<part { _ = schedule.draw(0..<7) }
             let sharing = MuxShared.Policy(budget: .milliseconds(100), pause: .seconds(1), maximumPause: .seconds(2))
             let fleet = MachineFleet(schedule, machines: 3, sharing: sharing)

@@ -72,7 +72,7 @@ struct SharedStoreFailureTests {
     // MARK: - Ages and versions
 
     @Test func `PT-01 a value that the store confirms by its digest keeps its age`() async throws {
-        try await SeededExecutor.explore(20) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let fleet = MachineFleet(schedule, machines: 1)
             let values = fleet.machines[0].values
             _ = try await values.request(key: "a")
@@ -93,7 +93,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 a confirmation of another digest confirms nothing`() async throws {
-        try await SeededExecutor.explore(20) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             _ = try await shop.values.request(key: "a")
             shop.origin.change("a")
@@ -113,7 +113,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 an old value of a later version of the program is no fallback, and stays`() async throws {
-        try await SeededExecutor.explore(20) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let policy = MuxPolicy(timeToLive: .seconds(60), staleIfError: .seconds(600), isSilenceable: { _ in true })
             let shop = Shop(schedule, policy: policy)
             try await shop.put(Self.entry("later", timeToLive: .seconds(1), version: 9), Shop.name("a"))
@@ -133,7 +133,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 a fresh value of a later version of the program is not read`() async throws {
-        try await SeededExecutor.explore(20) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             try await shop.put(Self.entry("later", version: 9), Shop.name("a"))
             let value = await shop.values.loadCachedValue(key: "a")
@@ -142,7 +142,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 the limits of a stale value are the same on all machines`() async throws {
-        try await SeededExecutor.explore(20) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let fleet = MachineFleet(schedule, machines: 2)
             let policy = MuxPolicy(timeToLive: .seconds(10), isSilenceable: { _ in true }, schemaVersion: 3)
             let maps = fleet.machines.map { machine in
@@ -180,7 +180,7 @@ struct SharedStoreFailureTests {
     // MARK: - Invalidations
 
     @Test func `PT-01 a failed invalidation is sent again without another request`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             // More than once: the task that sends it begins anew.
             for round in 0..<3 {
@@ -198,7 +198,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 a pending invalidation is sent as soon as the store is back`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let sharing = MuxShared.Policy(pause: .seconds(100), maximumPause: .seconds(100))
             let fleet = MachineFleet(schedule, machines: 1, sharing: sharing)
             let machine = fleet.machines[0]
@@ -215,7 +215,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 what is invalidated again while an invalidation is on its way is sent again`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             _ = try await shop.values.request(key: "a")
             shop.store.delayReplies(of: .invalidate, by: .milliseconds(100))
@@ -231,7 +231,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 an invalidation without a reply is reported, after a limited time`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             _ = try await shop.values.request(key: "a")
             shop.store.delayReplies(of: .invalidate, by: .seconds(10))
@@ -245,7 +245,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 what this machine could not invalidate it does not read either`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let sharing = MuxShared.Policy(pause: .milliseconds(20), maximumPause: .milliseconds(20))
             let shop = Shop(schedule, sharing: sharing)
             let scopes = schedule.draw(0..<3)
@@ -271,7 +271,7 @@ struct SharedStoreFailureTests {
     // MARK: - Claims
 
     @Test func `PT-01 a claim is given up for a minute, not once`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule, policy: MuxPolicy(timeToLive: .seconds(600), fetchTimeout: .seconds(500)))
             shop.origin.fail(with: FetchFailed())
             shop.store.fail(.giveUp)
@@ -285,7 +285,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 a load whose caller has left is no failure of the store`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             shop.store.delayReplies(of: .load, by: .milliseconds(100))
             let caller = Task(executorPreference: schedule) { await shop.values.loadCachedValue(key: "a") }
@@ -298,7 +298,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 a value that is cleared while it is loaded is not answered`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             try await shop.put(Self.entry("old"), Shop.name("a"))
             shop.store.delayReplies(of: .load, by: .milliseconds(100))
@@ -315,7 +315,7 @@ struct SharedStoreFailureTests {
     }
 
     @Test func `PT-01 who waits for another machine again asks from time to time, and not without end`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             let (name, third) = (Shop.name("a"), shop.memory.connection())
             let first = try await shop.other.claim(name, maximumAge: nil, digest: nil, for: .seconds(60))
@@ -338,7 +338,7 @@ struct SharedStoreFailureTests {
     // MARK: - What is left behind
 
     @Test func `PT-01 a wait for another machine leaves no listener and no timer`() async throws {
-        try await SeededExecutor.explore(30) { schedule in
+        try await SeededExecutor.explore(10) { schedule in
             // Without a deadline there is no other timer.
             let policy = MuxPolicy(
                 timeToLive: .seconds(600),
