@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct GateTests {
     private struct Broken: Error {}
 

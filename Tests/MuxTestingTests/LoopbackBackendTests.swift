@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct LoopbackBackendTests {
     private struct Place: Codable, Identifiable, Equatable {
         var id: String

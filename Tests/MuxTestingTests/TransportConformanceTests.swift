@@ -5,7 +5,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting)
+@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
 struct TransportConformanceTests {
     typealias Rule = HTTPTransportConformance.Rule
 

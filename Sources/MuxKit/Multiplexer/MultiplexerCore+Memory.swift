@@ -218,7 +218,10 @@ extension MultiplexerCore {
         /// - Returns: What is to be released outside the lock.
         mutating func removeAll() -> any Sendable { (self.slots.removeAll(), self.shared.lostAll()) }
 
-        package func leftover() -> String? { self.evicted.isEmpty ? nil : "evicted slots are held" }
+        package func leftover() -> String? {
+            if !self.waiterOptions.isEmpty { return "the options of \(self.waiterOptions.count) callers are left" }
+            return self.evicted.isEmpty ? nil : "evicted slots are held"
+        }
 
         package func violation() -> String? {
             if self.statistics.failures > self.statistics.fetches { return "more fetches failed than were started" }

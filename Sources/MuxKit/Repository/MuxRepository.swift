@@ -235,6 +235,7 @@ public actor MuxRepository {
             }
         }
         self.collectProblems(of: store)
+        Inspection.inspector?.note(self)
         self.memoryWarnings.withLock { $0 = MemoryWarnings { [weak self] in self?.clearMemory() } }
         guard savePolicy != .explicit else { return }
         self.backgroundNotices.withLock { notices in
@@ -284,7 +285,7 @@ public actor MuxRepository {
     }
 }
 
-extension MuxRepository {
+extension MuxRepository: Inspectable {
     /// The living participants.
     nonisolated var participants: [any SessionParticipant] { self.registry.withLock { $0.participants.living() } }
 
@@ -295,6 +296,15 @@ extension MuxRepository {
 
     /// The number of places in the registry of participants.
     package nonisolated var participantPlaces: Int { self.registry.withLock { $0.participants.placeCount } }
+
+    package nonisolated func faults() async -> [String] {
+        let slots = self.registry.withLock { $0.participants }.leftoverCount()
+        let waits = self.sharedStore?.waitCount ?? 0
+        return [
+            slots > 0 ? "\(slots) slots of released participants are left" : nil,
+            waits > 0 ? "\(waits) waits for claims are left" : nil,
+        ].compactMap(\.self)
+    }
 
     /// Forgets values in memory, of everything of this repository that is alive.
     ///

@@ -280,6 +280,13 @@ struct WeakParticipants: Sendable {
         (self.domains[domain] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
     }
 
+    /// The number of slots that belong to no living participant and that a removal should have freed.
+    func leftoverCount() -> Int {
+        let released = self.places.count { $0.detachesItself && !$0.isVacant && $0.participant == nil }
+        let vacant = self.vacantCount > max(32, self.places.count / 2) ? self.vacantCount : 0
+        return released + vacant + self.domains.values.joined().count { self.place(of: $0) == nil }
+    }
+
     private func place(of order: UInt64) -> Int? {
         let place = self.places.partition(after: order &- 1) { $0.order }
         return place < self.places.count && self.places[place].order == order ? place : nil

@@ -120,7 +120,10 @@ extension FlightEngine.EngineState {
 }
 
 extension FlightEngine: Inspectable {
-    package func faults() async -> [String] { self.faultsNow }
+    package func faults() async -> [String] {
+        let (_, tasks, keys) = self.occupancy
+        return self.faultsNow + (tasks + keys > 0 ? ["\(tasks) flights of \(keys) keys still run"] : [])
+    }
 
     /// The broken invariants of an engine without callers; flights may still run.
     var faultsNow: [String] {

@@ -84,7 +84,7 @@ public final class VirtualClock: Clock, Sendable {
     private let sleeping = Tally()
 
     /// A clock at its start.
-    public init() {}
+    public init() { Inspection.inspector?.note(self) }
 
     /// The current time.
     public var now: Instant { self.state.withLock { $0.now } }
@@ -164,6 +164,10 @@ public final class VirtualClock: Clock, Sendable {
         self.sleeping.add(-1)
         sleeper.resume(throwing: CancellationError())
     }
+}
+
+extension VirtualClock: Inspectable {
+    package func faults() async -> [String] { self.sleeperCount > 0 ? ["\(self.sleeperCount) timers are left"] : [] }
 }
 
 /// A binary heap: earliest deadline first, equal deadlines in the order of arrival.

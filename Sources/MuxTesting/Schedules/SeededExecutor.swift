@@ -69,8 +69,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// The seed of the order.
     public let seed: UInt64
 
-    /// The virtual time of the schedule.
-    public let clock = VirtualClock()
+    /// The virtual time of the schedule, whose timers may outlast it.
+    public let clock = Inspection.$inspector.withValue(nil) { VirtualClock() }
 
     private enum Item: Sendable {
         case job(UnownedJob)

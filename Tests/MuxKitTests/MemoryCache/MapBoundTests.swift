@@ -227,6 +227,7 @@ struct MapBoundTests {
         #expect(try await one.request() == 1)
         #expect(one.statistics.fetches == 1)
         #expect(map.statistics.evictions == 0)
+        plain.unregister()
     }
 
     @Test func `MX-25 a refreshed single value stays stale on disk`() async throws {

@@ -99,6 +99,7 @@ struct LinearizabilityTests {
                     }
                 }
             }
+            map.unregister()
             return await recorder.violations()
         }
     }

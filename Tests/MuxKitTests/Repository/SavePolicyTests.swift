@@ -203,6 +203,7 @@ struct SavePolicyTests {
             #expect(isExplicit ? report.saved == 1 : report.unchanged == 1)
         }
         #expect(saved.callCount == 1)
+        clock.advance(by: .seconds(1_000))
     }
 
     @Test func `RP-08 who watches for the background is not called when it is gone`() {

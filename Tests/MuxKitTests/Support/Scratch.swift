@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
+import MuxTestSupport
 import MuxTesting
 
 /// A folder for one test, removed when the last reference to it goes.
-final class Scratch: Inspectable {
+final class Scratch: InspectedAtEnd {
     let folder: URL
     private let isOwner: Bool
 

@@ -7,7 +7,7 @@ import MuxTesting
 import Testing
 
 /// A transport over another client.
-@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting)
+@Suite(.timeLimit(.minutes(15)), .takesTurnsWaiting, .endsAtRest)
 struct AdapterTests {
     private static let hasCommand = ["/usr/bin/curl", "/usr/local/bin/curl"].contains {
         FileManager.default.isExecutableFile(atPath: $0)

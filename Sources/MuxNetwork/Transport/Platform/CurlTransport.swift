@@ -19,6 +19,7 @@ package final class CurlTransport: ValidatedTransport {
         self.time = TimeSource(clock)
         self.library = library
         self.mailbox = CurlMailbox(multi)
+        Inspection.inspector?.note(self)
     }
 
     deinit { self.mailbox.close() }
@@ -80,6 +81,12 @@ package final class CurlTransport: ValidatedTransport {
 
     /// The number of callers that wait for an answer.
     package var pendingCount: Int { self.mailbox.pendingCount }
+}
+
+extension CurlTransport: Inspectable {
+    package func faults() async -> [String] {
+        self.pendingCount > 0 ? ["\(self.pendingCount) exchanges are pending"] : []
+    }
 }
 
 /// One exchange as the transport's thread gets it.

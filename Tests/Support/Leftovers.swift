@@ -1,0 +1,49 @@
+package import Foundation
+import MuxKit
+package import Testing
+
+/// Resources of a process that runs nothing but one test: an exit test.
+package enum Leftovers {
+    /// The counted resources, by their names.
+    private static func counts(in folder: URL?) -> [String: Int] {
+        func entryCount(_ path: String) -> Int {
+            (try? FileManager.default.contentsOfDirectory(atPath: path).count) ?? 0
+        }
+        let files = folder.flatMap { FileManager.default.enumerator(atPath: $0.path)?.allObjects as? [String] } ?? []
+        let timers = SystemTimer.shared.occupancy
+        return [
+            "descriptors": entryCount("/dev/fd"),
+            // Pools of the system add and end threads: a leak is more than a few.
+            "tens of threads": entryCount("/proc/self/task") / 10,
+            "timers": timers.sleepers + timers.places,
+            "recorded waits": WaitForGraph.waitCount,
+            "temporary files": files.count { $0.contains(".tmp") || $0.contains("removed-") },
+        ]
+    }
+
+    /// Performs operations, and expects that they leave no resource behind.
+    ///
+    /// - Parameters:
+    ///   - count: The number of operations; a hundredth of them comes first and opens lasting resources of the system's libraries.
+    ///   - folder: The folder of the operations' files.
+    ///   - location: The test.
+    ///   - perform: Performs that number of operations; releases all objects.
+    /// - Throws: The error of an operation.
+    package static func expectNone(
+        after count: Int = 10_000,
+        in folder: URL? = nil,
+        _ location: SourceLocation = #_sourceLocation,
+        perform: (Int) async throws -> Void
+    ) async throws {
+        try await perform(count / 100)
+        let before = self.counts(in: folder)
+        try await EndsAtRest.check(location) { try await perform(count) }
+        let end = ContinuousClock.now.advanced(by: .seconds(60))
+        var leftovers: [String: Int] = [:]
+        repeat {
+            await Task.yield()
+            leftovers = self.counts(in: folder).merging(before) { $0 - $1 }.filter { $0.value > 0 }
+        } while !leftovers.isEmpty && .now < end
+        #expect(leftovers == [:], "left by \(count) operations", sourceLocation: location)
+    }
+}
