@@ -166,6 +166,11 @@ extension FlightEngine {
         }
     }
 
+    /// Changes the owner's state unless `key` has a flight.
+    package func withState(unlessInFlight key: Key, _ change: (inout State) -> Void) {
+        self.engineState.withLock { if $0.machines[key] == nil { change(&$0.state) } }
+    }
+
     @usableFromInline
     enum LandingStep: Sendable {
         case nothing

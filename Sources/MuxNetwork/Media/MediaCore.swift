@@ -152,6 +152,8 @@ final class MediaCore: Sendable {
     // MARK: - Flights
 
     private func fly(_ name: MediaName, _ flight: FlightID) async {
+        // A cancelled flight lands without an outcome.
+        defer { self.engine.withState(unlessInFlight: name) { $0.forget(name) } }
         var hasStarted = false
         var removals = 0
         while true {

@@ -11,7 +11,8 @@ private let origin = ProcessInfo.processInfo.environment["MUX_BROWSER"].flatMap 
 @Suite(
     .enabled(if: origin != nil, "Tests/Interop/browser/run starts the browser that this needs"),
     .timeLimit(.minutes(1)),
-    .takesTurns
+    .takesTurns,
+    .endsAtRest
 )
 struct BrowserComparisonTests {
     /// The exchanges in which the origin does not get the same requests, with the reason why the library's are right.

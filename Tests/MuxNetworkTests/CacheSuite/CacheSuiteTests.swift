@@ -20,6 +20,7 @@ let cacheSubjectGoal = (required: 137, optimal: 70)
 @Suite(
     .timeLimit(.minutes(15)),
     .takesTurns,
+    .endsAtRest,
     .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
 )
 struct CacheSuiteTests {

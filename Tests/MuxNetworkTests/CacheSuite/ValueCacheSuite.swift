@@ -9,6 +9,7 @@ import Testing
 @Suite(
     .timeLimit(.minutes(15)),
     .takesTurns,
+    .endsAtRest,
     .enabled(if: CacheSuite.isAvailable, "Tests/Interop/cache-tests/tests.json is missing")
 )
 struct ValueCacheSuiteTests {

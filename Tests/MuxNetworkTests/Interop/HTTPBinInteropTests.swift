@@ -9,6 +9,7 @@ import Testing
     .enabled(if: Interop.httpbin != nil, "Tests/Interop/run starts the server that this needs"),
     .timeLimit(.minutes(15)),
     .takesTurns,
+    .endsAtRest,
     .serialized
 )
 struct HTTPBinInteropTests {

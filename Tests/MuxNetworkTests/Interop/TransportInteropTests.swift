@@ -10,6 +10,7 @@ import Testing
     .enabled(if: Interop.nginx != nil, "Tests/Interop/run starts the server that this needs"),
     .timeLimit(.minutes(15)),
     .takesTurns,
+    .endsAtRest,
     .serialized
 )
 struct TransportInteropTests {

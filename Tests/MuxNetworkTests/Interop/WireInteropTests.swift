@@ -12,6 +12,7 @@ import Testing
     .enabled(if: !Interop.wire.isEmpty, "Tests/Interop/wire/run starts the servers that this needs"),
     .timeLimit(.minutes(15)),
     .takesTurns,
+    .endsAtRest,
     .serialized
 )
 struct WireInteropTests {

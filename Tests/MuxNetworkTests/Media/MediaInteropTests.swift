@@ -9,7 +9,8 @@ import Testing
 @Suite(
     .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"),
     .timeLimit(.minutes(15)),
-    .takesTurns
+    .takesTurns,
+    .endsAtRest
 )
 struct MediaInteropTests {
     private func media(_ folder: URL) -> AsyncMedia {

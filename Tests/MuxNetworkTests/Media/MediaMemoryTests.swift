@@ -6,7 +6,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct MediaMemoryTests {
     @Test(.ownThreads) func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
         // In a process of its own: what other tests need at the same time would count, too.

@@ -10,7 +10,7 @@ import FoundationNetworking
 #endif
 
 /// What people read when something fails: a sentence that says what, why, and what would help.
-@Suite(.timeLimit(.minutes(15)), .takesTurns)
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ErrorTextTests {
     private struct Person: Codable, Sendable {
         struct Pet: Codable, Sendable { var name: String }
