@@ -284,7 +284,7 @@ struct WeakParticipants: Sendable {
     func leftoverCount() -> Int {
         let released = self.places.count { $0.detachesItself && !$0.isVacant && $0.participant == nil }
         let vacant = self.vacantCount > max(32, self.places.count / 2) ? self.vacantCount : 0
-        return released + vacant + self.domains.values.joined().count { self.place(of: $0) == nil }
+        return released + vacant + self.domains.values.count { $0.allSatisfy { self.place(of: $0) == nil } }
     }
 
     private func place(of order: UInt64) -> Int? {

@@ -76,15 +76,16 @@ struct LeakTests {
         }
         // Up to 32 vacant slots wait for their common removal.
         #expect(world.repository.participantPlaces <= 33)
+        #expect(await world.repository.faults() == [])
     }
 
     @Test func `PT-02 ten thousand claims and heard invalidations leave no wait or listener`() async throws {
         let store = MemorySharedStore()
         let connections = [store.connection(), store.connection()]
         do {
-            let maps = connections.map { connection in
-                let repository = MuxRepository(sharedStore: connection)
-                return MultiplexerMap<String, Int>(cacheKey: "Values", repository: repository) { _ in 1 }
+            let repositories = connections.map { MuxRepository(sharedStore: $0) }
+            let maps = repositories.map { repository in
+                MultiplexerMap<String, Int>(cacheKey: "Values", repository: repository) { _ in 1 }
             }
             // Two claims and an invalidation each, and their repetition.
             for number in 0..<Self.count / 4 {
@@ -94,6 +95,7 @@ struct LeakTests {
                 await maps[number % 2].clear(key: key)
             }
             for map in maps { await map.expectAtRest() }
+            for repository in repositories { #expect(await repository.faults() == []) }
         }
         for _ in 0..<Self.count { _ = MuxRepository(sharedStore: connections[0]) }
         let left = await settledOccupancy { (0, store.listenerCount, 0) }
@@ -109,7 +111,7 @@ extension LeakTests {
             let scratch = Scratch()
             try await Leftovers.expectNone(in: scratch.folder) { count in
                 let repository = MuxRepository(store: scratch.store(), durability: .relaxed)
-                let policy = MuxPolicy(timeToLive: .zero)
+                let policy = MuxPolicy(timeToLive: .zero, fetchTimeout: .seconds(3_600))
                 let inner = MultiplexerMap<String, Int>(policy: policy, repository: repository) { Int($0) ?? 0 }
                 let outer = MultiplexerMap<String, Int>(cacheKey: "Outer", policy: policy, repository: repository) {
                     try await inner.request(key: $0)

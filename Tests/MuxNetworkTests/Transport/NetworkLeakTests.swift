@@ -31,7 +31,7 @@ struct NetworkLeakTests {
         }
     }
 
-    @Test(.ownThreads) func `PT-02 ten thousand files of media leave no temporary file, descriptor or task`() async {
+    @Test(.ownThreads) func `PT-02 four thousand files of media leave no temporary file, descriptor or task`() async {
         await #expect(processExitsWith: .success) {
             let world = try MediaWorld()
             let held = Gate<Void>()
@@ -39,7 +39,7 @@ struct NetworkLeakTests {
                 if call.url.lastPathComponent.hasPrefix("-") { try await held.pass() }
                 return HTTPReply(status: 200, headers: [:], body: Data("media".utf8))
             }
-            try await Leftovers.expectNone(in: world.folder) { count in
+            try await Leftovers.expectNone(after: 4_000, in: world.folder) { count in
                 let media = world.media(transport: transport, limits: .init { $0.maximumBytes = 100 })
                 for number in 1...count {
                     _ = try await media.request(url: world.url(number % 50))
