@@ -75,9 +75,6 @@ extension MultiplexerCore {
                 within: limit
             ) { self.tellNotShared(key, $0) }
             if waits == nil { budget -= self.repository.time.now.duration(since: asked) }
-            if known.hasWaitedInVain, claim?.isTaken == false {
-                self.engine.withState { $0.shared.waitedInVain(key, until: nil) }
-            }
             switch claim {
             case nil:
                 guard known.isUnverified else { return .fetch(loaded) }
@@ -130,12 +127,12 @@ extension MultiplexerCore {
             case .taken(let rest, let entry):
                 loaded = await self.fallback(entry, at: asked, key, flight, known, sharing) ?? loaded
                 let left = patience - self.repository.time.now.duration(since: start)
+                let end = self.repository.time.now.advanced(by: rest)
+                // A later claim ends later, but for the time that a reply takes.
+                let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
                 // If two machines have failed, all others try at the same time.
-                guard left > .zero, wait.failureCount < 2, !known.hasWaitedInVain, !Task.isCancelled else {
-                    if left <= .zero {
-                        let end = self.repository.time.now.advanced(by: rest)
-                        self.engine.withState { $0.shared.waitedInVain(key, until: end) }
-                    }
+                guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
+                    if left <= .zero { self.engine.withState { $0.shared.waitedInVain(key, until: end) } }
                     return .fetch(loaded)
                 }
                 waits = waits ?? (asked, self.engine.nextID())
@@ -162,19 +159,18 @@ extension MultiplexerCore {
         var isUnverified = false
         /// Whether the store has lost it.
         var mayBeOffered = false
-        /// Whether an earlier flight has waited in vain for another machine's claim.
-        var hasWaitedInVain = false
+        /// The end of the last claim with which a flight lost patience.
+        var vainClaimEnd: Moment?
     }
 
     /// What the flight knows, unless it is cancelled, and whether it has not ended.
     private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
         var known: Known?
-        let now = self.repository.time.now
         // A fence that came during the last look voids what that found, not the flight.
         let isOn = self.engine.workBegins(flight, of: key) { state, wasFenced, isCancelled in
             guard !isCancelled else { return }
             var facts = Known(wasFenced: wasFenced)
-            facts.hasWaitedInVain = state.shared.hasWaitedInVain(key, at: now)
+            facts.vainClaimEnd = state.shared.vainClaimEnd(key)
             if let slot = state.slots.slot(of: key), let entry = slot.entry {
                 facts.entry = entry
                 facts.digest = state.shared.digest(key, of: entry.revision)

@@ -33,7 +33,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         /// The number of the last refresh by a caller, in the numbering of revisions.
         var lastRefresh: UInt64 = 0
         var flightCount = 0
-        /// The end of another machine's claim, after a flight has waited for the claim in vain.
+        /// The end of the last claim with which a flight lost patience.
         var vainClaimEnd: Moment?
     }
 
@@ -116,14 +116,14 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return former
     }
 
-    /// The claim of another machine, which ends then, outlasted the patience of a flight; `nil` at the end of the claim.
-    mutating func waitedInVain(_ key: Key, until end: Moment?) {
+    /// A flight lost patience with another machine's claim that ends at `end`.
+    mutating func waitedInVain(_ key: Key, until end: Moment) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].vainClaimEnd = end
     }
 
-    /// Whether a flight has waited in vain for the present claim.
-    func hasWaitedInVain(_ key: Key, at now: Moment) -> Bool { self.facts[key]?.vainClaimEnd.map { now < $0 } ?? false }
+    /// The end of the last claim with which a flight lost patience.
+    func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
     /// The key with this name, if it has an entry in memory or a flight.
     func key(of name: MuxStoreKey) -> Key? { self.keys[name] }

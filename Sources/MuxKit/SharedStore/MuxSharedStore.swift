@@ -214,12 +214,6 @@ public enum MuxShared: Sendable {
         case granted(MuxShared.Ticket, MuxShared.Entry?)
         /// Another machine fetches, for so long at most: ask again when a change of the name is told, or when the time is over.
         case taken(for: Duration, MuxShared.Entry?)
-
-        /// Whether another machine fetches.
-        package var isTaken: Bool {
-            if case .taken = self { return true }
-            return false
-        }
     }
 
     /// A change that this machine has to know.
@@ -246,8 +240,7 @@ public enum MuxShared: Sendable {
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of
         /// ``MuxPolicy/fetchTimeout``.
         ///
-        /// A machine waits so long once for another machine's claim, and then fetches its value itself until the claim has ended. A store
-        /// may end the claims of a machine with the connection of the machine.
+        /// A machine that has fetched the value itself after this time does not wait for the same claim again while it has the value in memory.
         public var patience: Duration
 
         /// How long the store is not asked after a failure; 1 second, shortened at random by up to a half, doubled with each failure that

@@ -71,17 +71,18 @@ extension FlightEngine {
     /// - Returns: Whether the work is to begin. Otherwise the flight has ended, and must not land.
     @inlinable
     package func workBegins(_ flight: FlightID, of key: Key, _ begins: (inout State, Bool, Bool) -> Void) -> Bool {
-        let (isToBegin, stuck) = self.withEngineState { engineState -> (Bool, [Waiter]) in
+        let (isToBegin, ended, stuck) = self.withEngineState { engineState -> (Bool, RunningFlight?, [Waiter]) in
             let wasFenced = engineState.machines[key]?.currentFlight != flight
             guard engineState.withMachine(of: key, { $0.workBegins(flight) }) else {
-                engineState.running[flight] = nil
-                return (false, self.waitersMoved(from: flight, of: key, in: &engineState))
+                let ended = engineState.running.removeValue(forKey: flight)
+                return (false, ended, self.waitersMoved(from: flight, of: key, in: &engineState))
             }
             // It may have been cancelled before its task was stored.
             let isCancelled = Task.isCancelled || engineState.running[flight]?.isCancelled ?? false
             begins(&engineState.state, wasFenced, isCancelled)
-            return (true, [])
+            return (true, nil, [])
         }
+        ended?.linger?.cancel()
         self.failStuck(stuck)
         return isToBegin
     }

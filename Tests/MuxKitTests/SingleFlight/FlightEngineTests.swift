@@ -45,6 +45,36 @@ struct FlightEngineTests {
         #expect(try await second.value == 5)
     }
 
+    @Test func `PT-02 a flight that ends before its work leaves no timer of its wait for a caller`() async throws {
+        let clock = VirtualClock()
+        let engine = Engine(
+            0,
+            .init(name: "test", linger: .seconds(1), wouldDeadlock: CancellationError()),
+            time: TimeSource(clock),
+            spawn: TaskLauncher()
+        )
+        let look = Gate<Int>()
+        let begun = Locked<[Bool]>([])
+        engine.flies { [weak engine] key, flight in
+            _ = try? await look.pass(ignoringCancellation: true)
+            let isToBegin = engine?.workBegins(flight, of: key) { _, _, _ in } ?? false
+            begun.withLock { $0.append(isToBegin) }
+            if isToBegin { engine?.land(flight, of: key, failed: false) { _, _ in .success(5) } }
+        }
+        let first = Task { try await Self.output(of: engine) }
+        await look.waitForCall(1)
+        first.cancel()
+        _ = await first.result
+        await clock.waitForSleepers(1)
+        engine.fence(.sole) { _ in }
+        let second = Task { try await Self.output(of: engine) }
+        await look.waitForCall(2)
+        for _ in 1...2 { look.open(returning: 0) }
+        #expect(try await second.value == 5)
+        while begun.withLock({ $0.count }) < 2 { await Task.yield() }
+        #expect(begun.withLock { Set($0) } == [false, true])
+    }
+
     private static func output(of engine: Engine) async throws -> Int? {
         guard case .output(let output) = try await engine.enter(.sole, decide: { _ in .fly }, joined: { _, _ in })
         else { return nil }

@@ -65,7 +65,8 @@ public final class MuxValkey: MuxSharedStore {
         public var connectTimeout = Duration.seconds(1)
         /// The interval of heartbeats; 2 seconds.
         ///
-        /// A connection with a command and without a complete reply for so long ends. A reply with the largest value has to arrive within it.
+        /// A connection with a command ends after such a time without a complete reply or message. A reply with the largest value has to arrive
+        /// within it.
         public var heartbeat = Duration.seconds(2)
         /// The longest pause between attempts to connect, which grow from 50 milliseconds; 2 seconds.
         public var maximumPause = Duration.seconds(2)
@@ -177,8 +178,9 @@ public final class MuxValkey: MuxSharedStore {
         do {
             reply = try await self.run(.claim, self.names.keys(name), arguments, in: session)
         } catch {
-            if case .disconnected = error as? ValkeyError {
-                self.disown(MuxShared.Ticket(name, nonce: nonce), for: duration)
+            switch error as? ValkeyError {
+            case .disconnected, .notAReply: self.disown(MuxShared.Ticket(name, nonce: nonce), for: duration)
+            default: break
             }
             throw error
         }

@@ -13,8 +13,8 @@ import NIOCore
 ///
 /// **Time** is the engine's, in microseconds.
 ///
-/// **Memory.** An engine checks its limit before the first write of a script, and only for a command that may add to its memory. So a script
-/// that adds begins with such a command.
+/// **Memory.** An engine checks its limit before the first write of a script, and only for a command that may add to its memory. So the first
+/// write of `claim` and `put` is such a command. A connection begins also with a full engine.
 ///
 /// **Numbers.** The last argument is the number of the call, and returns with the result.
 enum Script: String, CaseIterable, Sendable {
@@ -47,7 +47,7 @@ enum Script: String, CaseIterable, Sendable {
         -- Whether the engine is at its limit of memory: a write that changes nothing, and that an engine refuses there.
         local function isFull(tenure)
             local reply = redis.pcall('SETRANGE', tenure, 0, '')
-            return type(reply) == 'table' and string.find(reply.err, 'OOM')
+            return type(reply) == 'table' and string.find(reply.err, 'OOM command')
         end
         local function full() return redis.error_reply('OOM the engine has no memory left') end
         local function text(number) return string.format('%.0f', number) end
@@ -152,9 +152,13 @@ enum Script: String, CaseIterable, Sendable {
             local nonce, of = standing()
             if nonce ~= ARGV[1] then return 0 end
             if isFull(KEYS[3]) then return full() end
-            redis.call('DEL', KEYS[2])
+            -- After a refusal of a command the claim still stands, and its holder gives it up.
+            local function finish(message)
+                redis.call('DEL', KEYS[2])
+                redis.call('PUBLISH', ARGV[10], message)
+            end
             if of ~= epochs() then
-                redis.call('PUBLISH', ARGV[10], ARGV[12])
+                finish(ARGV[12])
                 return 0
             end
             renew(tonumber(ARGV[9]))
@@ -164,14 +168,14 @@ enum Script: String, CaseIterable, Sendable {
             else
                 local found = entry(of)
                 if not found or found[4] ~= ARGV[4] then
-                    redis.call('PUBLISH', ARGV[10], ARGV[12])
+                    finish(ARGV[12])
                     return 0
                 end
             end
             redis.call('HSET', KEYS[1], 'epochs', of, 'fetched', text(now() - ARGV[2]), 'ttl', ARGV[3], 'digest', ARGV[4],
                 'schema', ARGV[5], 'validator', ARGV[6], 'swr', ARGV[7], 'sie', ARGV[8])
             redis.call('PEXPIRE', KEYS[1], ARGV[9])
-            redis.call('PUBLISH', ARGV[10], ARGV[11])
+            finish(ARGV[11])
             return 1
             """
         // 1 the nonce, 2 the channel, 3 'released'
