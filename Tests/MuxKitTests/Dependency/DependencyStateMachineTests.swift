@@ -29,6 +29,16 @@ struct DependencyStateMachineTests {
         #expect(machine.current(parentEpoch: 0) == nil)
     }
 
+    @Test func `PT-01 a call gets the error of the end of its session`() {
+        var machine = Machine(1)
+        for (end, code) in [(Machine.End.signOut, RunnerError.Code.signedOut), (.reset, .reset)] {
+            let call = machine.call(at: self.at(0))
+            machine.ended(end)
+            #expect(self.code(machine.standingError(for: call)) == code)
+            #expect(machine.standingError(for: machine.call(at: self.at(0))) == nil)
+        }
+    }
+
     @Test func `C06 a refused update outlasts one that throws`() {
         var machine = Machine(1)
         let call = machine.call(at: self.at(0))

@@ -50,6 +50,19 @@ struct EarlyRenewalTests {
         await runner.expectAtRest()
     }
 
+    @Test func `PT-01 a call waits for an early renewal for half of what the old one has left`() async throws {
+        let gate = Gate<Pass>()
+        let runner = self.runner { try await gate.pass() }
+        let call = Task { try await runner.run { .output($0.number) } }
+        await gate.waitForCall(1)
+        await self.clock.waitForSleepers(2)
+        #expect(self.clock.advanceToNextDeadline() == .seconds(5))
+        #expect(try await call.value == 1)
+        gate.open(returning: self.new)
+        #expect(try await runner.run { .output($0.number) } == 2)
+        await runner.expectAtRest()
+    }
+
     @Test func `A18 so does one whose renewal fails when its time is over`() async throws {
         // The call is held up when it has been told of the failure, until its time is over.
         let executor = OrderedExecutor()

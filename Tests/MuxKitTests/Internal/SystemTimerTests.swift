@@ -20,6 +20,26 @@ struct SystemTimerTests {
         #expect(occupancy.drivers <= 7, "one for each time that was earlier than all before")
     }
 
+    @Test func `PT-01 cancelled sleeps change no other sleep's turn`() async throws {
+        var sleeps: [Task<Void, any Error>] = []
+        // A heap in its own order. Without the cancelled sleeps, the second short sleep is below a long one.
+        let short = [0: 1_000, 7: 1_600]
+        let cancelled = [1: 1_200, 3: 1_400].merging((9..<120).map { ($0, 4_000_000 + $0) }) { $1 }
+        // A busy machine may be too slow for this order.
+        let end = ContinuousClock.now.advanced(by: .milliseconds(900))
+        for number in 0..<120 {
+            let duration = Duration.milliseconds(short[number] ?? cancelled[number] ?? 3_600_000 + number)
+            sleeps.append(Task { [timer] in try await timer.sleep(for: duration) })
+            while self.timer.occupancy.places <= number, .now < end { await Task.yield() }
+        }
+        for number in cancelled.keys { sleeps[number].cancel() }
+        for number in cancelled.keys { _ = await sleeps[number].result }
+        #expect(self.timer.occupancy.places < 100)
+        for number in short.keys { try await sleeps[number].value }
+        for sleep in sleeps { sleep.cancel() }
+        for sleep in sleeps { _ = await sleep.result }
+    }
+
     @Test func `CO-17 no sleep ends before its time, and a task that is cancelled sleeps no more`() async throws {
         try await withThrowingTaskGroup { group in
             for number in [3, 1, 2, 0] {

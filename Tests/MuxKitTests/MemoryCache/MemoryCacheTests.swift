@@ -25,6 +25,15 @@ struct MemoryCacheTests {
         #expect(cache.totalCost == 0)
     }
 
+    @Test func `PT-01 an emptied cache keeps its bounds`() {
+        for bounds in [(count: 2, cost: Int?.none), (100, 20)] {
+            let cache = MemoryCache<Int, String>(maximumCount: bounds.count, maximumCost: bounds.cost)
+            cache.removeAll()
+            for key in 0..<5 { cache.insert("\(key)", for: key, cost: 10) }
+            #expect(cache.count == 2)
+        }
+    }
+
     @Test func `AM-14 a value may be replaced and removed`() {
         let cache = MemoryCache<Double, Int>(maximumCount: 2)
         cache.insert(1, for: 1)

@@ -15,13 +15,13 @@ struct FaultTests {
         let values: MultiplexerMap<String, String>
         let events = EventTally()
 
-        init(_ store: MuxValkey, bytes: Int = 0, budget: Duration = .seconds(30)) {
+        init(_ store: MuxValkey, bytes: Int = 0, budget: Duration = .seconds(30), patience: Duration = .seconds(5)) {
             let box = Fetches()
             self.box = box
             self.store = store
             self.repository = MuxRepository(
                 sharedStore: store,
-                policy: .init(budget: budget, patience: .seconds(25)),
+                policy: .init(budget: budget, patience: patience),
                 observer: self.events
             )
             self.values = MultiplexerMap(
@@ -174,7 +174,8 @@ struct FaultTests {
         // A machine that waits asks again after its budget.
         let budget = Duration.seconds(2)
         let machines = [
-            Machine(await engine.store("killed")), Machine(await engine.store("killed"), budget: budget),
+            Machine(await engine.store("killed")),
+            Machine(await engine.store("killed"), budget: budget, patience: .seconds(25)),
         ]
         let name = MuxShared.Name(MuxStoreKey(domain: "Values", key: "a"), tags: ["of a"])
         let ticket = try await machines[0].store.ticket(name)
