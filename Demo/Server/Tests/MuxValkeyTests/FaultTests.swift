@@ -134,7 +134,7 @@ struct FaultTests {
         let used = try await engine.ask("INFO", "memory").text?.firstMatch(of: /used_memory:(\d+)/)?.output.1
         #expect(used.flatMap { Int($0) } ?? .max < 9 << 20)
 
-        // What is there is read, a claim is heard of, and ends.
+        // Present entries are read, and claims end.
         #expect(try await other.load([name(0)]).first??.payload == entry.payload)
         let claim = try await other.claim(name(0), maximumAge: nil, digest: "zeros", for: .seconds(60))
         guard case .entry = claim else { return #expect(Bool(false), "\(claim)") }
@@ -238,7 +238,7 @@ struct FaultTests {
         #expect(small.reasons(.notShared) == [.other("too large")])
     }
 
-    /// The eviction policies, one for each program in turn.
+    /// The programs with an eviction policy each.
     private static let policies = Engine.programs.enumerated().map { index, program in
         (program, ["allkeys-random", "allkeys-lfu", "volatile-ttl", "volatile-lru"][index % 4])
     }
