@@ -128,7 +128,7 @@ extension MultiplexerCore {
                 loaded = await self.fallback(entry, at: asked, key, flight, known, sharing) ?? loaded
                 let left = patience - self.repository.time.now.duration(since: start)
                 let end = self.repository.time.now.advanced(by: rest)
-                // A later claim ends later, but for the time that a reply takes.
+                // A later claim ends later, apart from the delay of replies.
                 let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
                 // If two machines have failed, all others try at the same time.
                 guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {

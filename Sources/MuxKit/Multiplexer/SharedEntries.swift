@@ -13,7 +13,7 @@ struct Sharing<Key: Sendable, Value: Sendable>: Sendable {
 enum SharedOutcome<Value: Sendable>: Sendable {
     /// The value is kept in this machine's memory only.
     case notShared
-    /// The same, because the store has refused the value.
+    /// The store has refused the value, which is kept in this machine's memory only.
     case refused
     /// The claim had ended, and another machine has stored a newer entry with this digest.
     case superseded(by: Slot<Value>.Entry, digest: String)
@@ -116,7 +116,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return former
     }
 
-    /// A flight lost patience with another machine's claim that ends at `end`.
+    /// A flight lost patience with another machine's claim, whose end is `end`.
     mutating func waitedInVain(_ key: Key, until end: Moment) {
         guard let place = self.facts.index(forKey: key) else { return }
         self.facts.values[place].vainClaimEnd = end

@@ -280,7 +280,7 @@ struct WeakParticipants: Sendable {
         (self.domains[domain] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
     }
 
-    /// The number of slots that belong to no living participant and that a removal should have freed.
+    /// The number of slots without a living participant after their removal.
     func leftoverCount() -> Int {
         let released = self.places.count { $0.detachesItself && !$0.isVacant && $0.participant == nil }
         let vacant = self.vacantCount > max(32, self.places.count / 2) ? self.vacantCount : 0

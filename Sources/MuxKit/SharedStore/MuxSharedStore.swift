@@ -240,7 +240,7 @@ public enum MuxShared: Sendable {
         /// How long a request waits for another machine's fetch before it fetches by itself; 5 seconds, and at most half of
         /// ``MuxPolicy/fetchTimeout``.
         ///
-        /// A machine that has fetched the value itself after this time does not wait for the same claim again while it has the value in memory.
+        /// Afterwards, a machine with its own value in memory does not wait for the same claim again.
         public var patience: Duration
 
         /// How long the store is not asked after a failure; 1 second, shortened at random by up to a half, doubled with each failure that

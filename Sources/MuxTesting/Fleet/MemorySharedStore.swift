@@ -59,7 +59,7 @@ public final class MemorySharedStore: Sendable {
     /// How many calls reached the store: trips of a wire.
     public var callCount: Int { self.state.withLock { $0.calls } }
 
-    /// The number of streams of changes that are heard: zero at rest.
+    /// The number of open streams of changes: zero at rest.
     package var listenerCount: Int { self.state.withLock { $0.connections.values.reduce(0) { $0 + $1.streams.count } } }
 
     /// How long a call takes; zero.

@@ -69,7 +69,9 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// The seed of the order.
     public let seed: UInt64
 
-    /// The virtual time of the schedule, whose timers may outlast it.
+    /// The virtual time of the schedule.
+    ///
+    /// Timers may outlast the schedule.
     public let clock = Inspection.$inspector.withValue(nil) { VirtualClock() }
 
     private enum Item: Sendable {

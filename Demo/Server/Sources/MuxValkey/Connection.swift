@@ -174,9 +174,9 @@ private final class CommandHandler: ChannelDuplexHandler {
         let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
         for words in [["ROLE"]] + (self.probe.map { [["EXISTS", $0]] } ?? []) {
             let reply = context.eventLoop.makePromise(of: Reply.self)
-            let asksRole = words.count == 1
+            let isRole = words == ["ROLE"]
             reply.futureResult.whenSuccess { reply in
-                guard let failure = Self.sign(reply, asksRole: asksRole) else { return }
+                guard let failure = Self.sign(reply, isRole: isRole) else { return }
                 let (handler, context) = bound.value
                 handler.end(context, failure)
             }
@@ -186,13 +186,13 @@ private final class CommandHandler: ChannelDuplexHandler {
     }
 
     /// What is wrong with an engine that replies so to a heartbeat.
-    private static func sign(_ reply: Reply, asksRole: Bool) -> ValkeyError? {
+    private static func sign(_ reply: Reply, isRole: Bool) -> ValkeyError? {
         switch reply {
         case .list(let facts) where facts.first?.text == "slave": .disconnected("the engine has become a replica")
-        case .list(let facts) where asksRole && facts.first?.text == "master": nil
-        case .number where !asksRole: nil
         case .failure(let failure): failure.isOfAnotherEngine ? .refused(failure) : nil
-        default: .notAReply("a heartbeat has the reply of another command")
+        case .number: nil
+        // Replies in a wrong order are noticed at the second command, whose reply is a number.
+        default: isRole ? nil : .notAReply("a heartbeat has the reply of another command")
         }
     }
 

@@ -8,18 +8,16 @@ package final class Link: Sendable {
     /// A connection that is ready for use.
     package struct Session: Sendable {
         let connection: Connection
-        /// A name that no other connection has.
+        /// The unique name of the connection.
         let name: String
         /// What identifies the engine.
         let identity: ByteBuffer
-        /// What the engine calls the scripts.
-        let digests: [Script: ByteBuffer]
-        /// The greatest number of bytes in a payload.
-        let maximumPayloadBytes: Int
+        /// The scripts, and their digests in the engine.
+        let scripts: [Script: (text: ByteBuffer, digest: ByteBuffer)]
 
-        /// Runs a script, or sends its text (`sendsText`) instead of its digest.
+        /// Runs a script by its digest, or by its text (`sendsText`).
         ///
-        /// Ends a connection whose replies are not in the order of the commands.
+        /// Replies in another order than the commands end the connection.
         func run(
             _ script: Script,
             _ keys: [ByteBuffer],
@@ -27,12 +25,10 @@ package final class Link: Sendable {
             sendsText: Bool = false
         ) -> EventLoopFuture<Reply> {
             let number = ByteBuffer(string: String(UInt64.random(in: .min ... .max), radix: 36))
-            let program =
-                sendsText
-                ? [ByteBuffer(string: "EVAL"), script.text(maximumPayloadBytes: self.maximumPayloadBytes)]
-                : [ByteBuffer(string: "EVALSHA"), self.digests[script] ?? ByteBuffer()]
+            let program = self.scripts[script].map { sendsText ? $0.text : $0.digest } ?? ByteBuffer()
+            let command = [ByteBuffer(string: sendsText ? "EVAL" : "EVALSHA"), program]
             let connection = self.connection
-            let words = program + [ByteBuffer(string: "\(keys.count)")] + keys + arguments + [number]
+            let words = command + [ByteBuffer(string: "\(keys.count)")] + keys + arguments + [number]
             return connection.send(words).flatMapThrowing { reply in
                 switch reply {
                 case .failure: return reply
@@ -248,21 +244,20 @@ package final class Link: Sendable {
         // The slot of one that says ASK is being moved, and still its own.
         if case .failure(let failure) = probe, failure.code != "ASK" { throw ValkeyError.refused(failure) }
         let identity = try await Self.identity(of: connection)
-        var digests: [Script: ByteBuffer] = [:]
+        var scripts: [Script: (text: ByteBuffer, digest: ByteBuffer)] = [:]
         for script in Script.allCases {
             let text = script.text(maximumPayloadBytes: self.configuration.maximumPayloadBytes)
             let words = [ByteBuffer(string: "SCRIPT"), ByteBuffer(string: "LOAD"), text]
             guard case .bytes(let digest) = try await connection.reply(to: words) else {
                 throw ValkeyError.notAReply("the engine does not say what it calls a script")
             }
-            digests[script] = digest
+            scripts[script] = (text, digest)
         }
         let session = Session(
             connection: connection,
             name: MuxValkey.randomText(),
             identity: ByteBuffer(string: identity),
-            digests: digests,
-            maximumPayloadBytes: self.configuration.maximumPayloadBytes
+            scripts: scripts
         )
         for channel in [self.names.channel, self.names.connection(session.name)] {
             _ = try await connection.reply(to: [ByteBuffer(string: "SUBSCRIBE"), channel])

@@ -65,8 +65,8 @@ public final class MuxValkey: MuxSharedStore {
         public var connectTimeout = Duration.seconds(1)
         /// The interval of heartbeats; 2 seconds.
         ///
-        /// A connection with a command ends after such a time without a complete reply or message. A reply with the largest value has to arrive
-        /// within it.
+        /// A connection with a waiting command ends after one interval without a complete reply or message. So the largest value has to arrive
+        /// within one interval.
         public var heartbeat = Duration.seconds(2)
         /// The longest pause between attempts to connect, which grow from 50 milliseconds; 2 seconds.
         public var maximumPause = Duration.seconds(2)

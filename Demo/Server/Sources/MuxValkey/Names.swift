@@ -25,7 +25,7 @@ package struct Names: Sendable {
     /// Where changes are told.
     var channel: ByteBuffer { ByteBuffer(string: self.prefix + "changes") }
 
-    /// The first part of the channel of each connection: while the connection lives, it has a subscriber.
+    /// The first part of the channels of connections: a connection is the subscriber of its own channel.
     var connections: ByteBuffer { ByteBuffer(string: self.prefix + "m:") }
 
     /// The channel of a connection.

@@ -13,14 +13,14 @@ import NIOCore
 ///
 /// **Time** is the engine's, in microseconds.
 ///
-/// **Memory.** An engine checks its limit before the first write of a script, and only for a command that may add to its memory. So the first
-/// write of `claim` and `put` is such a command. A connection begins also with a full engine.
+/// **Memory.** Engines check their limit before the first write of a script, and only for a command with a need of memory. So `SETRANGE` is
+/// the first write of `claim` and `put`. `begin` works on a full engine.
 ///
 /// **Numbers.** The last argument is the number of the call, and returns with the result.
 enum Script: String, CaseIterable, Sendable {
     case begin, load, claim, put, giveUp, invalidate
 
-    /// The text, for a store with this limit of a payload: a larger payload in the engine is a miss.
+    /// The text for a store with this limit; a larger payload in the engine is a miss.
     func text(maximumPayloadBytes: Int) -> ByteBuffer {
         ByteBuffer(
             string: """
@@ -44,7 +44,7 @@ enum Script: String, CaseIterable, Sendable {
         end
         -- A write that changes nothing: a replica, which may not have everything yet, refuses it.
         local function primary(tenure) redis.call('PERSIST', tenure) end
-        -- Whether the engine is at its limit of memory: a write that changes nothing, and that an engine refuses there.
+        -- Whether the engine is full: a full engine refuses this write, which changes nothing.
         local function isFull(tenure)
             local reply = redis.pcall('SETRANGE', tenure, 0, '')
             return type(reply) == 'table' and string.find(reply.err, 'OOM command')
@@ -75,7 +75,7 @@ enum Script: String, CaseIterable, Sendable {
             end
             return table.concat(all, ' ')
         end
-        -- Epochs outlive what is put with them, by up to an hour.
+        -- Epochs outlive their entries by up to an hour.
         local function renew(milliseconds)
             for i = 4, #KEYS do
                 if redis.call('PTTL', KEYS[i]) < milliseconds then redis.call('PEXPIRE', KEYS[i], milliseconds + 3600000) end
@@ -98,7 +98,7 @@ enum Script: String, CaseIterable, Sendable {
             if not claim then return nil end
             return string.match(claim, '^(%S+) (.*)$')
         end
-        -- A claim ends with the connection of its holder. Without the permission to ask, it ends with its time.
+        -- A claim ends with its holder's connection; without the permission for this question, with its time.
         local function isHeld(nonce, channels)
             local count = redis.pcall('PUBSUB', 'NUMSUB', channels .. string.match(nonce, '^[^.]*'))
             return count.err or count[2] > 0
@@ -130,7 +130,7 @@ enum Script: String, CaseIterable, Sendable {
             """
             local isFull = isFull(KEYS[3])
             primary(KEYS[3])
-            -- Without memory, a present entry is still found.
+            -- A full engine still finds a present entry.
             local present = epochs(not isFull and ARGV[1], ARGV[2], ARGV[6])
             local found = present and entry(present)
             if found and age(found) < math.min(tonumber(ARGV[3]), tonumber(found[3])) then
@@ -152,7 +152,7 @@ enum Script: String, CaseIterable, Sendable {
             local nonce, of = standing()
             if nonce ~= ARGV[1] then return 0 end
             if isFull(KEYS[3]) then return full() end
-            -- After a refusal of a command the claim still stands, and its holder gives it up.
+            -- Last: the holder gives up a claim whose put is refused.
             local function finish(message)
                 redis.call('DEL', KEYS[2])
                 redis.call('PUBLISH', ARGV[10], message)

@@ -5,6 +5,7 @@ import MuxTesting
 import MuxValkey
 import Synchronization
 import Testing
+import Valkey
 
 /// Many invalidations, refused entries, evictions and outages on real engines.
 @Suite(.timeLimit(.minutes(5)), .serialized, .enabled(if: !Engine.programs.isEmpty, "\(Engine.missing)"))
@@ -147,6 +148,24 @@ struct FaultTests {
         try await engine.ask("CONFIG", "SET", "maxmemory", "8mb")
         let last = try await other.ticket(name(-1))
         #expect(try await other.put(entry, with: last))
+    }
+
+    @Test(arguments: Engine.programs)
+    func `FT-03 a full engine refuses the sample over the official client, too`(program: Engine.Program) async throws {
+        let engine = try Engine(program)
+        try await engine.wait(for: "PING") { $0.text == "PONG" }
+        let store = ValkeyClientStore(ValkeyClient(engine.configuration("client")), prefix: "full")
+        let names = ["a", "b"].map { MuxShared.Name(MuxStoreKey(domain: "Places", key: $0), tags: ["Rome"]) }
+        let claim = try await store.claim(names[0], maximumAge: nil, digest: nil, for: .seconds(60))
+        guard case .granted(let ticket, _) = claim else { return #expect(Bool(false), "\(claim)") }
+        try await engine.ask("CONFIG", "SET", "maxmemory", "1")
+        let entry = MuxShared.Entry(payload: Data("one".utf8), digest: "one", timeToLive: .seconds(60))
+        await #expect { try await store.put(entry, with: ticket) } throws: { "\($0)".contains("OOM") }
+        await #expect {
+            try await store.claim(names[1], maximumAge: nil, digest: nil, for: .seconds(60))
+        } throws: { "\($0)".contains("OOM") }
+        try await store.giveUp(ticket)
+        try await store.invalidate([.tag("Rome")])
     }
 
     @Test(arguments: Engine.programs)

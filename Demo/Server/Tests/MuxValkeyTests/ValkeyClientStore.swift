@@ -36,6 +36,7 @@ struct ValkeyClientStore: MuxSharedStore {
         let nonce = UUID().uuidString
         let limit = maximumAge.map { "\(Self.microseconds($0))" } ?? "1e18"
         let script = """
+            refuseIfFull()
             local f = found(ARGV[1])
             if f and age(f) < math.min(tonumber(ARGV[3]), tonumber(f[3])) then return {'entry', 0, told(f, ARGV[4])} end
             local claim = redis.call('GET', KEYS[2])
@@ -62,6 +63,7 @@ struct ValkeyClientStore: MuxSharedStore {
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
         let script = """
             if not stands(ARGV[1]) then return {0} end
+            refuseIfFull()
             local claim, f = redis.call('GET', KEYS[2]), found()
             redis.call('DEL', KEYS[2])
             if string.sub(claim, 38) ~= epochs() or (ARGV[8] == '' and (not f or f[4] ~= ARGV[4])) then
@@ -187,6 +189,8 @@ struct ValkeyClientStore: MuxSharedStore {
     /// `KEYS` are the entry, the claim (a nonce of 36 characters, a space, and the epochs), and the epochs of what the name belongs to. An
     /// epoch that is missing is made by a claim, and is never the same again.
     private static let common = """
+        -- Changes nothing. Engines check their limit of memory only before the first write of a script.
+        local function refuseIfFull() redis.call('SETRANGE', KEYS[3], 0, '') end
         local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
         local function text(number) return string.format('%.0f', number) end
         local function epochs(new)
