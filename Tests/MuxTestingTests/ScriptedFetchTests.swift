@@ -1,3 +1,5 @@
+import Foundation
+import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
@@ -32,5 +34,21 @@ struct ScriptedFetchTests {
         for task in tasks.dropFirst() { #expect(try await task.value == 5) }
         #expect(try await fetch() == 5)
         #expect(fetch.maximumConcurrency == 3, "one alone does not lower it")
+    }
+
+    @Test func `PT-01 a scripted transport counts the requests that run at the same time`() async throws {
+        let gate = Gate<HTTPReply>()
+        let transport = ScriptedTransport { _, number in
+            number > 2 ? try await gate.pass() : HTTPReply(status: 200)
+        }
+        let call = HTTPCall(url: try #require(URL(string: "http://host.example")))
+        for _ in 0..<2 { _ = try await transport.send(call) }
+        #expect(transport.maximumConcurrency == 1, "one after the other")
+
+        let tasks = (0..<3).map { _ in Task { try await transport.send(call) } }
+        await transport.waitForCall(5)
+        gate.openForGood(returning: HTTPReply(status: 200))
+        for task in tasks { _ = try await task.value }
+        #expect(transport.maximumConcurrency == 3)
     }
 }

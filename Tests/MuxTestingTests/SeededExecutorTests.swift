@@ -104,6 +104,21 @@ struct SeededExecutorTests {
         #expect(end == .seconds(60))
     }
 
+    @Test func `PT-01 no time passes after the end of the operation`() async throws {
+        let schedule = SeededExecutor(seed: 1)
+        let clock = schedule.clock
+
+        let sleeper = try await schedule.run {
+            let sleeper = Task(executorPreference: schedule) { try await clock.sleep(for: .seconds(60)) }
+            while clock.sleeperCount == 0 { await schedule.pause() }
+            return sleeper
+        }
+
+        #expect(clock.now.offset == .zero && clock.sleeperCount == 1)
+        sleeper.cancel()
+        await #expect(throws: CancellationError.self) { try await sleeper.value }
+    }
+
     @Test func `P-04 the library follows and so do its repositories`() async throws {
         let count = try await SeededExecutor.explore(200) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)

@@ -119,6 +119,17 @@ struct SharedStoreTests {
         #expect(try await second.load([self.name]) == [nil])
     }
 
+    @Test func `PT-01 a loss of all entries is reported once`() async throws {
+        let store = MemorySharedStore(clock: self.clock)
+        let connection = store.connection()
+        var changes = connection.changes().makeAsyncIterator()
+        store.loseEverything()
+        #expect(await changes.next() == .emptied)
+        store.isDown = true
+        store.isDown = false
+        #expect(await changes.next() == .unknown)
+    }
+
     @Test func `FL-05 what a call should have done may have happened though it threw`() async throws {
         let store = MemorySharedStore(clock: self.clock)
         let (first, second) = (store.connection(), store.connection())

@@ -40,6 +40,26 @@ struct VirtualClockTests {
         #expect(clock.advanceToNextDeadline() == nil)
     }
 
+    @Test func `PT-01 the next deadline is the earliest of all in any order of arrival`() async throws {
+        let clock = self.clock
+        var random = SplitMix64(state: 1)
+        for _ in 0..<50 {
+            let start = clock.now.offset
+            let deadlines = (1...Int.random(in: 4...12, using: &random)).shuffled(using: &random)
+            var sleepers: [Task<Void, any Error>] = []
+            for deadline in deadlines {
+                sleepers.append(Task { try await clock.sleep(for: .seconds(deadline)) })
+                await clock.waitForSleepers(sleepers.count)
+            }
+            for deadline in 1...deadlines.count {
+                #expect(clock.advanceToNextDeadline() == .seconds(1))
+                #expect(clock.now.offset - start == .seconds(deadline))
+                #expect(clock.sleeperCount == deadlines.count - deadline)
+            }
+            for sleeper in sleepers { try await sleeper.value }
+        }
+    }
+
     @Test func `P-04 a cancelled sleeper leaves at once and only it`() async throws {
         let clock = self.clock
         let short = Task { try await clock.sleep(for: .seconds(1)) }

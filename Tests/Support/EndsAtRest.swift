@@ -45,14 +45,14 @@ package struct EndsAtRest: TestTrait, SuiteTrait, TestScoping {
 
         /// Faults at rest: a task ends a moment after its callers have their results.
         func settledFaults() async -> [String] {
-            let end = ContinuousClock.now.advanced(by: .seconds(60))
-            var faults: [String] = []
-            repeat {
-                await Task.yield()
-                faults = []
+            let faults = await settled {
+                var faults: [String] = []
                 let objects = self.state.withLock { $0.things.compactMap(\.object) }
                 for object in objects { faults += await object.faults() }
-            } while !faults.isEmpty && .now < end
+                return faults
+            } when: {
+                $0.isEmpty
+            }
             return self.state.withLock { $0.faults } + faults
         }
     }

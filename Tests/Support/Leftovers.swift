@@ -38,12 +38,11 @@ package enum Leftovers {
         try await perform(count / 100)
         let before = self.counts(in: folder)
         try await EndsAtRest.check(location) { try await perform(count) }
-        let end = ContinuousClock.now.advanced(by: .seconds(60))
-        var leftovers: [String: Int] = [:]
-        repeat {
-            await Task.yield()
-            leftovers = self.counts(in: folder).merging(before) { $0 - $1 }.filter { $0.value > 0 }
-        } while !leftovers.isEmpty && .now < end
+        let leftovers = await settled {
+            self.counts(in: folder).merging(before) { $0 - $1 }.filter { $0.value > 0 }
+        } when: {
+            $0.isEmpty
+        }
         #expect(leftovers == [:], "left by \(count) operations", sourceLocation: location)
     }
 }

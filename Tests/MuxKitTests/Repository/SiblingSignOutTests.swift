@@ -74,6 +74,21 @@ struct SiblingSignOutTests {
         #expect(b.profile.cachedValue == nil)
     }
 
+    @Test func `PT-01 an entry that was read before a sign-out elsewhere is not used after it`() async throws {
+        let store = UnreliableStore()
+        let a = App(store, user: "alice")
+        defer { a.end() }
+        #expect(try await a.profile.request() == "alice")
+        #expect(await a.repository.saveAll().saved == 1)
+        // This process does not know its session yet; the other one signs out between the entry and the session's number.
+        let b = App(store, user: "bob")
+        defer { b.end() }
+        store.afterLoad.withLock { $0 = { try? await store.raiseSessionEpoch(to: 1) } }
+
+        #expect(try await b.profile.request() == "bob")
+        #expect(b.fetches.withLock { $0 } == 1)
+    }
+
     @Test func `CO-07 a request for what nobody has saved notices a sign-out, too`() async throws {
         let (a, b) = (App(self.scratch.store(), user: "alice"), App(self.scratch.store(), user: "alice"))
         defer { for app in [a, b] { app.end() } }

@@ -297,6 +297,27 @@ struct SharedStoreFailureTests {
         }
     }
 
+    @Test func `PT-01 after a load whose caller has left the store is asked again at once`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let shop = Shop(schedule)
+            shop.store.fail(.load)
+            _ = await shop.values.loadCachedValue(key: "a")
+            let failed = shop.store.count(of: .load)
+            shop.store.fail()
+            // The pause is over, so the next load decides whether the store is back.
+            try await schedule.clock.sleep(for: .seconds(1))
+            shop.store.delayReplies(of: .load, by: .milliseconds(100))
+            let caller = Task(executorPreference: schedule) { await shop.values.loadCachedValue(key: "a") }
+            try await schedule.clock.sleep(for: .milliseconds(50))
+            let before = shop.store.count(of: .load)
+            try expect(before > failed, "no load decides")
+            caller.cancel()
+            _ = await caller.value
+            _ = await shop.values.loadCachedValue(key: "a")
+            try expect(shop.store.count(of: .load) > before, "the store is not asked")
+        }
+    }
+
     @Test func `PT-01 a value that is cleared while it is loaded is not answered`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)

@@ -3,7 +3,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Callers that are cancelled in the midst of their arrival.
+/// Callers that are cancelled, or answered, in the midst of their arrival.
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct ArrivalTests {
     @Test func `MX-04 a caller that is cancelled while it arrives leaves`() async throws {
@@ -82,6 +82,40 @@ struct ArrivalTests {
         gate.open(returning: 3)
         #expect(try await runner.run { .output($0) } == 3)
         await runner.expectAtRest()
+    }
+
+    @Test func `PT-01 a wait that is over before its caller notes it is in no circle`() async throws {
+        // A flight without a suspension ends within the call that starts it.
+        let world = World(spawn: TaskLauncher(executor: InlineExecutor()))
+        let gate = Gate<Int>()
+        let unawaited = Locked<Task<Int, any Error>?>(nil)
+        let later = Later<Multiplexer<Int>>()
+        let map = MultiplexerMap<Int, Int>(repository: world.repository) { key in
+            if key == 1 {
+                let task = Task { try await later().request() }
+                unawaited.withLock { $0 = task }
+            }
+            return key
+        }
+        // This flight waits for those of the map. A task of one of them waits for this flight.
+        let outer = Multiplexer<Int>(repository: world.repository) {
+            _ = try await map.request(keys: 1...2)
+            return try await gate.pass(ignoringCancellation: true)
+        }
+        later.set(outer)
+        let caller = Task { try await outer.request() }
+        await gate.waitForCall()
+        await world.events.wait(for: .joined)
+        await world.clock.waitForSleepers(2)
+
+        world.clock.advance(by: .seconds(60))
+
+        let task = try #require(unawaited.withLock { $0 })
+        await #expect(throws: MuxError.timedOut(after: .seconds(60))) { try await caller.value }
+        await #expect(throws: MuxError.timedOut(after: .seconds(60))) { try await task.value }
+        gate.open(returning: 0)
+        await outer.expectAtRest()
+        await map.expectAtRest()
     }
 }
 

@@ -133,6 +133,29 @@ struct BodyLeakTests {
         #expect(try folder.files().isEmpty)
     }
 
+    // A 304 updates the stored response, and so does a response to HEAD.
+    @Test(arguments: ["GET", "HEAD"])
+    func `PT-01 a validated body keeps its file`(method: String) async throws {
+        let folder = try CacheFolder()
+        let (cache, server) = self.world.cache(self.options(folder)) { call in
+            let headers = Self.fresh.merging(["ETag": "\"1\""])
+            guard call.method == "GET" else { return HTTPReply(status: 200, headers: headers) }
+            guard call.headers["If-None-Match"] == nil else { return HTTPReply(status: 304, headers: headers) }
+            return HTTPReply(status: 200, headers: headers, body: Data(Self.piece.utf8))
+        }
+        _ = try await cache.send(self.world.call())
+        let files = try folder.files()
+        #expect(files.count == 1)
+        self.world.clock.advance(by: .seconds(200))
+
+        _ = try await cache.send(self.world.call(method))
+
+        #expect(try folder.files() == files)
+        let hit = try await cache.send(self.world.call())
+        #expect(Self.isHit(hit) && hit.body == Data(Self.piece.utf8))
+        #expect(server.calls.count == 2)
+    }
+
     @Test func `PT-01 the variants beyond the limit of a URL leave no file`() async throws {
         let folder = try CacheFolder()
         let (cache, _) = self.world.cache(self.options(folder)) { _ in

@@ -244,6 +244,49 @@ struct ResponseCacheFaultTests {
         #expect(stored.status == 504)
     }
 
+    // The text of port 80 begins the text of port 8080.
+    @Test(arguments: ["http://example.org:8080", "http://example.org.com", "https://example.org"])
+    func `PT-01 Clear-Site-Data concerns no other origin`(origin: String) async throws {
+        let stored = try #require(URL(string: "\(origin)/a"))
+        let running = try #require(URL(string: "\(origin)/slow"))
+        let gate = Gate<HTTPReply>()
+        let (cache, _) = self.world.cache { call in
+            call.url.path() == "/slow" ? try await gate.pass() : Self.cleared(call.url)
+        }
+        for url in [self.world.url, stored] { _ = try await cache.send(HTTPCall(url: url)) }
+        let slow = Task { try await cache.send(HTTPCall(url: running)) }
+        await gate.waitForCall(1)
+        _ = try await cache.send(HTTPCall(url: CacheFolder.url("/clear")))
+        gate.open(1, returning: Self.reply("slow", ["Cache-Control": "max-age=1000"]))
+        _ = try await slow.value
+
+        for (url, status) in [(self.world.url, 504), (stored, 200), (running, 200)] {
+            let reply = try await cache.send(HTTPCall(url: url, headers: ["Cache-Control": "only-if-cached"]))
+            #expect(reply.status == status, "\(url)")
+        }
+    }
+
+    @Test func `PT-01 a response that a 304 with Clear-Site-Data validates is not stored again`() async throws {
+        let (cache, server) = self.world.cache { call in
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=10", "ETag": "\"1\""]
+            guard call.headers["If-None-Match"] == nil else {
+                return HTTPReply(status: 304, headers: headers.merging(["Clear-Site-Data": "\"cache\""]))
+            }
+            return Self.reply("1", headers)
+        }
+        _ = try await cache.send(self.world.call())
+        self.world.clock.advance(by: .seconds(11))
+
+        let validated = try await cache.send(self.world.call())
+
+        #expect(validated.status == 200 && validated.body == Data("1".utf8))
+        let status = try #require(validated.headers.cacheStatuses.last)
+        #expect(status.forwardStatus == 304 && !status.isStored)
+        let stored = try await cache.send(self.world.call("GET", ["Cache-Control": "only-if-cached"]))
+        #expect(stored.status == 504)
+        #expect(server.calls.count == 2)
+    }
+
     @Test func `WR-12 a stored response with Clear-Site-Data clears nothing when it is used`() async throws {
         let (cache, server) = self.world.cache { call in
             call.url.path() == "/b"

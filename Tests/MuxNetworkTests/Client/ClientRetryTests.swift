@@ -77,6 +77,20 @@ struct ClientRetryTests {
         #expect(transport.calls.count == 1)
     }
 
+    // The advice of a status says that a repetition is unsafe; the advice of a lost response does not.
+    @Test(arguments: [("PATCH", 1), ("PURGE", 1), ("PUT", 2)] as [(HTTPMethod, Int)])
+    func `PT-01 a request whose response was lost is sent again only if it is idempotent`(
+        method: HTTPMethod,
+        count: Int
+    ) async {
+        let transport = ScriptedTransport([.failure(Self.late)], thereafter: HTTPReply(status: 200))
+
+        let response = try? await self.client(transport).response(to: Ask { $0.method = method })
+
+        #expect((response == nil) == (count == 1))
+        #expect(transport.calls.count == count)
+    }
+
     @Test func `K14 a POST is sent again if the policy says so`() async throws {
         var policy = RetryPolicy.immediate(maxAttempts: 3)
         policy.repeatsUnsafeWork = true

@@ -173,6 +173,20 @@ struct DownloadStateMachineTests {
         #expect(machine.partial == .init(validator: "\"w\"", total: 90, offset: 0))
     }
 
+    @Test func `PT-01 only bytes since the last look at the disk count as gained`() {
+        var machine = self.machine(Self.some)
+        #expect(machine.received(Self.part(40...99, of: 100)) == .append)
+        machine.appended(count: 30)
+        #expect(machine.gained == 30)
+
+        machine.found(machine.partial)
+
+        #expect(machine.gained == 0)
+        #expect(machine.received(Self.part(70...99, of: 100)) == .append)
+        machine.appended(count: 5)
+        #expect(machine.gained == 5)
+    }
+
     @Test(
         arguments: [
             ("bytes 0-99/100", ContentRange(bounds: 0...99, total: 100)),

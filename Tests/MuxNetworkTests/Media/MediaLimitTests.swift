@@ -27,6 +27,36 @@ struct MediaLimitTests {
         }
     }
 
+    @Test(arguments: [0.0, -3_600.0])
+    func `PT-01 files are evicted in the order of their uses although the clock stands still or is set back`(
+        step: TimeInterval
+    ) async throws {
+        let folder = try CacheFolder()
+        let date = Locked(Date(timeIntervalSince1970: 1_000_000_000))
+        let transport = ClosureTransport { _ in HTTPReply(status: 200, body: Data(count: 1_000)) }
+        let media = AsyncMedia(
+            directory: folder.url,
+            limits: AsyncMedia.Limits { $0.maximumBytes = 2_500 },
+            durability: .relaxed,
+            repository: MuxRepository(store: MemoryStore(), wallTime: { date.withLock { $0 } }),
+            fileSystem: POSIXFileSystem()
+        ) { call, sink in
+            _ = try await transport.exchange(call, into: sink)
+        }
+        // Of files with equal times, the first by name is evicted: here the file that is used last.
+        let urls = ["/a.jpg", "/b.jpg"].map { CacheFolder.url($0) }.sorted { MediaName($0).file > MediaName($1).file }
+        for url in urls {
+            _ = try await media.request(url: url)
+            date.withLock { $0 += step }
+        }
+
+        _ = try await media.request(url: CacheFolder.url("/c.jpg"))
+
+        let names = try folder.files().map(\.lastPathComponent)
+        #expect(urls.map { names.contains(MediaName($0).file) } == [false, true])
+        await media.expectAtRest()
+    }
+
     @Test func `AM-09 a file in use does not make room`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in

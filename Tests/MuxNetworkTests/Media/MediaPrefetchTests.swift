@@ -72,6 +72,49 @@ struct MediaPrefetchTests {
         }
     }
 
+    @Test func `PT-01 a download that is cancelled before it waits for its turn does not wait`() async throws {
+        try await SeededExecutor.explore(20) { schedule in
+            let folder = try CacheFolder()
+            let (gate, events) = (Gate<Void>(), EventTally())
+            let urls = ["/a.jpg", "/b.jpg"].map { CacheFolder.url($0) }
+            let second = Locked<Task<URL, any Error>?>(nil)
+            // The caller leaves while its download looks for the file, just before it asks for a turn.
+            let look = FileCall(.status, MediaName(urls[1]).file)
+            let fileSystem = RecordingFileSystem { _, call in
+                guard call == look else { return nil }
+                return .perform { second.withLock { $0 }?.cancel() }
+            }
+            let transport = ClosureTransport { _ in
+                try await gate.pass()
+                return HTTPReply(status: 200, body: Data("picture".utf8))
+            }
+            let media = AsyncMedia(
+                directory: folder.url,
+                limits: AsyncMedia.Limits { $0.parallelDownloads = 1 },
+                durability: .relaxed,
+                repository: MuxRepository(store: MemoryStore(), observer: events, clock: schedule.clock),
+                fileSystem: fileSystem
+            ) { call, sink in
+                _ = try await transport.exchange(call, into: sink)
+            }
+            let first = Task(executorPreference: schedule) { try await media.request(url: urls[0]) }
+            await gate.waitForCall()
+            let cancelled = Task(executorPreference: schedule) { try await media.request(url: urls[1]) }
+            second.withLock { $0 = cancelled }
+            // The schedule runs one job at a time, so the job that sent the event has left the queue or waits in it.
+            await events.wait(for: .queued)
+            let waiting = media.downloadSlots.waiting
+
+            gate.openForGood(returning: ())
+            _ = try await first.value
+            await #expect(throws: CancellationError.self) { try await cancelled.value }
+            await media.expectAtRest()
+            try #require(waiting == 0)
+            #expect(media.statistics.fetches == 1)
+            #expect(try folder.files().contains { $0.lastPathComponent == MediaName(urls[0]).file })
+        }
+    }
+
     // MARK: - Cancellation by URL
 
     @Test func `WR-09 a prefetch is cancelled by its URL and the others go on`() async throws {

@@ -126,6 +126,12 @@ struct HTTPEndPointTests {
         #expect(throws: expected) { try self.text(HTTPPath(segments: ["a", value])) }
     }
 
+    @Test(arguments: ["http://h/a/%2E%2e/b", "http://h/a/%2e/b", "http://h/%2E%2E"])
+    func `PT-01 an encoded dot segment of a URL is refused`(text: String) throws {
+        let place = try HTTPEndPoint(try #require(URL(string: text)))
+        #expect(throws: HTTPError.PreparationFailure.dotPathSegment) { try place.url() }
+    }
+
     @Test func `G09 what is wrong with a path is said`() {
         #expect(throws: HTTPError.PreparationFailure.missingPathValue(name: "id")) {
             try self.text("/{id}", ["ID": "1"])

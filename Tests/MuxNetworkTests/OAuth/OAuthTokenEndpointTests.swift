@@ -349,6 +349,15 @@ struct OAuthTokenEndpointTests {
                 #expect(!text.contains(secret), "\(text)")
             }
         }
+        // A server may quote the secret that it decoded from the header.
+        let body = #"{"error":"invalid_client","error_description":"no client with \#(secret)"}"#
+        let client = OAuthClient(id: "a", authentication: .header(secret: secret))
+        let quoting = try self.endpoint(ClosureTransport { _ in Self.reply(401, body) }, as: client)
+        await #expect {
+            try await quoting.refresh("r")
+        } throws: {
+            !"\($0) \(String(reflecting: $0)) \($0.localizedDescription)".contains(secret)
+        }
         var text = ""
         dump(OAuthTokens(access: OAuthTokens.AccessToken(secret), refresh: secret), to: &text)
         #expect(!text.contains(secret))

@@ -241,6 +241,8 @@ struct TokenReplyTests {
                 .mistake
             ),
             Row(403, #"{"error":"access_denied","error_description":"The user is blocked"}"#, .mistake),
+            // The code alone speaks of the limit.
+            Row(403, #"{"error":"daily_limit_reached","message":"The refresh token is expired"}"#, .mistake),
             Row(400, #"{"error":"authorization_pending"}"#, .mistake),
             // "Refresh" is a verb, or the adjective belongs to another noun.
             Row(400, #"{"error":"bad_request","message":"Failed to refresh token: bad request"}"#, .mistake),

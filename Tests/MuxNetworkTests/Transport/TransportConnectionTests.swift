@@ -39,6 +39,42 @@ struct TransportConnectionTests {
         await server.stop()
     }
 
+    @Test func `PT-01 the wait for a connection is no silence of the server`() async throws {
+        let (clock, gate) = (VirtualClock(), Gate<Void>())
+        var options = HTTPTransportOptions()
+        (options.usesProxies, options.connectionsPerHost) = (false, 1)
+        let transport = SystemTransport(options, clock: clock)
+        let busy = LoopbackServer { request in
+            if request.path == "/held" { try? await gate.pass() }
+            return .text("hello")
+        }
+        let other = LoopbackServer { _ in .text("other") }
+        let (url, otherURL) = (try busy.start(), try other.start())
+        let held = Task {
+            try await transport.send(HTTPCall(url: url.appending(path: "held"), timeout: .seconds(1_000)))
+        }
+        await gate.waitForCall()
+        let hasEnded = Locked(false)
+        let waiting = Task {
+            defer { hasEnded.withLock { $0 = true } }
+            return try await transport.send(HTTPCall(url: url, timeout: .seconds(5)))
+        }
+        while transport.pendingCount < 2 { await Task.yield() }
+        // The transport takes its requests in their order, so that the one above waits for a connection now.
+        _ = try await transport.send(HTTPCall(url: otherURL, timeout: .seconds(1_000)))
+        for _ in 0..<6 where !hasEnded.withLock({ $0 }) {
+            await clock.waitForSleepers(2)
+            clock.advance(by: .seconds(5))
+            while clock.sleeperCount < 2, !hasEnded.withLock({ $0 }) { await Task.yield() }
+        }
+        gate.openForGood(returning: ())
+
+        #expect(try await waiting.value.body == Data("hello".utf8))
+        #expect(try await held.value.status == 200)
+        await busy.stop()
+        await other.stop()
+    }
+
     @Test func `TR-07 a host that does not answer holds up no other`() async throws {
         let (held, limit) = (Tally(), 4)
         let silent = RawServer { connection in

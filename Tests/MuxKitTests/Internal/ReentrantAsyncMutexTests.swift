@@ -1,0 +1,51 @@
+import MuxKit
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Tasks that an operation starts and does not await.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct ReentrantAsyncMutexTests {
+    private let mutex = ReentrantAsyncMutex(refusal: MuxError.wouldDeadlock)
+
+    @Test func `PT-01 a task that outlives its operation is outside the mutex`() async throws {
+        let (mutex, gate) = (self.mutex, Gate<Void>())
+        let task = try await mutex.run {
+            Task {
+                try await gate.pass()
+                return mutex.access
+            }
+        }
+        gate.open()
+        #expect(try await task.value == .queued)
+    }
+
+    @Test func `PT-01 an operation ends after the nested operation of a task that it does not await`() async throws {
+        let executor = OrderedExecutor()
+        let (mutex, gate) = (self.mutex, Gate<Void>())
+        let order = Locked<[String]>([])
+        let first = Task(executorPreference: executor) {
+            try await mutex.run {
+                let nested = Task(executorPreference: executor) {
+                    try await mutex.run {
+                        try await gate.pass()
+                        order.withLock { $0.append("nested") }
+                    }
+                }
+                await gate.waitForCall()
+                return nested
+            }
+        }
+        await gate.waitForCall()
+        let second = Task(executorPreference: executor) {
+            try await mutex.run { order.withLock { $0.append("second") } }
+        }
+        executor.settle()  // now it waits for its turn
+
+        gate.open()
+        try await second.value
+        try await first.value.value
+
+        #expect(order.withLock { $0 } == ["nested", "second"])
+    }
+}

@@ -1,0 +1,30 @@
+/// A value as soon as a condition holds, or as it is after a minute.
+///
+/// For ends that no event reports. The first looks follow one another; later ones leave the processor to the work that they wait for.
+///
+/// - Parameters:
+///   - value: Reads the value.
+///   - isSettled: The condition.
+/// - Returns: The value of the last look.
+package func settled<Value>(
+    _ value: () async -> Value,
+    when isSettled: (Value) -> Bool
+) async -> Value {
+    // A resource that leaks is still there after that long, also beside other work.
+    let end = ContinuousClock.now.advanced(by: .seconds(60))
+    var looks = 0
+    while true {
+        await Task.yield()
+        let found = await value()
+        if isSettled(found) || .now >= end { return found }
+        looks += 1
+        if looks > 100 { try? await ContinuousClock().sleep(for: .milliseconds(min(looks / 100, 20))) }
+    }
+}
+
+/// The occupancy as soon as nothing is left: a task ends a moment after its callers have their results.
+package func settledOccupancy(
+    of occupancy: () -> (waiters: Int, tasks: Int, keys: Int)
+) async -> (waiters: Int, tasks: Int, keys: Int) {
+    await settled(occupancy) { $0 == (0, 0, 0) }
+}
