@@ -16,7 +16,7 @@ struct FleetSimulationTests {
         for (sharing, expected) in Self.table {
             for (machines, expected) in zip([8, 64, 256], expected) {
                 let simulation = FleetSimulation(machines: machines, sharing: sharing)
-                let count = simulation.fetchesPerTimeToLive(cycles: 60, seed: 1)
+                let count = simulation.fetchesPerTimeToLive(cycles: repetitions(60), seed: 1)
                 print("FL-08: \(sharing), \(machines) machines: \(count), expected \(expected)")
                 #expect(abs(count - expected) <= expected / 5)
             }

@@ -120,7 +120,7 @@ struct SeededExecutorTests {
     }
 
     @Test func `P-04 the library follows and so do its repositories`() async throws {
-        let count = try await SeededExecutor.explore(200) { schedule in
+        let count = try await SeededExecutor.explore(50) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
             let fetches = Locked(0)
             let name = Multiplexer<Int>(cacheKey: "Name", repository: repository) {

@@ -28,7 +28,8 @@ struct EvictionTests {
 
     @Test(arguments: Pattern.allCases)
     private func `EV-02 the order keeps its invariants at each capacity`(pattern: Pattern) async {
-        for capacity in 1...257 {
+        var draw = SplitMix64(state: 1)
+        for capacity in (1...257).shuffled(using: &draw).prefix(repetitions(257)) {
             // Others need the threads of the pool, too.
             await Task.yield()
             var random = SplitMix64(state: UInt64(capacity))
@@ -147,7 +148,7 @@ struct EvictionTests {
             var counted = BoundedTable<Int, Int>(maximumCount: capacity)
             var weighed = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: capacity * cost)
             var both = BoundedTable<Int, Int>(maximumCount: capacity, maximumCost: .max)
-            for step in 0..<(60 * capacity + 100) {
+            for step in 0..<(repetitions(60) * capacity + 100) {
                 if step.isMultiple(of: 1_024) { await Task.yield() }
                 let key = pattern.key(step, capacity, &random)
                 let isHit = counted.lookup(key) != nil

@@ -7,17 +7,17 @@ import Testing
 @Suite(.timeLimit(.minutes(60)), .takesTurns, .endsAtRest)
 struct ScheduleTests {
     @Test func `Q-04 multiplexers keep their promises in every order that is tried`() async throws {
-        let count = try await SeededExecutor.explore(4_500) { try await MapScenario($0).play() }
+        let count = try await SeededExecutor.explore(1_125) { try await MapScenario($0).play() }
         print("Q-04: \(count) schedules of multiplexers")
     }
 
     @Test func `Q-04 a runner keeps its promises in every order that is tried`() async throws {
-        let count = try await SeededExecutor.explore(3_000) { try await RunnerScenario($0).play() }
+        let count = try await SeededExecutor.explore(750) { try await RunnerScenario($0).play() }
         print("Q-04: \(count) schedules of a runner")
     }
 
     @Test func `Q-04 a signed-in app keeps its promises in every order that is tried`() async throws {
-        let count = try await SeededExecutor.explore(2_500) { try await OAuthScenario($0).play() }
+        let count = try await SeededExecutor.explore(625) { try await OAuthScenario($0).play() }
         print("Q-04: \(count) schedules of a signed-in app")
     }
 
@@ -29,7 +29,7 @@ struct ScheduleTests {
     }
 
     @Test func `Q-04 the same seed gives the same log of events`() async throws {
-        for seed in UInt64(0)..<300 {
+        for seed in 0..<UInt64(repetitions(300)) {
             var logs: [[MuxEvent]] = []
             var orders: [UInt64] = []
             for _ in 0..<2 {

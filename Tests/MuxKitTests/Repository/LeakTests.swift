@@ -7,7 +7,7 @@ import Testing
 /// Ten thousand operations of each kind leave nothing behind.
 @Suite(.timeLimit(.minutes(10)), .takesTurns, .serialized, .endsAtRest)
 struct LeakTests {
-    private static let count = 10_000
+    private static let count = repetitions(10_000)
 
     /// A wait, which each of its observers, listening tasks and timers retains.
     private struct Wait {

@@ -7,7 +7,7 @@ import Testing
 /// The queues in which calls wait for a connection.
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct HostQueuesTests {
-    @Test(arguments: 0..<50)
+    @Test(arguments: 0..<UInt64(repetitions(50)))
     func `TR-07 each host serves its calls in their order, as many at once as permitted`(seed: UInt64) {
         var random = SplitMix64(state: seed)
         let limit = Int.random(in: 1...4, using: &random)
