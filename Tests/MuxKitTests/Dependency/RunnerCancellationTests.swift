@@ -171,7 +171,7 @@ struct RunnerCancellationTests {
     }
 
     @Test func `D02 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
-        for seed in UInt64(0)..<10_000 {
+        for seed in 0..<UInt64(repetitions(10_000)) {
             var random = SplitMix64(state: seed)
             let gate = Gate<Int>()
             let runner = DependentRunner<Int>(observer: events) { _ in .updatedDependency(try await gate.pass()) }

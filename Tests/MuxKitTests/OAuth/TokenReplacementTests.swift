@@ -173,7 +173,7 @@ struct TokenReplacementTests {
     func `B11 an access token that was set during a sign-in is renewed only after the server has refused it`(
         expires: Bool
     ) async throws {
-        try await SeededExecutor.explore(expires ? 400 : 100) { schedule in
+        try await SeededExecutor.explore(expires ? 100 : 25) { schedule in
             let oauth = OAuthWorld(clock: schedule.clock)
             let gate = Gate<Void>()
             oauth.beforeSignInReply.withLock { $0 = { try await gate.pass(ignoringCancellation: true) } }
@@ -199,7 +199,7 @@ struct TokenReplacementTests {
     }
 
     @Test func `B03 two pairs of tokens that are set at once are not mixed`() async throws {
-        for _ in 0..<500 {
+        for _ in 0..<repetitions(500) {
             let runner = Self.echoingRunner()
             await withTaskGroup { group in
                 for name in ["bob", "carol"] {
@@ -211,7 +211,7 @@ struct TokenReplacementTests {
     }
 
     @Test func `D06 of a pair of tokens that a sign-out overtakes nothing is left`() async throws {
-        for _ in 0..<500 {
+        for _ in 0..<repetitions(500) {
             let runner = Self.echoingRunner()
             let set = Task { try await runner.set(refresh: "bob", access: "bob") }
             await runner.signOut()

@@ -157,7 +157,7 @@ struct SignOutOfAllTests {
     // MARK: - In every order
 
     @Test func `AC-01 in no order of events is a value of before a sign-out that has ended served`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
             // The numbers of sign-outs that have begun, and that have ended.
             let (begun, ended) = (Locked(0), Locked(0))

@@ -687,7 +687,7 @@ struct MuxSessionsTests {
     }
 
     @Test func `FL-07 in no order of events is a value of before a sign-out that has ended served`() async throws {
-        try await SeededExecutor.explore(100) { schedule in
+        try await SeededExecutor.explore(25) { schedule in
             let repository = MuxRepository(store: MemoryStore(), clock: schedule.clock)
             // How many sign-outs of a user have begun, and how many have ended.
             let begun = Locked(["alice": 0, "bob": 0])
