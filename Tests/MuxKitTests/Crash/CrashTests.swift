@@ -14,6 +14,11 @@ struct CrashTests {
         }
     }
 
+    /// The calls at which a process is killed: with `MUX_SCHEDULES=4` all, otherwise one of four.
+    private static func places(in calls: [FileCall]) -> StrideThrough<Int> {
+        stride(from: 1, through: calls.count, by: 4 / min(repetitions(4), 4))
+    }
+
     private func prepared(_ scenario: CrashScenario) async throws -> Scratch {
         let scratch = Scratch()
         try await scenario.prepare(scratch)
@@ -44,7 +49,7 @@ struct CrashTests {
         let calls = try await CrashScenario.save.calls()
         let prepared = try await self.prepared(.save)
 
-        for number in 1...calls.count {
+        for number in Self.places(in: calls) {
             for bytes in calls[number - 1].operation == .write ? [100, 400, 1 << 20] : [0] {
                 try await self.kill(.save, prepared, at: number, after: bytes)
             }
@@ -56,7 +61,7 @@ struct CrashTests {
         let prepared = try await self.prepared(.compactingSave)
         #expect(calls.contains(FileCall(.rename, "00000001.jsonl")))
 
-        for number in 1...calls.count { try await self.kill(.compactingSave, prepared, at: number, after: 300) }
+        for number in Self.places(in: calls) { try await self.kill(.compactingSave, prepared, at: number, after: 300) }
     }
 
     @Test(arguments: [CrashScenario.indexedSave, .indexedCompaction, .evictingSave])
@@ -67,7 +72,7 @@ struct CrashTests {
         let prepared = try await self.prepared(scenario)
         #expect(calls.contains(FileCall(.rename, "00000001.index")))
 
-        for number in 1...calls.count { try await self.kill(scenario, prepared, at: number, after: 300) }
+        for number in Self.places(in: calls) { try await self.kill(scenario, prepared, at: number, after: 300) }
     }
 
     @Test func `AC-05 killed at any call of a removal a reader sees the entry or none`() async throws {
@@ -75,7 +80,7 @@ struct CrashTests {
         let prepared = try await self.prepared(.erase)
         #expect(calls.filter { $0.operation == .write }.count > 2, "tombstones, and a write for each value")
 
-        for number in 1...calls.count {
+        for number in Self.places(in: calls) {
             for bytes in calls[number - 1].operation == .write ? [5, 1 << 20] : [0] {
                 try await self.kill(.erase, prepared, at: number, after: bytes)
             }
@@ -86,7 +91,7 @@ struct CrashTests {
         let calls = try await CrashScenario.signOut.calls()
         let prepared = try await self.prepared(.signOut)
 
-        for number in 1...calls.count { try await self.kill(.signOut, prepared, at: number, after: 20) }
+        for number in Self.places(in: calls) { try await self.kill(.signOut, prepared, at: number, after: 20) }
     }
 
     @Test(arguments: CrashScenario.allCases)

@@ -22,6 +22,18 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         }
     }
 
+    /// A state with its hash, which a growing table asks for again and again.
+    private struct Hashed: Hashable {
+        let state: State
+        let hash: Int
+
+        init(_ state: State) { (self.state, self.hash) = (state, state.hashValue) }
+
+        static func == (a: Self, b: Self) -> Bool { a.hash == b.hash && a.state == b.state }
+
+        func hash(into hasher: inout Hasher) { hasher.combine(self.hash) }
+    }
+
     private struct Node {
         let parent: Int
         let event: Event
@@ -35,7 +47,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
     /// Explores.
     func explore(from start: State, depth: Int) -> Outcome {
         var outcome = Outcome()
-        var numbers: [State: Int] = [start: 0]
+        var numbers = [Hashed(start): 0]
         var nodes: [Node?] = [nil]
         var edges: [(Int32, Int32)] = []
         var frontier = [start]
@@ -51,9 +63,10 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
                         outcome.finding = (self.history(to: first + offset, nodes) + [event], what)
                         return outcome
                     }
-                    let number = numbers[changed] ?? numbers.count
+                    let known = Hashed(changed)
+                    let number = numbers[known] ?? numbers.count
                     if number == numbers.count {
-                        numbers[changed] = number
+                        numbers[known] = number
                         nodes.append(Node(parent: first + offset, event: event))
                         next.append(changed)
                     }
