@@ -61,8 +61,7 @@ extension MultiplexerCore: SessionParticipant {
     // MARK: - Others with the same name
 
     package func cleared(_ cleared: ClearedEntries) {
-        guard let persistence = self.persistence ?? self.sharing?.persistence, cleared.domain == persistence.domain
-        else { return }
+        guard let persistence = self.persistence ?? self.sharing?.persistence else { return }
         guard let keys = cleared.keys else {
             return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }

@@ -48,7 +48,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// one.
     func signOutCompleted()
 
-    /// Another participant cleared entries on disk: removes them from memory.
+    /// Another participant of the same `cacheKey` cleared entries on disk: removes them from memory.
     func cleared(_ cleared: ClearedEntries)
 
     /// Repairs the disk before a save: pending removals, refreshes of entries that are not in memory; in the lane.

@@ -148,7 +148,7 @@ struct EvictionTests {
             var counted = BoundedTable<Int, Int>(maximumCount: capacity)
             var weighed = BoundedTable<Int, Int>(maximumCount: nil, maximumCost: capacity * cost)
             var both = BoundedTable<Int, Int>(maximumCount: capacity, maximumCost: .max)
-            for step in 0..<(repetitions(60) * capacity + 100) {
+            for step in 0..<(60 * capacity + 100) {
                 if step.isMultiple(of: 1_024) { await Task.yield() }
                 let key = pattern.key(step, capacity, &random)
                 let isHit = counted.lookup(key) != nil

@@ -65,6 +65,20 @@ struct RefreshOnDiskTests {
         #expect(try await again.request(key: "a") == 3)
     }
 
+    @Test func `PT-01 a refresh before a clear says nothing of what another process saves after it`() async throws {
+        let world = try await self.saved(MemoryStore())
+        let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+        map.refresh()
+        #expect(await world.repository.saveAll().isComplete)
+        #expect(await map.clear().isComplete)
+        let other = world.relaunched(after: .zero)
+        let another = Map(cacheKey: "Map", repository: other.repository) { _ in 3 }
+        #expect(try await another.request(key: "c") == 3)
+        #expect(await other.repository.saveAll().saved == 1)
+
+        #expect(try await map.request(key: "c") == 3)
+    }
+
     @Test func `CO-11 a refresh of everything survives a relaunch once saved`() async throws {
         for kind in Kind.allCases {
             let folder = Scratch()

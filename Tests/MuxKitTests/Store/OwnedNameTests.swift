@@ -53,6 +53,12 @@ struct OwnedNameTests {
         }
     }
 
+    @Test func `PT-01 a folder beside the home folder is not in it`() {
+        #expect(StoreFolder.place(of: "/home/anna/a", home: "/home/anna/") == "home:/a")
+        #expect(StoreFolder.place(of: "/home/anna", home: "/home/anna") == "home:")
+        #expect(StoreFolder.place(of: "/home/annabel/a", home: "/home/anna") == "path:/home/annabel/a")
+    }
+
     @Test func `AC-02 fields, kinds and Unicode forms do not run into one another`() {
         let names = [
             OwnedName(.tokens, ["ab", "c"]), OwnedName(.tokens, ["a", "bc"]), OwnedName(.tokens, ["abc"]),
