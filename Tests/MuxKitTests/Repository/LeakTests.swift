@@ -95,7 +95,9 @@ struct LeakTests {
                 await maps[number % 2].clear(key: key)
             }
             for map in maps { await map.expectAtRest() }
-            for repository in repositories { #expect(await repository.faults() == []) }
+            for repository in repositories {
+                #expect(await settled { await repository.faults() } when: { $0.isEmpty } == [])
+            }
         }
         for _ in 0..<Self.count { _ = MuxRepository(sharedStore: connections[0]) }
         let left = await settledOccupancy { (0, store.listenerCount, 0) }
