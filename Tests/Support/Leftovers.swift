@@ -20,7 +20,7 @@ package enum Leftovers {
         ]
     }
 
-    /// The open descriptors, by what they refer to, but for those of timers: Dispatch keeps one for each clock from its first use on.
+    /// The targets of the open descriptors but those of timers: Dispatch opens one for each clock, and never closes it.
     private static var descriptors: [String] {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: "/dev/fd")) ?? []
         return names.map { (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")) ?? $0 }
@@ -30,7 +30,7 @@ package enum Leftovers {
     /// Performs operations, and expects that they leave no resource behind.
     ///
     /// - Parameters:
-    ///   - count: The number of operations; a hundred others come first and open lasting resources of the system's libraries.
+    ///   - count: The number of operations; a hundred others run before the count, for the system's libraries open lasting resources.
     ///   - folder: The folder of the operations' files.
     ///   - location: The test.
     ///   - perform: Performs that number of operations; releases all objects.
@@ -46,7 +46,7 @@ package enum Leftovers {
         let before = self.counts(in: folder)
         try await EndsAtRest.check(location) { try await perform(count) }
         let leftovers = await settled {
-            // Pools of the system add and end threads: a leak is more than ten.
+            // Pools of the system add and end threads: a growth by ten is no leak.
             self.counts(in: folder).merging(before) { $0 - $1 }.filter { $0.value > ($0.key == "threads" ? 10 : 0) }
         } when: {
             $0.isEmpty

@@ -1,6 +1,7 @@
-/// A value as soon as a condition holds, or as it is after a minute.
+/// Looks at a value until a condition holds, for at most a minute.
 ///
-/// For ends that no event reports. The first looks follow one another; later ones leave the processor to the work that they wait for.
+/// For ends that no event reports. The first 100 looks follow one another; the pauses between later ones grow from 1 to 20 ms. Returns
+/// early if the task is cancelled.
 ///
 /// - Parameters:
 ///   - value: Reads the value.
@@ -16,7 +17,7 @@ package func settled<Value>(
     while true {
         await Task.yield()
         let found = await value()
-        if isSettled(found) || .now >= end { return found }
+        if isSettled(found) || Task.isCancelled || .now >= end { return found }
         looks += 1
         if looks > 100 { try? await ContinuousClock().sleep(for: .milliseconds(min(looks / 100, 20))) }
     }

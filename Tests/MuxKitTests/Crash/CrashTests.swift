@@ -14,9 +14,12 @@ struct CrashTests {
         }
     }
 
-    /// The calls at which a process is killed: with `MUX_SCHEDULES=4` all, otherwise one of four.
-    private static func places(in calls: [FileCall]) -> StrideThrough<Int> {
-        stride(from: 1, through: calls.count, by: 4 / min(repetitions(4), 4))
+    /// The numbers of the calls at which a process is killed: of renames, and one of four others; with `MUX_SCHEDULES=4` of all.
+    private static func places(in calls: [FileCall]) -> [Int] {
+        #expect(!calls.isEmpty)
+        return (1...max(1, calls.count)).filter { number in
+            (number - 1).isMultiple(of: repetitionStep) || calls[number - 1].operation == .rename
+        }
     }
 
     private func prepared(_ scenario: CrashScenario) async throws -> Scratch {

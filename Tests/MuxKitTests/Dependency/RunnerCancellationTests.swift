@@ -170,7 +170,7 @@ struct RunnerCancellationTests {
         await #expect(throws: RunnerError.self) { try await leader.value }
     }
 
-    @Test func `D02 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
+    @Test func `D02 random cancellation loses no caller and leaks no task`() async throws {
         for seed in 0..<UInt64(repetitions(10_000)) {
             var random = SplitMix64(state: seed)
             let gate = Gate<Int>()

@@ -40,7 +40,7 @@ struct ReentrantAsyncMutexTests {
         let second = Task(executorPreference: executor) {
             try await mutex.run { order.withLock { $0.append("second") } }
         }
-        executor.settle()  // now it waits for its turn
+        executor.settle()  // the second operation now waits for its turn
 
         gate.open()
         try await second.value

@@ -27,7 +27,7 @@ struct EvictionTests {
     }
 
     @Test(arguments: Pattern.allCases)
-    private func `EV-02 the order keeps its invariants at each capacity`(pattern: Pattern) async {
+    private func `EV-02 the order keeps its invariants at any capacity`(pattern: Pattern) async {
         var draw = SplitMix64(state: 1)
         for capacity in (1...257).shuffled(using: &draw).prefix(repetitions(257)) {
             // Others need the threads of the pool, too.

@@ -39,7 +39,8 @@ struct UnwritableDiskTests {
             if key.isMultiple(of: 100) { #expect(self.count(map, 0..<1_000) <= 101) }
         }
         #expect(self.count(map, 0..<1_000) <= 100)
-        // After 64 losses, and after twice as many each time. A save that fails as a whole is tried in parts, up to 64 of them.
+        // The map tries a save after 64 losses, and then after twice as many each time.
+        // A save that fails as a whole is tried in parts, up to 64 of them.
         #expect(self.saves.withLock { $0 } <= 6 * 65, "it is tried ever more rarely")
 
         let lost = self.world.events.count(of: .evictedUnsaved)

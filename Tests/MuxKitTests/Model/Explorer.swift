@@ -1,4 +1,5 @@
 import Foundation
+
 /// Tries every sequence of events up to a length, and tells the shortest one after which something is wrong.
 ///
 /// States that are equal have the same future, so each is looked at once; breadth first, so the first finding is a shortest one.
@@ -22,7 +23,7 @@ struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         }
     }
 
-    /// A state with its hash, which a growing table asks for again and again.
+    /// A state with its stored hash: a dictionary asks for it again whenever it grows.
     private struct Hashed: Hashable {
         let state: State
         let hash: Int

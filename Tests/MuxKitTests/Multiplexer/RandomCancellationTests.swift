@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct RandomCancellationTests {
-    @Test func `MX-03 random cancellation in ten thousand runs loses no caller and leaks no task`() async throws {
+    @Test func `MX-03 random cancellation loses no caller and leaks no task`() async throws {
         for seed in 0..<UInt64(repetitions(10_000)) {
             var random = SplitMix64(state: seed)
             let world = World()

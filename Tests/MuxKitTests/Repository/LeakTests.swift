@@ -4,7 +4,7 @@ import MuxTestSupport
 import MuxTesting
 import Testing
 
-/// Ten thousand operations of each kind leave nothing behind.
+/// Many operations of each kind leave nothing behind.
 @Suite(.timeLimit(.minutes(10)), .takesTurns, .serialized, .endsAtRest)
 struct LeakTests {
     private static let count = repetitions(10_000)
@@ -14,7 +14,7 @@ struct LeakTests {
         weak let race: RetryRace?
     }
 
-    @Test func `PT-02 ten thousand waits leave no observer, listener, helper or timer`() async {
+    @Test func `PT-02 waits leave no observer, listener, helper or timer`() async {
         let (clock, center, signal) = (VirtualClock(), NotificationCenter(), RetrySignal())
         let (helpers, streams) = (Locked(0), Locked(0))
         let name = Notification.Name("PT-02")
@@ -52,7 +52,7 @@ struct LeakTests {
         #expect(left.waiters == 0, "observers")
     }
 
-    @Test func `PT-02 ten thousand batches leave no key, dictionary, timer or task`() async throws {
+    @Test func `PT-02 batches leave no key, dictionary, timer or task`() async throws {
         let world = World()
         let map = MultiplexerMap<Int, Int>(
             batching: .init(window: .seconds(1), maximumSize: 2),
@@ -68,7 +68,7 @@ struct LeakTests {
         await map.expectAtRest()
     }
 
-    @Test func `PT-02 ten thousand participants leave no slot`() async throws {
+    @Test func `PT-02 participants leave no slot`() async throws {
         let world = World()
         for number in 0..<Self.count {
             let values = Multiplexer<Int>(cacheKey: "P\(number)", repository: world.repository) { number }
@@ -79,7 +79,7 @@ struct LeakTests {
         #expect(await world.repository.faults() == [])
     }
 
-    @Test func `PT-02 ten thousand claims and heard invalidations leave no wait or listener`() async throws {
+    @Test func `PT-02 claims and heard invalidations leave no wait or listener`() async throws {
         let store = MemorySharedStore()
         let connections = [store.connection(), store.connection()]
         do {
@@ -96,7 +96,13 @@ struct LeakTests {
             }
             for map in maps { await map.expectAtRest() }
             for repository in repositories {
-                #expect(await settled { await repository.faults() } when: { $0.isEmpty } == [])
+                #expect(
+                    await settled {
+                        await repository.faults()
+                    } when: {
+                        $0.isEmpty
+                    } == []
+                )
             }
         }
         for _ in 0..<Self.count { _ = MuxRepository(sharedStore: connections[0]) }
@@ -107,8 +113,7 @@ struct LeakTests {
 
 #if os(macOS) || os(Linux)
 extension LeakTests {
-    @Test(.ownThreads) func `PT-02 ten thousand saved fetches leave no file, descriptor, thread, timer or wait`() async
-    {
+    @Test(.ownThreads) func `PT-02 saved fetches leave no file, descriptor, thread, timer or wait`() async {
         await #expect(processExitsWith: .success) {
             let scratch = Scratch()
             try await Leftovers.expectNone(in: scratch.folder) { count in

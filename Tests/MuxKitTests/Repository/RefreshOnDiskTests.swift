@@ -65,7 +65,7 @@ struct RefreshOnDiskTests {
         #expect(try await again.request(key: "a") == 3)
     }
 
-    @Test func `PT-01 a refresh before a clear says nothing of what another process saves after it`() async throws {
+    @Test func `PT-01 a refresh before a clear does not affect what another process saves later`() async throws {
         let world = try await self.saved(MemoryStore())
         let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
         map.refresh()

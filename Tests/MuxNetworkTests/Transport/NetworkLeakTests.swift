@@ -9,7 +9,7 @@ import Testing
 /// Operations of each kind in a process of their own leave nothing behind.
 @Suite(.timeLimit(.minutes(10)), .takesTurns, .serialized, .endsAtRest)
 struct NetworkLeakTests {
-    @Test(.ownThreads) func `PT-02 ten thousand exchanges leave no descriptor, thread, connection or timer`() async {
+    @Test(.ownThreads) func `PT-02 exchanges leave no descriptor, thread, connection or timer`() async {
         await #expect(processExitsWith: .success) {
             try await Leftovers.expectNone { count in
                 let server = LoopbackServer(immediate: { request in
@@ -31,7 +31,7 @@ struct NetworkLeakTests {
         }
     }
 
-    @Test(.ownThreads) func `PT-02 four thousand files of media leave no temporary file, descriptor or task`() async {
+    @Test(.ownThreads) func `PT-02 files of media leave no temporary file, descriptor or task`() async {
         await #expect(processExitsWith: .success) {
             let world = try MediaWorld()
             let held = Gate<Void>()
@@ -58,7 +58,7 @@ struct NetworkLeakTests {
         }
     }
 
-    @Test(.ownThreads) func `PT-02 ten thousand cached responses leave no temporary file, descriptor or task`() async {
+    @Test(.ownThreads) func `PT-02 cached responses leave no temporary file, descriptor or task`() async {
         await #expect(processExitsWith: .success) {
             let folder = try CacheFolder()
             let world = CachingWorld()

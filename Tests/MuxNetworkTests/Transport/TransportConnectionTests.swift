@@ -39,7 +39,8 @@ struct TransportConnectionTests {
         await server.stop()
     }
 
-    @Test func `PT-01 the wait for a connection is no silence of the server`() async throws {
+    #if os(Linux)
+    @Test func `PT-01 the time in the queue for a connection does not count as silence of the server`() async throws {
         let (clock, gate) = (VirtualClock(), Gate<Void>())
         var options = HTTPTransportOptions()
         (options.usesProxies, options.connectionsPerHost) = (false, 1)
@@ -59,13 +60,23 @@ struct TransportConnectionTests {
             defer { hasEnded.withLock { $0 = true } }
             return try await transport.send(HTTPCall(url: url, timeout: .seconds(5)))
         }
-        while transport.pendingCount < 2 { await Task.yield() }
-        // The transport takes its requests in their order, so that the one above waits for a connection now.
+        #expect(
+            await settled {
+                transport.pendingCount
+            } when: {
+                $0 == 2
+            } == 2
+        )
+        // libcurl's thread takes requests in their order of arrival, so the request above is in the queue now.
         _ = try await transport.send(HTTPCall(url: otherURL, timeout: .seconds(1_000)))
         for _ in 0..<6 where !hasEnded.withLock({ $0 }) {
             await clock.waitForSleepers(2)
             clock.advance(by: .seconds(5))
-            while clock.sleeperCount < 2, !hasEnded.withLock({ $0 }) { await Task.yield() }
+            _ = await settled {
+                clock.sleeperCount >= 2 || hasEnded.withLock { $0 }
+            } when: {
+                $0
+            }
         }
         gate.openForGood(returning: ())
 
@@ -74,6 +85,7 @@ struct TransportConnectionTests {
         await busy.stop()
         await other.stop()
     }
+    #endif
 
     @Test func `TR-07 a host that does not answer holds up no other`() async throws {
         let (held, limit) = (Tally(), 4)
