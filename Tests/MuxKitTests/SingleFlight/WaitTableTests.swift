@@ -249,7 +249,7 @@ struct DependentChainTests {
     @Test(arguments: [false, true])
     func `DS-08 a long chain without linger is cancelled from its head to its end`(isByGroup: Bool) async throws {
         let world = World()
-        let count = 16_000
+        let count = repetitions(16_000)
         let end = Gate<Int>()
         let later = Later<MultiplexerMap<Int, Int>>()
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero))

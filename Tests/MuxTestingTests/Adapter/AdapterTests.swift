@@ -13,7 +13,10 @@ struct AdapterTests {
         FileManager.default.isExecutableFile(atPath: $0)
     }
 
-    @Test(.enabled(if: Self.hasCommand, "there is no curl command"))
+    @Test(
+        .enabled(if: Self.hasCommand, "there is no curl command"),
+        .enabled(if: repetitionStep == 1, "runs with MUX_SCHEDULES=4, as in CI")
+    )
     func `TR-11 an adapter over another client keeps the rules of a transport`() async throws {
         try await HTTPTransportConformance.run(within: .busyMachine * 4) { options in
             ExchangeTransport.curlCommand(options)
