@@ -14,17 +14,16 @@ struct MultiplexerMapTests {
             return key * key
         }
 
-        let count = repetitions(10_000)
         let sum = try await withThrowingTaskGroup { group in
-            for key in 0..<count {
+            for key in 0..<10_000 {
                 group.addTask { try await squares.request(key: key) }
                 group.addTask { try await squares.request(key: key) }
             }
             return try await group.reduce(0, +)
         }
 
-        #expect(sum == (0..<count).reduce(0) { $0 + 2 * $1 * $1 })
-        #expect(calls.withLock { $0.count } == count)
+        #expect(sum == (0..<10_000).reduce(0) { $0 + 2 * $1 * $1 })
+        #expect(calls.withLock { $0.count } == 10_000)
         #expect(calls.withLock { $0.values.allSatisfy { $0 == 1 } })
         await squares.expectAtRest()
     }
