@@ -17,8 +17,8 @@ struct CrashTests {
     /// The numbers of the calls at which a process is killed: of renames, and one of four others; with `MUX_SCHEDULES=4` of all.
     private static func places(in calls: [FileCall]) -> [Int] {
         #expect(!calls.isEmpty)
-        return (1...max(1, calls.count)).filter { number in
-            (number - 1).isMultiple(of: repetitionStep) || calls[number - 1].operation == .rename
+        return calls.indices.filter { $0.isMultiple(of: repetitionStep) || calls[$0].operation == .rename }.map {
+            $0 + 1
         }
     }
 

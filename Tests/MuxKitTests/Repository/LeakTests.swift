@@ -96,13 +96,7 @@ struct LeakTests {
             }
             for map in maps { await map.expectAtRest() }
             for repository in repositories {
-                #expect(
-                    await settled {
-                        await repository.faults()
-                    } when: {
-                        $0.isEmpty
-                    } == []
-                )
+                #expect(await settled({ await repository.faults() }, when: { $0.isEmpty }) == [])
             }
         }
         for _ in 0..<Self.count { _ = MuxRepository(sharedStore: connections[0]) }

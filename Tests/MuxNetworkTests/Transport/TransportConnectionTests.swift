@@ -60,23 +60,13 @@ struct TransportConnectionTests {
             defer { hasEnded.withLock { $0 = true } }
             return try await transport.send(HTTPCall(url: url, timeout: .seconds(5)))
         }
-        #expect(
-            await settled {
-                transport.pendingCount
-            } when: {
-                $0 == 2
-            } == 2
-        )
+        try #require(await settled({ transport.pendingCount }, when: { $0 == 2 }) == 2)
         // libcurl's thread takes requests in their order of arrival, so the request above is in the queue now.
         _ = try await transport.send(HTTPCall(url: otherURL, timeout: .seconds(1_000)))
         for _ in 0..<6 where !hasEnded.withLock({ $0 }) {
             await clock.waitForSleepers(2)
             clock.advance(by: .seconds(5))
-            _ = await settled {
-                clock.sleeperCount >= 2 || hasEnded.withLock { $0 }
-            } when: {
-                $0
-            }
+            _ = await settled({ clock.sleeperCount >= 2 || hasEnded.withLock { $0 } }, when: { $0 })
         }
         gate.openForGood(returning: ())
 
