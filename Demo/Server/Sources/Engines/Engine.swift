@@ -88,6 +88,11 @@ package final class Engine: Sendable {
         process.arguments = ["--bind", "127.0.0.1", "--dir", self.folder.path, "--save", ""] + self.arguments
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle.nullDevice
+        let name = "\(self.program.name) at port \(self.port)"
+        process.terminationHandler = { process in
+            guard process.terminationReason == .exit, process.terminationStatus != 0 else { return }
+            print("\(name) ended with status \(process.terminationStatus); tests wait for it in vain")
+        }
         try process.run()
         self.process.withLock { $0 = process }
     }
@@ -117,13 +122,16 @@ package final class Engine: Sendable {
         #endif
     }
 
+    /// Counts the ports that were tried, from a random one: engines that start at the same time get different ports, and processes mostly do.
+    private static let ports = Atomic(Int.random(in: 0..<10_000))
+
     /// A port on which nothing listens, and 10,000 above it either: there the engines of a cluster talk to each other.
     ///
     /// Both are below those that systems give to connections (from 32,768 on Linux): one of these may have a port that is free for a
     /// moment, while an engine is started again.
     private static func freePort() throws -> Int {
         while true {
-            let port = Int.random(in: 10_240..<22_000)
+            let port = 10_240 + Self.ports.wrappingAdd(1, ordering: .relaxed).oldValue % 10_000
             let channels = [port, port + 10_000].map { port in
                 try? ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
                     .bind(host: "127.0.0.1", port: port).wait()
