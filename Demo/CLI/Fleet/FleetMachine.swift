@@ -91,7 +91,7 @@ final class FleetMachine: Sendable {
     init(_ name: String, _ engine: FleetEngine, _ origin: FleetOrigin) {
         let connection = engine.connect()
         // A busy machine is no reason to do without the store.
-        let sharing = MuxShared.Policy(budget: .seconds(1), patience: .seconds(1), maximumPause: .seconds(2))
+        let sharing = MuxShared.Policy(budget: .seconds(5), patience: .seconds(1), maximumPause: .seconds(2))
         self.name = name
         self.connection = connection
         self.repository = MuxRepository(sharedStore: connection.store, policy: sharing)
@@ -128,6 +128,14 @@ final class FleetMachine: Sendable {
         }
         await self.alone.clear(key: key)
         return await self.offers.clear(key: key).isComplete
+    }
+
+    /// Waits until no offer is in memory, and clears what is not shared.
+    func becomesEmpty() async {
+        await self.alone.clear()
+        for key in Self.keys {
+            for await entry in self.offers.values(key: key) where entry == nil { break }
+        }
     }
 
     /// Waits until the store answers this machine, and has heard what it has cleared.

@@ -179,8 +179,22 @@ final class FleetStage: PageStage {
         )
     }
 
+    /// Clears all machines.
+    ///
+    /// With the store, one machine clears and the others hear of it. A fetch that begins before is made again.
+    private func clearAll() async {
+        guard self.isEngineUp, let first = self.machines.first else {
+            for machine in self.machines { await machine.clear() }
+            return
+        }
+        // A machine that has nothing does not show that it has heard.
+        _ = await self.askAll(1)
+        await first.clear()
+        for machine in self.machines { await machine.becomesEmpty() }
+    }
+
     private func burst() async -> (String, Bool) {
-        for machine in self.machines { await machine.clear() }
+        await self.clearAll()
         let (requests, calls, failures) = await self.askAll(Self.callers)
         let keys = FleetMachine.keys.count
         let said =

@@ -22,7 +22,10 @@ struct Program: AsyncParsableCommand {
             FleetEngine(
                 name: program.name,
                 connect: {
-                    let store = MuxValkey(.init(host: engine.address.host, port: engine.port, prefix: "fleet"))
+                    var configuration = MuxValkey.Configuration(addresses: [engine.address], prefix: "fleet")
+                    // Nor is it a reason to connect again.
+                    configuration.heartbeat = .seconds(5)
+                    let store = MuxValkey(configuration)
                     return .init(store: store) { store.close() }
                 },
                 start: { try engine.start() },
