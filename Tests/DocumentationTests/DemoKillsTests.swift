@@ -73,7 +73,7 @@ struct DemoKillsTests {
         #expect(unknown.output.hasPrefix("benchmarks: there is no 'dance'"))
     }
 
-    @Test func `P-01 the demo plays the main job end to end on real input`() async throws {
+    @Test(.onlyInWholeRuns) func `P-01 the demo plays the main job end to end on real input`() async throws {
         let (status, output) = try await self.run("demo")
 
         #expect(status == 0, "\(output)")

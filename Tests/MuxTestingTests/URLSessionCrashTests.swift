@@ -44,7 +44,7 @@ struct URLSessionCrashTests {
         }
     }
 
-    @Test(.ownThreads, .enabled(if: repetitionStep == 1, "runs with MUX_SCHEDULES=4, as in CI"))
+    @Test(.ownThreads, .onlyInWholeRuns)
     func `TR-01 what URLSession cannot do on Linux breaks its rule`() async {
         await #expect(processExitsWith: .success) {
             for (rule, reason) in URLSessionCrashTests.impossible {
@@ -59,7 +59,7 @@ struct URLSessionCrashTests {
         }
     }
 
-    @Test(.ownThreads, arguments: Self.fatal.map(\.rawValue).sorted())
+    @Test(.ownThreads, .onlyInWholeRuns, arguments: Self.fatal.map(\.rawValue).sorted())
     func `TR-01 trailers and half heads end a process that uses URLSession on Linux`(rule: String) async {
         await #expect(processExitsWith: .failure) { [rule] in
             let others = Set(Rule.allCases.filter { $0.rawValue != rule })

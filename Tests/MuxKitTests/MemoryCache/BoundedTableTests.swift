@@ -7,7 +7,7 @@ import Testing
 struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, 57, nil] as [Int?])
     func `MX-24 EV-01 the table does what the plain model does`(capacity: Int?) {
-        for seed in 0..<12 {
+        for seed in 0..<repetitions(16) {
             var random = SplitMix64(state: UInt64(seed))
             var table = BoundedTable<Int, Int>(maximumCount: capacity)
             var model = ReferenceTable(capacity: capacity)
@@ -136,14 +136,15 @@ struct BoundedTableTests {
         var old = LeastRecentlyUsed(capacity: 500)
         var hits = 0
         var oldHits = 0
-        for step in 0..<150_000 {
+        let steps = repetitions(150_000)
+        for step in 0..<steps {
             let key = trace.key(&random)
             let (isHit, isOldHit) = (table.request(key), old.request(key))
-            guard step >= 50_000 else { continue }
+            guard step >= steps / 3 else { continue }
             hits += isHit ? 1 : 0
             oldHits += isOldHit ? 1 : 0
         }
-        #expect(hits > oldHits + 6_000, "\(hits) and \(oldHits) of 100,000")
+        #expect(hits > oldHits + steps / 25, "\(hits) and \(oldHits) of \(steps * 2 / 3)")
         #expect(table.violation() == nil)
     }
 
@@ -154,13 +155,14 @@ struct BoundedTableTests {
         var old = LeastRecentlyUsed(capacity: 500)
         var hits = 0
         var oldHits = 0
-        for step in 0..<150_000 {
+        let steps = repetitions(150_000)
+        for step in 0..<steps {
             let key = (trace.key(&random) + step / 200) % 50_000
             let (isHit, isOldHit) = (table.request(key), old.request(key))
-            guard step >= 50_000 else { continue }
+            guard step >= steps / 3 else { continue }
             hits += isHit ? 1 : 0
             oldHits += isOldHit ? 1 : 0
         }
-        #expect(hits > oldHits, "\(hits) and \(oldHits) of 100,000")
+        #expect(hits > oldHits, "\(hits) and \(oldHits) of \(steps * 2 / 3)")
     }
 }

@@ -55,13 +55,13 @@ struct UnwritableDiskTests {
         let gate = Gate<Void>()
         self.store.beforeSave.withLock { $0 = { try? await gate.pass() } }
         let map = self.map(.init(maximumCount: 100))
-        for key in 0..<5_000 { map.store(key, key: key) }
+        for key in 0..<2_500 { map.store(key, key: key) }
         await gate.waitForCall(1)
-        #expect(self.count(map, 0..<5_000) <= 1_500)
+        #expect(self.count(map, 0..<2_500) <= 1_500)
         gate.openForGood(returning: ())
         await map.save()
         self.executor.settle()
-        #expect(self.count(map, 0..<5_000) <= 100)
+        #expect(self.count(map, 0..<2_500) <= 100)
     }
 
     @Test func `CO-44 what was stored and then let go of unsaved does not come back older from disk`() async throws {

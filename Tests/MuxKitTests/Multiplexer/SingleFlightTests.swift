@@ -27,13 +27,14 @@ struct SingleFlightTests {
 
     @Test func `MX-02 a fetch that always fails never overlaps itself`() async throws {
         let world = World()
+        let rounds = repetitions(200)
         let fetch = ScriptedFetch<Int>(thereafter: .computed { throw FetchFailed(call: $0) })
         let number = Multiplexer<Int>(repository: world.repository) { try await fetch() }
 
         await withTaskGroup { group in
             for _ in 0..<64 {
                 group.addTask {
-                    for _ in 0..<200 {
+                    for _ in 0..<rounds {
                         await #expect(throws: FetchFailed.self) { try await number.request() }
                     }
                 }
@@ -42,7 +43,7 @@ struct SingleFlightTests {
 
         #expect(fetch.maximumConcurrency == 1)
         #expect(number.statistics.failures == fetch.callCount)
-        #expect(number.statistics.requests == 64 * 200)
+        #expect(number.statistics.requests == 64 * rounds)
         await number.expectAtRest()
     }
 

@@ -820,7 +820,7 @@ struct MuxSessionsTests {
     }
 
     @Test func `FL-07 whatever happens to a map, each user's values are found by the user`() async throws {
-        for seed in 0..<40 {
+        for seed in 0..<repetitions(40) {
             let collector = Collector()
             try await Inspection.$inspector.withValue(collector) { try await self.doesAnything(seed, collector) }
         }

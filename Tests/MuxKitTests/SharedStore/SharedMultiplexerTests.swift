@@ -698,7 +698,8 @@ struct SharedMultiplexerTests {
     }
 
     /// Draws what machines do, and compares with what was acknowledged.
-    @Test(arguments: 0..<8) func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int) async throws
+    @Test(arguments: 0..<repetitions(8)) func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int)
+        async throws
     {
         try await SeededExecutor.explore(15) { schedule in
             for _ in 0..<part { _ = schedule.draw(0..<7) }

@@ -41,7 +41,7 @@ struct WaitTableTests {
     /// Few flights give dense cycles, many give long chains; all seeds end with an empty table.
     @Test(arguments: [3, 8, 40, 200])
     func `DS-08 a wait is refused exactly if a search through all waits finds a cycle`(flightCount: Int) throws {
-        for seed in 1...12 as ClosedRange<UInt64> {
+        for seed in 1...UInt64(repetitions(12)) {
             var random = SplitMix64(state: seed)
             var (table, naive) = (WaitTable(), NaiveWaits())
             let (certain, ends) = (Int.random(in: 1...10, using: &random), Int.random(in: 1...4, using: &random))

@@ -20,16 +20,11 @@ struct FolderRuleTests {
     /// What a folder may mention of one above it, and why.
     private static let exceptions: [(file: String, name: String, reason: String)] = []
 
-    private static func folder(_ file: String) -> (module: String, folder: String)? {
-        let parts = file.split(separator: "/").map(String.init)
-        return parts.count > 2 ? (parts[0], parts[1]) : nil
-    }
-
     /// The types and functions that are declared in exactly one folder of a module and can be seen outside of their file.
     private static func declarations(_ lines: [SourceLines.Line]) -> [String: [String: String]] {
         var found: [String: [String: Set<String>]] = [:]
         for line in lines {
-            guard let (module, folder) = Self.folder(line.file), let name = line.declaredName else { continue }
+            guard let (module, folder) = line.folder, let name = line.declaredName else { continue }
             found[module, default: [:]][name, default: []].insert(folder)
         }
         return found.mapValues { names in names.compactMapValues { $0.count == 1 ? $0.first : nil } }
@@ -40,7 +35,7 @@ struct FolderRuleTests {
         var violations: Set<String> = []
         var unused = Set(Self.exceptions.map { "\($0.file): \($0.name)" })
         for line in SourceLines.sources {
-            guard let (module, folder) = Self.folder(line.file) else { continue }
+            guard let (module, folder) = line.folder else { continue }
             let order = try #require(Self.order[module])
             let level = try #require(order.firstIndex(of: folder), "\(module)/\(folder) has no place in the order")
             for word in line.words {
@@ -66,7 +61,7 @@ struct FolderRuleTests {
         let declarations = Self.declarations(SourceLines.tests)
         var violations: Set<String> = []
         for line in SourceLines.tests {
-            guard let (module, folder) = Self.folder(line.file), module != "Consumers" else { continue }
+            guard let (module, folder) = line.folder, module != "Consumers" else { continue }
             for word in line.words {
                 guard let home = declarations[module]?[word], home != folder, home != "Support" else { continue }
                 violations.insert("\(line.file): \(word), of \(home)")

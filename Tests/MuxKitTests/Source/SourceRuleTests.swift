@@ -12,7 +12,7 @@ struct SourceRuleTests {
         _ why: Comment,
         _ location: SourceLocation = #_sourceLocation
     ) {
-        let found = lines.filter { line in isConcerned(line.file) && words.contains { line.code.contains($0) } }
+        let found = lines.filter { line in isConcerned(line.file) && words.contains { line.mentions($0) } }
         #expect(lines.count > 1_000 && found.map(\.place) == [], why, sourceLocation: location)
     }
 
@@ -82,7 +82,7 @@ struct SourceRuleTests {
     @Test func `CO-25 every public error says the same in print and in localizedDescription`() throws {
         let declaration = try Regex(#"public (?:enum|struct|final class) (\w+): [^{]*Error\b"#)
         let errors = SourceLines.sources.compactMap { line -> (line: SourceLines.Line, name: Substring)? in
-            guard let match = line.code.firstMatch(of: declaration) else { return nil }
+            guard line.mentions("public "), let match = line.code.firstMatch(of: declaration) else { return nil }
             return match.output[1].substring.map { (line, $0) }
         }
         let silent = try errors.filter { error in
@@ -131,9 +131,9 @@ struct SourceRuleTests {
         let lines = SourceLines.tests.filter { $0.file.hasPrefix("Mux") }
         let files = Dictionary(grouping: lines, by: \.file)
         let without = files.filter { _, lines in
-            let suiteCount = lines.count { $0.code.contains("@Suite(") }
-            let hasTests = lines.contains { $0.code.contains("@Test") }
-            return hasTests && suiteCount == 0 || lines.count { $0.code.contains(".endsAtRest") } != suiteCount
+            let suiteCount = lines.count { $0.mentions("@Suite(") }
+            let hasTests = lines.contains { $0.mentions("@Test") }
+            return hasTests && suiteCount == 0 || lines.count { $0.mentions(".endsAtRest") } != suiteCount
         }
         #expect(files.count > 250)
         #expect(without.keys.sorted() == [], "write @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)")
@@ -150,8 +150,8 @@ struct SourceRuleTests {
 
     @Test func `Q-10 no test has so many others beside it that real time runs out`() {
         let all = SourceLines.tests.filter { !$0.file.hasSuffix("Samples.swift") }
-        let files = Set(all.filter { $0.code.contains("@Test") }.map(\.file))
-        let without = files.subtracting(all.filter { $0.code.contains(".takesTurns") }.map(\.file))
+        let files = Set(all.filter { $0.mentions("@Test") }.map(\.file))
+        let without = files.subtracting(all.filter { $0.mentions(".takesTurns") }.map(\.file))
         #expect(files.count > 140)
         #expect(without.sorted() == [], "write .takesTurns")
     }

@@ -35,7 +35,7 @@ struct KeptIndexTests {
         let scratch = Scratch()
         let store = scratch.store()
         for part in 0..<10 {
-            let numbers = part * 5000..<(part + 1) * 5000
+            let numbers = part * 2000..<(part + 1) * 2000
             try await store.save(numbers.map { sample("\($0)", $0) }, durability: .relaxed)
         }
         let recorder = RecordingFileSystem()

@@ -41,7 +41,9 @@ struct MediaRelaunchTests {
         return try await media.request(url: try #require(URL(string: url)))
     }
 
-    @Test(.ownThreads) func `AM-05 killed ten times the file is right and no byte is fetched twice`() async throws {
+    @Test(.ownThreads, .onlyInWholeRuns) func `AM-05 killed ten times the file is right and no byte is fetched twice`()
+        async throws
+    {
         var random = SplitMix64(state: 5)
         let world = try MediaWorld(LoopbackServer.File(size: 12_000_000))
         try await world.run { (world) async throws in

@@ -15,7 +15,7 @@ struct AdapterTests {
 
     @Test(
         .enabled(if: Self.hasCommand, "there is no curl command"),
-        .enabled(if: repetitionStep == 1, "runs with MUX_SCHEDULES=4, as in CI")
+        .onlyInWholeRuns
     )
     func `TR-11 an adapter over another client keeps the rules of a transport`() async throws {
         try await HTTPTransportConformance.run(within: .busyMachine * 4) { options in
