@@ -130,11 +130,12 @@ final class FleetMachine: Sendable {
         return await self.offers.clear(key: key).isComplete
     }
 
-    /// Waits until no offer is in memory, and clears what is not shared.
+    /// Clears the offers that are not shared, and waits for at most ten seconds until no shared one is in memory.
     func becomesEmpty() async {
         await self.alone.clear()
-        for key in Self.keys {
-            for await entry in self.offers.values(key: key) where entry == nil { break }
+        let end = ContinuousClock.now + .seconds(10)
+        while ContinuousClock.now < end, Self.keys.contains(where: { self.offers.cachedValue(key: $0) != nil }) {
+            try? await Task.sleep(for: .milliseconds(2))
         }
     }
 

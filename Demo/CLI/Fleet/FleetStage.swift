@@ -183,14 +183,15 @@ final class FleetStage: PageStage {
     ///
     /// With the store, one machine clears and the others hear of it. A fetch that begins before is made again.
     private func clearAll() async {
-        guard self.isEngineUp, let first = self.machines.first else {
-            for machine in self.machines { await machine.clear() }
-            return
+        if self.isEngineUp, let first = self.machines.first {
+            // A machine that has nothing does not show that it has heard.
+            _ = await self.askAll(1)
+            if await first.clear() {
+                for machine in self.machines { await machine.becomesEmpty() }
+                return
+            }
         }
-        // A machine that has nothing does not show that it has heard.
-        _ = await self.askAll(1)
-        await first.clear()
-        for machine in self.machines { await machine.becomesEmpty() }
+        for machine in self.machines { await machine.clear() }
     }
 
     private func burst() async -> (String, Bool) {
