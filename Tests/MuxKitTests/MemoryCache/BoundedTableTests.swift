@@ -7,7 +7,7 @@ import Testing
 struct BoundedTableTests {
     @Test(arguments: [0, 1, 2, 9, 10, 40, 57, nil] as [Int?])
     func `MX-24 EV-01 the table does what the plain model does`(capacity: Int?) {
-        for seed in 0..<repetitions(16) {
+        for seed in 0..<12 {
             var random = SplitMix64(state: UInt64(seed))
             var table = BoundedTable<Int, Int>(maximumCount: capacity)
             var model = ReferenceTable(capacity: capacity)

@@ -21,7 +21,9 @@ struct FleetExplorerTests {
         keys: Int,
         depth: Int
     ) async {
-        let outcome = await self.explore(.none, machines: machines, keys: keys, depth: ProofEnvironment.depth(depth))
+        // The last event takes most of the time: `swift test` leaves it out.
+        let events = ProofEnvironment.depth(repetitionStep == 1 ? depth : depth - 1)
+        let outcome = await self.explore(.none, machines: machines, keys: keys, depth: events)
         #expect(outcome.story == nil)
         ProofEnvironment.report("FL-04", "\(machines) machines, \(keys) keys", outcome)
     }

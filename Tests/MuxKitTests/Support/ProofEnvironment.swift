@@ -1,5 +1,4 @@
 import Foundation
-import MuxTestSupport
 
 /// How long the proofs run: as long as fits into a run of the tests, or as the environment says.
 enum ProofEnvironment {
@@ -8,10 +7,8 @@ enum ProofEnvironment {
     /// A number from the environment, at least 0.
     static func number(_ name: String) -> Int? { self.environment[name].flatMap(Int.init).map { max(0, $0) } }
 
-    /// The length of the sequences of an exploration: `usual` in CI, and one less in `swift test`.
-    ///
-    /// The last event takes most of the time.
-    static func depth(_ usual: Int) -> Int { usual - (repetitionStep > 1 ? 1 : 0) + (self.number("MUX_DEPTH") ?? 0) }
+    /// How long the sequences of an exploration are.
+    static func depth(_ usual: Int) -> Int { usual + (self.number("MUX_DEPTH") ?? 0) }
 
     /// How many of something, multiplied by what the environment says.
     static func count(_ usual: Int, _ name: String) -> Int { usual * max(1, self.number(name) ?? 1) }
