@@ -72,6 +72,23 @@ struct SessionStatusTests {
         #expect(oauth.signIns.withLock { $0 } == 0)
     }
 
+    @Test func `AC-06 tokens found before a sign-out are no session after it`() async throws {
+        let tokens = UnreliableTokenStore()
+        var oauth = OAuthWorld(tokens: tokens)
+        _ = try await oauth.call(oauth.runner())
+        oauth = oauth.relaunched()
+        let runner = oauth.runner()
+        tokens.afterLoad.withLock { afterLoad in
+            afterLoad = {
+                tokens.afterLoad.withLock { $0 = {} }
+                await runner.signOut()
+            }
+        }
+
+        #expect(await runner.status == .signedOut)
+        #expect(await tokens.memory.load() == nil)
+    }
+
     @Test func `AC-06 damaged tokens are none`() async throws {
         let tokens = UnreliableTokenStore()
         await tokens.memory.save(Data("{}x".utf8))

@@ -188,6 +188,22 @@ struct WaitTableTests {
         #expect(!isNested)
     }
 
+    @Test func `DS-08 a flight with many callers raises the level of all flights that it comes to wait for`() {
+        var table = WaitTable()
+        func begin(_ number: Int, _ waiting: Int, _ awaited: Int) -> Bool {
+            table.begin(id(number), of: node(waiting), for: node(awaited), isCertain: true)
+        }
+        // More waits for flight 0 than one search backwards examines.
+        for caller in 100..<164 { #expect(begin(caller, caller, 0)) }
+        #expect(begin(1, 1, 10) && begin(2, 2, 20))
+
+        #expect(begin(3, 0, 1))
+        #expect(begin(4, 1, 2))
+
+        #expect(table.violation() == nil)
+        for (number, waited) in [1, 0, 100].enumerated() { #expect(!begin(200 + number, 2, waited)) }
+    }
+
     @Test func `DS-08 the time-outs of a chain of possible waits are searched together`() {
         var table = WaitTable()
         let count = 16_000

@@ -21,6 +21,13 @@ struct FullDiskTests {
         return text + String(repeating: "x", count: max(0, size - text.count))
     }
 
+    /// An entry with such a value.
+    private func entry(_ key: Int, _ number: Int, size: Int = 4_000) -> MuxStoredEntry {
+        var entry = sample("\(key)", number)
+        entry.payload = Data("\"\(self.value(key, number, size))\"".utf8)
+        return entry
+    }
+
     /// Saves 350 values, one by one, of which a third of the disk's size is live, and checks what a new process finds.
     private func saveMany(_ store: JournalStore, _ other: () -> JournalStore, size: Int64) async throws {
         let repository = MuxRepository(store: store, durability: .relaxed)
@@ -137,16 +144,60 @@ struct FullDiskTests {
         #expect(await repository.saveAll().saved == 1)
     }
 
+    @Test func `DS-02 space of replaced values is used before any live value goes`() async throws {
+        let scratch = Scratch()
+        let disk = SmallDisk(scratch.root.path, capacity: 1 << 20, code: ENOSPC)
+        let store = scratch.store(disk)
+        for key in 0..<12 { try await store.save([self.entry(key, 0)], durability: .relaxed) }
+        for key in 0..<2 { try await store.save([self.entry(key, 1)], durability: .relaxed) }
+        disk.capacity = disk.used
+
+        try await store.save([self.entry(12, 0)], durability: .relaxed)
+
+        #expect(disk.refusals > 0)
+        let later = scratch.store()
+        for key in 0...12 { #expect(try await later.load(name("\(key)")) == self.entry(key, key < 2 ? 1 : 0)) }
+    }
+
+    @Test func `DS-02 a value that does not fit takes its older version with it`() async throws {
+        let scratch = Scratch()
+        let disk = SmallDisk(scratch.root.path, capacity: 64 << 10, code: ENOSPC)
+        let store = scratch.store(disk)
+        try await store.save([self.entry(0, 0), self.entry(1, 0)], durability: .relaxed)
+
+        let error = await #expect(throws: MuxStoreError.PartialSave.self) {
+            try await store.save([self.entry(0, 1, size: 100_000), self.entry(2, 0)], durability: .relaxed)
+        }
+
+        #expect(error?.failures.map(\.name) == [name("0")])
+        let later = scratch.store()
+        #expect(try await later.load(name("0")) == nil)
+        for key in 1...2 { #expect(try await later.load(name("\(key)")) == self.entry(key, 0)) }
+    }
+
+    @Test func `DS-02 a sign-out on a full disk is written in place of the records and removes no session file`()
+        async throws
+    {
+        let scratch = Scratch()
+        let disk = SmallDisk(scratch.root.path, capacity: 1 << 20, code: ENOSPC)
+        let files = RecordingFileSystem(disk)
+        let store = scratch.store(files)
+        try await store.save((0..<4).map { self.entry($0, 0) }, durability: .relaxed)
+        disk.capacity = disk.used
+        files.restart()
+
+        try await store.raiseSessionEpoch(to: 1)
+
+        #expect(disk.refusals > 0)
+        #expect(!files.calls.contains { $0.operation == .remove && $0.name == scratch.session.lastPathComponent })
+        #expect(try await scratch.store().sessionEpoch() == 1)
+    }
+
     @Test func `DS-02 stopped at any call of a save on a full disk the folder is in order`() async throws {
         let prepared = Scratch()
         let size = Int64(64 << 10)
-        func entry(_ key: Int, _ number: Int) -> MuxStoredEntry {
-            var entry = sample("\(key)", number)
-            entry.payload = Data("\"\(self.value(key, number, 4_000))\"".utf8)
-            return entry
-        }
-        for key in 0..<9 { try await prepared.store().save([entry(key, 0)], durability: .full) }
-        for key in 0..<5 { try await prepared.store().save([entry(key, 1)], durability: .full) }
+        for key in 0..<9 { try await prepared.store().save([self.entry(key, 0)], durability: .full) }
+        for key in 0..<5 { try await prepared.store().save([self.entry(key, 1)], durability: .full) }
 
         var number = 0
         var isOver = false
@@ -160,18 +211,18 @@ struct FullDiskTests {
                 count == fault ? .fail(after: 100, EIO) : nil
             }
             let store = scratch.store(fileSystem)
-            try? await store.save([entry(0, 2), entry(10, 2), entry(11, 2)], durability: .full)
+            try? await store.save([self.entry(0, 2), self.entry(10, 2), self.entry(11, 2)], durability: .full)
             isOver = fileSystem.calls.count < number
             let later = scratch.store()
             for key in 0..<12 {
                 let found = try await later.load(name("\(key)"))
-                let isOfAnyTime = found == nil || (0..<3).contains { found == entry(key, $0) }
+                let isOfAnyTime = found == nil || (0..<3).contains { found == self.entry(key, $0) }
                 #expect(isOfAnyTime, "stopped at call \(number)")
                 if isOver { #expect(found != nil || key == 9, "key \(key)") }
-                if isOver, key < 5 { #expect(found == entry(key, key == 0 ? 2 : 1)) }
+                if isOver, key < 5 { #expect(found == self.entry(key, key == 0 ? 2 : 1)) }
             }
-            try await later.save([entry(1, 3)], durability: .full)
-            #expect(try await scratch.store().load(name("1")) == entry(1, 3))
+            try await later.save([self.entry(1, 3)], durability: .full)
+            #expect(try await scratch.store().load(name("1")) == self.entry(1, 3))
             #expect(try await later.brokenInvariants().isEmpty, "stopped at call \(number)")
         }
         #expect(number > 20)

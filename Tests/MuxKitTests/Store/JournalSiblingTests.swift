@@ -21,6 +21,40 @@ struct JournalSiblingTests {
         #expect(try await one.load(name("b")) == nil)
     }
 
+    @Test func `DK-10 entries of a domain that is removed are gone for all, and none counts as damaged`() async throws {
+        let scratch = Scratch()
+        let (one, other) = (scratch.store(), scratch.store())
+        let kept = sample("a", domain: "others")
+        try await one.save([sample("a"), sample("b"), kept], durability: .relaxed)
+        #expect(try await other.load(name("a")) == sample("a"))
+
+        try await one.removeAll(domain: "users", durability: .relaxed)
+
+        for store in [one, other, scratch.store()] {
+            for key in ["a", "b"] { #expect(try await store.load(name(key)) == nil) }
+            #expect(try await store.load(name("a", domain: "others")) == kept)
+            #expect(await store.statistics().damagedRecords == 0)
+            #expect(try await store.brokenInvariants().isEmpty)
+        }
+    }
+
+    @Test func `DK-10 a folder that is removed counts as a loss, and a sign-out of a sibling does not`() async throws {
+        for isLost in [false, true] {
+            let scratch = Scratch()
+            let (one, other) = (scratch.store(), scratch.store())
+            try await one.save([sample("a")], durability: .relaxed)
+
+            if isLost {
+                try FileManager.default.removeItem(at: scratch.root)
+            } else {
+                try await other.raiseSessionEpoch(to: 1)
+            }
+
+            #expect(try await one.load(name("a")) == nil)
+            #expect(await one.statistics().losses == (isLost ? 1 : 0))
+        }
+    }
+
     @Test func `DK-10 a compaction of a sibling is noticed before loading and before saving`() async throws {
         let scratch = Scratch()
         let (one, other, third) = (scratch.store(), scratch.store(), scratch.store())

@@ -59,6 +59,27 @@ struct LostFolderTests {
         #expect(try await next.value == 2)
     }
 
+    @Test func `DS-14 the changes of a folder end with its removal`() async throws {
+        let scratch = Scratch()
+        let folder = scratch.folder.appending(component: "watched")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let watch = FolderWatch(folder.path)
+        defer { withExtendedLifetime(watch) {} }
+        var changes = watch.changes.makeAsyncIterator()
+        #expect(await changes.next() != nil)
+
+        // A removal is one element or two; each further removal is one more, unless the sequence has ended.
+        var elements = 0
+        try FileManager.default.removeItem(at: folder)
+        while await changes.next() != nil {
+            elements += 1
+            try #require(elements < 5)
+            try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+            try FileManager.default.removeItem(at: folder)
+        }
+        #expect(elements > 0)
+    }
+
     @Test(arguments: paths)
     func `DS-14 a save after any file was deleted leaves everything for the next process`(path: String) async throws {
         for isRead in [false, true] {

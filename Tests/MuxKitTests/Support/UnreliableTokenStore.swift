@@ -9,13 +9,16 @@ struct UnreliableTokenStore: TokenStore {
     let failsSaves = Locked(false)
     let failsDeletes = Locked(false)
     let beforeLoad = Locked<@Sendable () async -> Void>({})
+    let afterLoad = Locked<@Sendable () async -> Void>({})
     let afterSave = Locked<@Sendable () async -> Void>({})
     var memory = InMemoryTokenStore()
 
     func load() async throws -> Data? {
         await self.beforeLoad.withLock { $0 }()
         if self.failsLoads.withLock({ $0 }) { throw Failure() }
-        return await self.memory.load()
+        let data = await self.memory.load()
+        await self.afterLoad.withLock { $0 }()
+        return data
     }
 
     func save(_ data: Data) async throws {

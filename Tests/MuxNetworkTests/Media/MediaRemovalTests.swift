@@ -132,6 +132,35 @@ struct MediaRemovalTests {
         }
     }
 
+    @Test func `WR-04 a session file lost during a download costs no other file`() async throws {
+        let world = try MediaWorld(LoopbackServer.File(size: 20_000))
+        try await world.run { (world) async throws in
+            let isArmed = Locked(false)
+            let other = world.server.url.appending(path: "other.jpg")
+            let partial = world.folder.appending(path: "media").appending(component: MediaName(other).partial)
+            let fileSystem = RecordingFileSystem { _, call in
+                guard call.operation == .write, call.name == partial.lastPathComponent,
+                    isArmed.withLock({ isArmed in
+                        defer { isArmed = false }
+                        return isArmed
+                    })
+                else { return nil }
+                return .perform {
+                    for file in [partial, Target.session.url(world)] { try? FileManager.default.removeItem(at: file) }
+                }
+            }
+            let media = world.media(fileSystem: fileSystem)
+            let first = try await media.request(url: world.url)
+            isArmed.withLock { $0 = true }
+
+            _ = try await media.request(url: other)
+
+            #expect(isArmed.withLock { !$0 })
+            #expect(await media.loadCachedValue(url: world.url) == first)
+            #expect(await world.media().loadCachedValue(url: world.url) == first)
+        }
+    }
+
     @Test func `WR-04 a folder that is always removed is a transient error`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in

@@ -12,16 +12,16 @@ import Glibc
 ///
 /// Linux: inotify(7). Apple: a vnode source, from the documentation, compiled here against stand-ins only (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
-final class FolderWatch {
+package final class FolderWatch {
     /// Yields an element at once, then an element after changes; close changes may share an element.
     ///
     /// The sequence ends when the folder is removed or moved, and at once if the folder is missing. If the system refuses the
     /// watch, only the first element arrives.
-    let changes: AsyncStream<Void>
+    package let changes: AsyncStream<Void>
 
     private var source: (any DispatchSourceProtocol)?
 
-    init(_ path: String) {
+    package init(_ path: String) {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         self.changes = stream
         continuation.yield()
