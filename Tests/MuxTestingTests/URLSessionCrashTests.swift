@@ -35,7 +35,7 @@ struct URLSessionCrashTests {
     static let fatal: Set<Rule> = [.trailers, .halfHeads]
 
     /// In a process of its own, which an answer may end.
-    @Test(.ownThreads) func `TR-01 URLSession keeps the rules that it is documented to keep`() async {
+    @Test(.ownThreads, .onlyInWholeRuns) func `TR-01 URLSession keeps the rules that it is documented to keep`() async {
         await #expect(processExitsWith: .success) {
             let excluded = URLSessionCrashTests.fatal.union(URLSessionCrashTests.impossible.keys)
             try await HTTPTransportConformance.run(within: .busyMachine * 4, excluding: excluded) { options in

@@ -116,7 +116,7 @@ struct EvictionTests {
         capacity: Int,
         floor: Double
     ) async {
-        let ratio = await self.ratio(capacity, 60 * length) { $0 % length }
+        let ratio = await self.ratio(capacity, repetitions(120) * length) { $0 % length }
         #expect(ratio.own >= floor && ratio.old == 0)
     }
 
@@ -252,7 +252,7 @@ struct EvictionTests {
     /// Two keys whose hashes are equal, in one run of twenty, change what follows by some tenths of a percent.
     ///
     /// A fifth of all keys needs the long trace.
-    @Test(arguments: [(100, 2.0), (20, 1), (5, -0.5)].prefix(repetitionStep == 1 ? 3 : 2))
+    @Test(arguments: [(100, 2.0), (20, 1), (5, -0.5)].prefix(repetitionStep == 1 ? 3 : 1))
     func `EV-03 with sizes of their own more are found than least recently used finds`(
         part: Int,
         drift: Double

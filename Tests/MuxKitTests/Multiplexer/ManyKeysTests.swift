@@ -46,7 +46,7 @@ struct ManyKeysTests {
         ) { key -> Int in key }
 
         // Child tasks would run on the executor that the caller prefers; the tasks of the fetches do not.
-        let count = repetitions(100_000)
+        let count = repetitions(60_000)
         let values = try await withTaskExecutorPreference(executor) { try await map.request(keys: 0..<count) }
 
         #expect(values.count == count)

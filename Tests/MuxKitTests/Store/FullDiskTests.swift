@@ -9,7 +9,7 @@ import Testing
 struct FullDiskTests {
     private typealias Map = MultiplexerMap<Int, String>
 
-    private static let disks: [(size: Int64, code: Int32)] = [(256 << 10, ENOSPC), (512 << 10, EDQUOT)]
+    private static let disks: [(size: Int64, code: Int32)] = [(256 << 10, ENOSPC), (256 << 10, EDQUOT)]
 
     /// File systems of a few hundred kilobytes, which `Tests/Interop/disk/run` mounts.
     private static let mounted = (ProcessInfo.processInfo.environment["MUX_SMALL_DISKS"] ?? "").split(separator: ":")

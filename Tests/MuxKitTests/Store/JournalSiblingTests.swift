@@ -48,6 +48,7 @@ struct JournalSiblingTests {
                 try FileManager.default.removeItem(at: scratch.root)
             } else {
                 try await other.raiseSessionEpoch(to: 1)
+                try await other.removeEverything()
             }
 
             #expect(try await one.load(name("a")) == nil)

@@ -113,7 +113,7 @@ struct LostFolderTests {
     }
 
     #if os(macOS) || os(Linux)
-    @Test func `DS-10 a thousand repositories work with 1,024 descriptors`() async throws {
+    @Test(.onlyInWholeRuns) func `DS-10 a thousand repositories work with 1,024 descriptors`() async throws {
         let scratch = Scratch()
         try FileManager.default.createDirectory(at: scratch.root, withIntermediateDirectories: true)
         let path = scratch.root.path

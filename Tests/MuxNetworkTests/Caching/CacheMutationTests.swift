@@ -15,7 +15,7 @@ struct CacheMutationTests {
     init() { self.fuzz.announce() }
 
     @Test func `HC-04 no mutated answer is used where RFC 9111 forbids it`() async {
-        let (batches, lanes) = (6 * self.fuzz.factor, 2)
+        let (batches, lanes) = (repetitions(12) * self.fuzz.factor, 2)
         // Whole batches, so that an input is played at the same time whatever the first seed was.
         let first = self.fuzz.seed / UInt64(Self.batchSize)
         let tally = Locked(Tally())

@@ -8,7 +8,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
 struct MediaMemoryTests {
-    @Test(.ownThreads) func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
+    @Test(.ownThreads, .onlyInWholeRuns) func `AM-02 a gigabyte goes through less than 32 megabytes`() async throws {
         // In a process of its own: what other tests need at the same time would count, too.
         await #expect(processExitsWith: .success) {
             let size: Int64 = 1 << 30
