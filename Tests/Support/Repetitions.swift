@@ -6,14 +6,14 @@ private var factor: Int { max(1, ProcessInfo.processInfo.environment["MUX_SCHEDU
 
 /// The number of repetitions of a long test: a quarter of `count`, multiplied by `MUX_SCHEDULES`.
 ///
-/// `.ci/run` sets 4 for the optimised run, and for the tests of crashes.
+/// `.ci/run` sets 4 for the optimised run, and for what that run skips: tests that end processes or measure memory.
 package func repetitions(_ count: Int) -> Int { max(1, count * factor / 4) }
 
 /// The step through a list that a long test plays in part: 4, or 1 with `MUX_SCHEDULES=4`.
 package var repetitionStep: Int { max(1, 4 / factor) }
 
 extension Trait where Self == ConditionTrait {
-    /// For a test that takes long and has no part to play alone.
+    /// Skips a long test that cannot be shortened, unless `MUX_SCHEDULES` is 4 or more.
     package static var onlyInWholeRuns: Self {
         .enabled(if: repetitionStep == 1, "runs with MUX_SCHEDULES=4, as in CI")
     }

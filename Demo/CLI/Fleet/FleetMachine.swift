@@ -78,7 +78,7 @@ final class FleetMachine: Sendable {
         timeToLive: .seconds(30),
         timeToLiveJitter: 0.5,
         staleIfError: .zero,
-        fetchTimeout: .seconds(4)
+        fetchTimeout: .seconds(10)
     )
 
     let name: String
@@ -90,8 +90,8 @@ final class FleetMachine: Sendable {
 
     init(_ name: String, _ engine: FleetEngine, _ origin: FleetOrigin) {
         let connection = engine.connect()
-        // A busy machine is no reason to do without the store.
-        let sharing = MuxShared.Policy(budget: .seconds(5), patience: .seconds(1), maximumPause: .seconds(2))
+        // Longer than a busy machine takes for a call of the store, and for a fetch.
+        let sharing = MuxShared.Policy(budget: .seconds(2), patience: .seconds(2), maximumPause: .seconds(2))
         self.name = name
         self.connection = connection
         self.repository = MuxRepository(sharedStore: connection.store, policy: sharing)
@@ -130,13 +130,16 @@ final class FleetMachine: Sendable {
         return await self.offers.clear(key: key).isComplete
     }
 
-    /// Clears the offers that are not shared, and waits for at most ten seconds until no shared one is in memory.
-    func becomesEmpty() async {
+    /// Clears the offers that are not shared, and waits until no shared offer is in memory.
+    ///
+    /// - Returns: Whether that was so before `end`.
+    func becomesEmpty(before end: ContinuousClock.Instant) async -> Bool {
         await self.alone.clear()
-        let end = ContinuousClock.now + .seconds(10)
-        while ContinuousClock.now < end, Self.keys.contains(where: { self.offers.cachedValue(key: $0) != nil }) {
+        while Self.keys.contains(where: { self.offers.cachedValue(key: $0) != nil }) {
+            guard ContinuousClock.now < end else { return false }
             try? await Task.sleep(for: .milliseconds(2))
         }
+        return true
     }
 
     /// Waits until the store answers this machine, and has heard what it has cleared.

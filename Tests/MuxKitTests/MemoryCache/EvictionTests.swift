@@ -251,7 +251,7 @@ struct EvictionTests {
 
     /// Two keys whose hashes are equal, in one run of twenty, change what follows by some tenths of a percent.
     ///
-    /// A fifth of all keys needs the long trace.
+    /// A fifth of all keys needs the long trace; `swift test` plays a hundredth alone.
     @Test(arguments: [(100, 2.0), (20, 1), (5, -0.5)].prefix(repetitionStep == 1 ? 3 : 1))
     func `EV-03 with sizes of their own more are found than least recently used finds`(
         part: Int,

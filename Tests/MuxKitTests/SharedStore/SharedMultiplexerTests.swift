@@ -698,9 +698,8 @@ struct SharedMultiplexerTests {
     }
 
     /// Draws what machines do, and compares with what was acknowledged.
-    @Test(arguments: 0..<repetitions(8)) func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int)
-        async throws
-    {
+    @Test(arguments: stride(from: 0, to: 8, by: repetitionStep).map(\.self))
+    func `FL-04 FL-05 in drawn histories nobody reads what was cleared`(part: Int) async throws {
         try await SeededExecutor.explore(15) { schedule in
             for _ in 0..<part { _ = schedule.draw(0..<7) }
             let sharing = MuxShared.Policy(budget: .milliseconds(100), pause: .seconds(1), maximumPause: .seconds(2))

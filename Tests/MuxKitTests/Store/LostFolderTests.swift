@@ -68,7 +68,7 @@ struct LostFolderTests {
         var changes = watch.changes.makeAsyncIterator()
         #expect(await changes.next() != nil)
 
-        // A removal is one element or two; each further removal is one more, unless the sequence has ended.
+        // On Linux a removal yields an element or two, and so does each further removal unless the sequence has ended.
         var elements = 0
         try FileManager.default.removeItem(at: folder)
         while await changes.next() != nil {

@@ -88,11 +88,6 @@ package final class Engine: Sendable {
         process.arguments = ["--bind", "127.0.0.1", "--dir", self.folder.path, "--save", ""] + self.arguments
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle.nullDevice
-        let name = "\(self.program.name) at port \(self.port)"
-        process.terminationHandler = { process in
-            guard process.terminationReason == .exit, process.terminationStatus != 0 else { return }
-            print("\(name) ended with status \(process.terminationStatus); tests wait for it in vain")
-        }
         try process.run()
         self.process.withLock { $0 = process }
     }
@@ -166,12 +161,25 @@ package final class Engine: Sendable {
         return try await connection.send(words.map { ByteBuffer(string: $0) }).get()
     }
 
+    /// The engine has ended by itself, or its process cannot listen on its port.
+    package struct Ended: Error {
+        package let name: String
+        package let port: Int
+        /// The exit status, or the number of the signal.
+        package let status: Int32?
+    }
+
     /// Asks until an answer is the one that is waited for: an engine does not say when it has started, or knows another one.
     ///
-    /// - Throws: `CancellationError`.
+    /// - Throws: ``Ended`` if no process runs; `CancellationError`.
     package func wait(for words: String..., until isReached: (Reply) -> Bool) async throws {
         while true {
             if let reply = try? await self.ask(words), isReached(reply) { return }
+            let (isRunning, status) = self.process.withLock { process in
+                let isRunning = process?.isRunning ?? false
+                return (isRunning, isRunning ? nil : process?.terminationStatus)
+            }
+            guard isRunning else { throw Ended(name: self.program.name, port: self.port, status: status) }
             try await Task.sleep(for: .milliseconds(20))
         }
     }

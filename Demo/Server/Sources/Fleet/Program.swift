@@ -23,7 +23,7 @@ struct Program: AsyncParsableCommand {
                 name: program.name,
                 connect: {
                     var configuration = MuxValkey.Configuration(addresses: [engine.address], prefix: "fleet")
-                    // Nor is it a reason to connect again.
+                    // A busy machine answers a heartbeat late, and keeps its connection.
                     configuration.heartbeat = .seconds(5)
                     let store = MuxValkey(configuration)
                     return .init(store: store) { store.close() }

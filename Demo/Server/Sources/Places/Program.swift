@@ -26,6 +26,7 @@ struct Program: AsyncParsableCommand {
     @Option(help: "The address to listen on.") var host = "127.0.0.1"
     @Option(help: "HOST:PORT of a Valkey or Redis that machines share; without one there is a folder.") var valkey:
         String?
+    @Option(help: "How long a request waits for the engine at most, in milliseconds.") var budget = 250
     @Option(help: "The folder of the cache; one in the user's caches by default.") var folder: String?
     @Option(help: "How long values are fresh, in seconds.") var timeToLive = 60
     @Option(help: "How long the origin takes, in milliseconds.") var delay = 50
@@ -38,7 +39,11 @@ struct Program: AsyncParsableCommand {
                 throw ValidationError("'\(valkey)' is not HOST:PORT.")
             }
             let store = MuxValkey(.init(host: String(parts[0]), port: port, prefix: "places"))
-            return MuxRepository(sharedStore: store, observer: observer)
+            return MuxRepository(
+                sharedStore: store,
+                policy: .init(budget: .milliseconds(max(self.budget, 0))),
+                observer: observer
+            )
         }
         let folder =
             self.folder.map { URL(filePath: $0, directoryHint: .isDirectory) }
