@@ -16,6 +16,8 @@ struct FleetEngine: Sendable {
     let connect: @Sendable () -> Connection
     let start: @Sendable () async throws -> Void
     let stop: @Sendable () async throws -> Void
+    /// How long a machine waits for the store, and for another machine's fetch: longer than both take on a busy computer.
+    var patience = Duration.seconds(1)
 }
 
 /// A value that all machines want.
@@ -78,7 +80,7 @@ final class FleetMachine: Sendable {
         timeToLive: .seconds(30),
         timeToLiveJitter: 0.5,
         staleIfError: .zero,
-        fetchTimeout: .seconds(10)
+        fetchTimeout: .seconds(20)
     )
 
     let name: String
@@ -90,8 +92,11 @@ final class FleetMachine: Sendable {
 
     init(_ name: String, _ engine: FleetEngine, _ origin: FleetOrigin) {
         let connection = engine.connect()
-        // Longer than a busy machine takes for a call of the store, and for a fetch.
-        let sharing = MuxShared.Policy(budget: .seconds(2), patience: .seconds(2), maximumPause: .seconds(2))
+        let sharing = MuxShared.Policy(
+            budget: engine.patience,
+            patience: engine.patience,
+            maximumPause: .seconds(2)
+        )
         self.name = name
         self.connection = connection
         self.repository = MuxRepository(sharedStore: connection.store, policy: sharing)

@@ -29,7 +29,8 @@ struct Program: AsyncParsableCommand {
                     return .init(store: store) { store.close() }
                 },
                 start: { try engine.start() },
-                stop: { engine.kill() }
+                stop: { engine.kill() },
+                patience: .seconds(5)
             )
         )
         try await Page.serve(stage, html: FleetStage.html, port: self.port)
