@@ -88,6 +88,30 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
+    /// Makes a runner whose update returns the dependency: `DependentRunner { try await api.token() }`.
+    ///
+    /// The update runs in a task of the runner. A thrown ``BadDependencyError`` means ``UpdateResult/updateFailed``.
+    ///
+    /// - Parameters:
+    ///   - value: The dependency, if there is one already.
+    ///   - policy: Bounds on what is done for one call.
+    ///   - observer: Receives the runner's events.
+    ///   - clock: Measures durations.
+    ///   - wallTime: The time of day, by which an ``ExpiringDependency`` ends.
+    ///   - update: Makes a dependency.
+    public init(
+        _ value: Dependency? = nil,
+        policy: RunnerPolicy = .init(),
+        observer: (any MuxObserver)? = nil,
+        clock: any Clock<Duration> = ContinuousClock(),
+        wallTime: @escaping @Sendable () -> Date = { Date() },
+        update: @escaping @Sendable @concurrent () async throws -> Dependency
+    ) {
+        self.init(value, policy: policy, observer: observer, clock: clock, wallTime: wallTime) { _ in
+            .updatedDependency(try await update())
+        }
+    }
+
     /// Makes a runner whose dependency is made with that of another runner.
     ///
     /// ```swift

@@ -23,10 +23,10 @@ public struct RunnerPolicy: Sendable, Hashable {
     ///
     /// Then calls whose task refuses the dependency fail with
     /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)`` until replacements leave the window.
-    public var maximumUpdatesPerWindow: Int? = 5
+    public var maximumUpdatesPerWindow: Int?
 
     /// The time in which refused and replaced dependencies are counted.
-    public var window = Duration.seconds(30)
+    public var window: Duration
 
     /// How long an update may take; `nil` for no limit.
     ///
@@ -34,12 +34,12 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// call tries again. A dependency that it makes nevertheless is kept, unless another was set meanwhile; until then no other
     /// refresh uses its refresh token. A caller whose own closure is the update stays until that has ended. A sign-in has no
     /// limit.
-    public var updateTimeout: Duration? = .seconds(300)
+    public var updateTimeout: Duration?
 
     /// For how long after an update that threw or timed out calls get the same error at once, instead of another try.
     ///
     /// `renew()` tries nevertheless. A server that fails is left alone for longer: see <doc:RunningWithADependency>.
-    public var coolDown = Duration.zero
+    public var coolDown: Duration
 
     /// How long before its end a dependency is renewed, where its end is known: see ``ExpiringDependency``,
     /// ``PerishableDependency`` and ``OAuthRenewal/accessLifetime``.
@@ -49,29 +49,46 @@ public struct RunnerPolicy: Sendable, Hashable {
     ///
     /// The life of a new dependency is measured by a monotonic clock, that of a stored one by the time of day. A stored one that
     /// seems to have ended is renewed first, and used if that fails, as the time of day may be wrong.
-    public var leeway = Duration.seconds(30)
+    public var leeway: Duration
 
     /// Whether an update that makes a dependency equal to the refused one fails, with ``RunnerError/sameDependency``.
     ///
     /// Has an effect only on dependencies that are `Equatable`.
-    public var refusesSameDependency = false
+    public var refusesSameDependency: Bool
 
     /// Whether an update is cancelled when its last caller leaves; otherwise it finishes, and its value is kept.
     ///
     /// Has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh token already.
-    public var cancelsUnwantedUpdates = false
+    public var cancelsUnwantedUpdates: Bool
 
     /// For how long a ``MuxLease`` is taken at a time: the longest wait for other processes after the death of its holder.
-    public var leaseDuration = Duration.seconds(10)
+    public var leaseDuration: Duration
 
-    /// Makes a policy.
-    ///
-    /// - Parameters:
-    ///   - maximumUpdatesPerCall: How many updates a call may ask for.
-    ///   - maximumUpdatesPerWindow: How many refused dependencies may be replaced in half a minute; `nil` for any number.
-    public init(maximumUpdatesPerCall: Int = 5, maximumUpdatesPerWindow: Int? = 5) {
+    /// The parameters have the names of the properties.
+    public init(
+        name: String? = nil,
+        maximumUpdatesPerCall: Int = 5,
+        retry: RetryPolicy? = nil,
+        maximumUpdatesPerWindow: Int? = 5,
+        window: Duration = .seconds(30),
+        updateTimeout: Duration? = .seconds(300),
+        coolDown: Duration = .zero,
+        leeway: Duration = .seconds(30),
+        refusesSameDependency: Bool = false,
+        cancelsUnwantedUpdates: Bool = false,
+        leaseDuration: Duration = .seconds(10)
+    ) {
+        self.name = name
         self.maximumUpdatesPerCall = maximumUpdatesPerCall
+        self.retry = retry
         self.maximumUpdatesPerWindow = maximumUpdatesPerWindow
+        self.window = window
+        self.updateTimeout = updateTimeout
+        self.coolDown = coolDown
+        self.leeway = leeway
+        self.refusesSameDependency = refusesSameDependency
+        self.cancelsUnwantedUpdates = cancelsUnwantedUpdates
+        self.leaseDuration = leaseDuration
     }
 
     /// One update for each call, because a token that is refused right after its renewal is not refused for its age.

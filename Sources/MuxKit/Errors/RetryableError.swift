@@ -3,7 +3,8 @@ import Foundation
 /// An error that decides whether it is retried.
 ///
 /// Other errors are retried, except a cancellation, an encoding or decoding error, a ``BadDependencyError`` that reports a bad
-/// dependency, and a ``ConnectivityError`` that is no connectivity failure.
+/// dependency, and a ``ConnectivityError`` that is no connectivity failure. The advice of a wrapped error counts, too
+/// (``WrappingError``).
 public protocol RetryableError: Error {
     /// The error's advice about another attempt.
     var retryAdvice: RetryAdvice { get }
@@ -36,7 +37,7 @@ public struct RetryAdvice: Sendable, Hashable {
     /// The server's `Retry-After` that `error`, or the error that it makes silenceable, has brought; `nil` if there is none.
     package static func retryAfter(of error: any Error) -> Duration? {
         let error = (error as? SilenceableError)?.underlying ?? error
-        return (error as? any RetryableError)?.retryAdvice.retryAfter
+        return error.firstAnswer { ($0 as? any RetryableError)?.retryAdvice }?.retryAfter
     }
 
     /// Another attempt may succeed.
@@ -45,20 +46,21 @@ public struct RetryAdvice: Sendable, Hashable {
     /// Another attempt would fail in the same way.
     public static let permanent = RetryAdvice(isTransient: false)
 
-    /// The advice of `error`, or the default for its type; transient for `nil`, a result that asks for another attempt.
+    /// The advice of `error` or of the error it wraps; transient without any, and for `nil`, a result that asks for another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
-        guard let error else { return .transient }
+        error?.firstAnswer(Self.answer) ?? .transient
+    }
+
+    /// The advice of an error, regardless of the error it wraps; `nil` if its type does not say.
+    private static func answer(of error: any Error) -> RetryAdvice? {
         if let error = error as? any RetryableError { return error.retryAdvice }
         if error is CancellationError || error is DecodingError || error is EncodingError || error.saysBadDependency {
             return .permanent
         }
-        if SilenceableError.isSilenceable(error) { return .transient }
+        if SilenceableError.answer(of: error) == true { return .transient }
         if error is any ConnectivityError { return .permanent }
         let code = error as NSError
-        switch code.domain {
         // Linux reports a truncated body as -1, "unknown".
-        case "NSURLErrorDomain": return code.code == -1 ? .transient : .permanent
-        default: return .transient
-        }
+        return code.domain == "NSURLErrorDomain" ? code.code == -1 ? .transient : .permanent : nil
     }
 }

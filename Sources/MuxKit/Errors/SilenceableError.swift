@@ -13,22 +13,30 @@ public struct SilenceableError: Error {
         self.underlying = underlying
     }
 
-    /// Whether `error` is of this type, a ``ConnectivityError`` that says so, or an error of the system that does.
+    /// Whether `error` is of this type, a ``ConnectivityError`` that says so, or an error of the system that does, or wraps such an
+    /// error (``WrappingError``).
     ///
     /// The test of ``MuxPolicy`` unless it is given another. An error of the URL loading system is judged by its code: timed
     /// out, no such host, cannot connect, connection lost, offline, roaming off, call active, data not allowed. A failed TLS
     /// handshake (-1200) is connectivity only if the error says that the connection was closed. A `POSIXError` is judged by its
     /// code, too: connection refused, reset, aborted, timed out, not connected or broken, network or host down or unreachable.
-    @Sendable public static func isSilenceable(_ error: any Error) -> Bool {
-        if error is SilenceableError { return true }
-        if let error = error as? any ConnectivityError { return error.isConnectivityFailure }
+    @Sendable public static func isSilenceable(_ error: any Error) -> Bool { error.firstAnswer(Self.answer) ?? false }
+
+    /// Whether an error is silenceable, regardless of the error it wraps; `nil` if its type does not say.
+    static func answer(of error: any Error) -> Bool? {
+        switch error {
+        case is SilenceableError: return true
+        case let error as any ConnectivityError: return error.isConnectivityFailure
+        case is CancellationError, is DecodingError, is EncodingError: return false
+        default: break
+        }
         let error = error as NSError
         switch error.domain {
         case "NSURLErrorDomain" where error.code == -1200:
             return (error.userInfo["_kCFStreamErrorCodeKey"] as? Int).map { Self.closures.contains($0) } ?? false
         case "NSURLErrorDomain": return Self.connectivityCodes.contains(error.code)
         case POSIXError.errorDomain: return Self.socketCodes.contains(Int32(truncatingIfNeeded: error.code))
-        default: return false
+        default: return nil
         }
     }
 

@@ -53,8 +53,8 @@ package final class AsyncMutex: Sendable {
         raise?(priority)
     }
 
-    /// Sets `raise`, which raises the running operation to the priorities of those that wait, now and later.
-    package func isOccupied(_ raise: @escaping @Sendable (TaskPriority) -> Void) {
+    /// Escalates the running operation to its waiters' priority by `raise`, now and for each later waiter.
+    package func escalate(by raise: @escaping @Sendable (TaskPriority) -> Void) {
         let wanted = self.lane.withLock { lane in
             lane.raise = raise
             return lane.wanted
@@ -229,7 +229,7 @@ package final class ReentrantAsyncMutex: Sendable {
         _ operation: @escaping @Sendable @concurrent () async -> Success
     ) async throws -> Success {
         try await self.run(admitsNested: admitsNested) {
-            await finishing(operation) { task in self.lane.isOccupied { task.raisePriority(to: $0) } }
+            await finishing(operation) { task in self.lane.escalate { task.raisePriority(to: $0) } }
         }
     }
 

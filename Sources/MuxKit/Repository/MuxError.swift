@@ -102,11 +102,14 @@ extension MuxError: ConnectivityError {
 }
 
 extension Error {
-    /// Whether this is a cancellation, Swift's or that of the URL loading system.
+    /// Whether this is a cancellation of Swift or of the URL loading system (-999), or wraps one.
     package var isCancellation: Bool {
-        if self is CancellationError { return true }
-        let error = self as NSError
-        return error.domain == "NSURLErrorDomain" && error.code == -999
+        let answer = self.firstAnswer { error -> Bool? in
+            if error is CancellationError { return true }
+            let error = error as NSError
+            return error.domain == "NSURLErrorDomain" ? error.code == -999 : nil
+        }
+        return answer ?? false
     }
 
     /// The error as it concerns callers of work that none of them has cancelled.

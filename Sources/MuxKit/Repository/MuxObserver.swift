@@ -185,7 +185,10 @@ extension MuxEvent.Reason {
     }
 
     /// The class of an error, unless it is ``other(_:)``.
-    package static func known(of error: any Error) -> MuxEvent.Reason? {
+    package static func known(of error: any Error) -> MuxEvent.Reason? { error.firstAnswer(Self.answer) }
+
+    /// The class of an error, regardless of the error it wraps.
+    private static func answer(of error: any Error) -> MuxEvent.Reason? {
         switch (error as? any ClassifiedError)?.classification {
         case .reason(let reason): return reason
         case .sameAs(let cause): return Self.known(of: cause)
@@ -204,7 +207,7 @@ extension MuxEvent.Reason {
         case ("NSURLErrorDomain", -1001), (POSIXError.errorDomain, Int(POSIXError.Code.ETIMEDOUT.rawValue)):
             return .timeOut
         case ("NSURLErrorDomain", -999): return .cancellation
-        default: return SilenceableError.isSilenceable(error) ? .connection : nil
+        default: return SilenceableError.answer(of: error) == true ? .connection : nil
         }
     }
 }

@@ -1,11 +1,11 @@
 /// Runs `operation`, and runs it again after a transient error.
 ///
 /// ```swift
-/// let page = try await retry(.web) { attempt in try await fetchPage() }
+/// let page = try await retry { try await fetchPage() }
 /// let other = try await retry(
 ///     .exponential(base: .milliseconds(500), maxAttempts: 4, jitter: .full),
 ///     wakingOn: .reachable(host), .signal(button)
-/// ) { attempt in try await fetchPage() }
+/// ) { attempt in try await fetchPage(isFirst: attempt.index == 0) }
 /// ```
 ///
 /// A result can ask for another attempt, too:
@@ -43,16 +43,27 @@ public func retry<Output>(
     clock: any Clock<Duration> = ContinuousClock(),
     operation: (RetryPolicy.Attempt) async throws -> Output
 ) async throws -> Output {
-    let loop = RetryLoop(
-        policy,
-        host: host,
-        wakeUps: wakeUps,
-        providers: providers,
-        log: log,
-        time: TimeSource(clock)
-    )
+    let loop = RetryLoop(policy, host: host, wakeUps: wakeUps, providers: providers, log: log, time: TimeSource(clock))
     return try await loop.run { attempt in
         let output = try await operation(attempt)
+        return isUnfinished(output) ? .retry : .output(output)
+    }
+}
+
+/// ``retry(_:on:wakingOn:providers:while:log:clock:operation:)`` for an operation that does not use its attempt.
+public func retry<Output>(
+    _ policy: RetryPolicy = .web,
+    on host: RetryPolicy.Host? = nil,
+    wakingOn wakeUps: RetrySignal.WakeUp...,
+    providers: [RetryProvider] = [],
+    while isUnfinished: (Output) -> Bool = { _ in false },
+    log: RetryLog = .silent,
+    clock: any Clock<Duration> = ContinuousClock(),
+    work: () async throws -> Output
+) async throws -> Output {
+    let loop = RetryLoop(policy, host: host, wakeUps: wakeUps, providers: providers, log: log, time: TimeSource(clock))
+    return try await loop.run { _ in
+        let output = try await work()
         return isUnfinished(output) ? .retry : .output(output)
     }
 }

@@ -9,35 +9,53 @@ public final class RetryBudget: Sendable {
     /// The bounds of a ``RetryBudget``.
     public struct Options: Sendable, Hashable {
         /// The number of retries for each first attempt; 0.1.
-        public var share = 0.1
+        public var share: Double
 
         /// The number of retries within a window that are always permitted; 10.
-        public var minimumRetries = 10
+        public var minimumRetries: Int
 
         /// The time after which the counts are halved; 10 seconds.
-        public var window: Duration = .seconds(10)
+        public var window: Duration
 
         /// The number of consecutive failures that opens the breaker; 20.
-        public var failuresToOpen = 20
+        public var failuresToOpen: Int
 
         /// The first pause of an open breaker; 5 seconds, doubled with each failed probe.
-        public var pause: Duration = .seconds(5)
+        public var pause: Duration
 
         /// The longest pause; 5 minutes.
-        public var maximumPause: Duration = .seconds(5 * 60)
+        public var maximumPause: Duration
 
         /// The time after which another probe is let through, if the first has not ended; 30 seconds.
         ///
         /// The first answer to any of them closes the breaker.
-        public var probeLimit: Duration = .seconds(30)
+        public var probeLimit: Duration
 
         /// The number of hosts in memory; 1,000.
         ///
         /// Beyond that, healthy hosts are removed first, and of these the least recently used.
-        public var maximumHosts = 1_000
+        public var maximumHosts: Int
 
-        /// The defaults.
-        public init() {}
+        /// The parameters have the names of the properties.
+        public init(
+            share: Double = 0.1,
+            minimumRetries: Int = 10,
+            window: Duration = .seconds(10),
+            failuresToOpen: Int = 20,
+            pause: Duration = .seconds(5),
+            maximumPause: Duration = .seconds(5 * 60),
+            probeLimit: Duration = .seconds(30),
+            maximumHosts: Int = 1_000
+        ) {
+            self.share = share
+            self.minimumRetries = minimumRetries
+            self.window = window
+            self.failuresToOpen = failuresToOpen
+            self.pause = pause
+            self.maximumPause = maximumPause
+            self.probeLimit = probeLimit
+            self.maximumHosts = maximumHosts
+        }
     }
 
     /// The budget of every ``RetryPolicy/Host`` that is made without one.

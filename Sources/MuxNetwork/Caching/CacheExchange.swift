@@ -106,7 +106,7 @@ struct CacheExchange: Sendable {
 
     /// Whether an error says nothing to others who wait for the same.
     private static func concernsCaller(_ error: any Error) -> Bool {
-        if HTTPError.isCancellation(error) { return true }
+        if error.isCancellation { return true }
         switch error as? HTTPError {
         case .transport(.deadlineExceeded, _), .transport(.timedOut, _), .transport(.bodyTooLarge, _), .preparation:
             return true

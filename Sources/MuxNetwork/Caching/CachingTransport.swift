@@ -214,38 +214,58 @@ extension CachingTransport {
         public var cacheKey: String?
 
         /// What the answers in memory may take together, in bytes.
-        public var memoryLimit = 16 << 20
+        public var memoryLimit: Int
 
         /// The longest body that is kept in memory, in bytes; with a ``cacheKey``, longer ones are kept in files.
-        public var memoryBodyLimit = 256 << 10
+        public var memoryBodyLimit: Int
 
         /// What the files of long bodies may take together, in bytes.
-        public var diskLimit = 256 << 20
+        public var diskLimit: Int
 
         /// The longest body that is kept at all, in bytes.
-        public var bodyLimit = 64 << 20
+        public var bodyLimit: Int
 
         /// The folder of long bodies, used by this cache alone; `nil` for one in the app's caches folder, another for each folder of a
         /// repository.
         public var directory: URL?
 
         /// The longest freshness that is derived from the last change alone: a tenth of the time since then (RFC 9111, section 4.2.2).
-        public var heuristicLimit: Duration = .seconds(24 * 60 * 60)
+        public var heuristicLimit: Duration
 
         /// For how long after its freshness an answer is used where the server cannot be reached (RFC 9111, section 4.2.4).
         ///
         /// An answer that must be validated, by `no-cache` or `must-revalidate`, never is. A response that arrives stale and has no validator is not
         /// stored.
-        public var staleLimit: Duration = .seconds(7 * 24 * 60 * 60)
+        public var staleLimit: Duration
 
         /// How long after a failed background revalidation the stale response is used without another one; 1 second.
         ///
         /// The pause doubles with each further failure of the same response, up to a minute. A server that asks for more with `Retry-After` gets
         /// up to an hour.
-        public var errorBackoff: Duration = .seconds(1)
+        public var errorBackoff: Duration
 
-        /// The defaults.
-        public init() {}
+        /// The parameters have the names of the properties.
+        public init(
+            cacheKey: String? = nil,
+            memoryLimit: Int = 16 << 20,
+            memoryBodyLimit: Int = 256 << 10,
+            diskLimit: Int = 256 << 20,
+            bodyLimit: Int = 64 << 20,
+            directory: URL? = nil,
+            heuristicLimit: Duration = .seconds(24 * 60 * 60),
+            staleLimit: Duration = .seconds(7 * 24 * 60 * 60),
+            errorBackoff: Duration = .seconds(1)
+        ) {
+            self.cacheKey = cacheKey
+            self.memoryLimit = memoryLimit
+            self.memoryBodyLimit = memoryBodyLimit
+            self.diskLimit = diskLimit
+            self.bodyLimit = bodyLimit
+            self.directory = directory
+            self.heuristicLimit = heuristicLimit
+            self.staleLimit = staleLimit
+            self.errorBackoff = errorBackoff
+        }
     }
 }
 

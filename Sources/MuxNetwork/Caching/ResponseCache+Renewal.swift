@@ -60,7 +60,7 @@ extension ResponseCache {
         case .success(let reply) where (200...399).contains(reply.status):
             return self.engine.withState { $0.pauses[name] = nil }
         case .success(let reply): retryAfter = reply.retryAfter(now: self.repository.wallTime())
-        case .failure(let error) where HTTPError.isCancellation(error): return
+        case .failure(let error) where error.isCancellation: return
         case .failure(let error): retryAfter = RetryAdvice.of(error).retryAfter
         }
         let (now, first) = (self.time.now, self.options.errorBackoff)

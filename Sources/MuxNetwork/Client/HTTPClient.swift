@@ -96,6 +96,23 @@ public struct HTTPClient: Sendable {
         try await self.execute(request, path: values, token: token).output
     }
 
+    /// Sends a GET request and returns its output: `let user: User = try await client.get(url)`.
+    ///
+    /// - Parameters:
+    ///   - url: An absolute `http` or `https` URL.
+    ///   - headers: Header fields of the request.
+    /// - Returns: The body as `Data`, or decoded from JSON.
+    /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or `CancellationError`.
+    public func get<Output: Decodable & Sendable>(_ url: URL, headers: HTTPHeaders = [:]) async throws -> Output {
+        let endPoint: HTTPEndPoint
+        do throws(HTTPError.PreparationFailure) {
+            endPoint = try HTTPEndPoint(url)
+        } catch {
+            throw HTTPError.preparation(error)
+        }
+        return try await self.output(of: GetRequest<Output>(endPoint: endPoint, headers: headers))
+    }
+
     /// Sends a request and returns the answer, whatever its status.
     ///
     /// - Parameters:
@@ -232,7 +249,7 @@ public struct HTTPClient: Sendable {
                 }
             }
         } catch {
-            throw HTTPError.isCancellation(error) ? CancellationError() : HTTPError.authentication(error)
+            throw error.isCancellation ? CancellationError() : HTTPError.authentication(error)
         }
     }
 
@@ -320,17 +337,17 @@ extension HTTPClient {
     /// The settings of all requests of an ``HTTPClient``.
     public struct Configuration: Sendable {
         /// The value of `Accept`, and the content type of a body without one; JSON.
-        public var contentType: HTTPMediaType = .json
+        public var contentType: HTTPMediaType
 
         /// Header fields of every request without private headers; none.
         ///
         /// A request's own fields replace those of the same names.
-        public var headers: HTTPHeaders = [:]
+        public var headers: HTTPHeaders
 
         /// The limits of the client's own transport: 20 s of silence, 40 s in all, 10 connections to a host.
         ///
         /// A transport that is passed to the client has limits of its own; of these, it gets only the first, with each request.
-        public var transport = HTTPTransportOptions()
+        public var transport: HTTPTransportOptions
 
         /// Does nothing: a runner renews a token before its end, by `RunnerPolicy/leeway`.
         @available(*, deprecated, message: "Set the leeway of the runner's RunnerPolicy.")
@@ -351,28 +368,57 @@ extension HTTPClient {
         public var retry: RetryPolicy?
 
         /// Bounds the retries of all requests to a host.
-        public var retryBudget = RetryBudget.shared
+        public var retryBudget: RetryBudget
 
         /// Measures the waits between attempts and those that `Retry-After` asks for.
-        public var clock: any Clock<Duration> = ContinuousClock()
+        public var clock: any Clock<Duration>
 
         /// The longest freshness of a cached value that is derived from the last change alone; a day.
         ///
         /// It is a tenth of the time since then, where the server says nothing else (RFC 9111, section 4.2.2); zero for none.
-        public var heuristicLimit: Duration = .seconds(24 * 60 * 60)
+        public var heuristicLimit: Duration
 
         /// Whether a cached value is validated for each request where the server says nothing of time, but sends an `ETag`; `true`.
         ///
         /// Otherwise the policy of the multiplexer says how long it is fresh.
-        public var validatesWithoutLifetime = true
+        public var validatesWithoutLifetime: Bool
 
         /// The wall clock, which dates answers.
-        public var wallTime: @Sendable () -> Date = { Date() }
+        public var wallTime: @Sendable () -> Date
 
-        /// The defaults.
-        public init() {}
+        /// The parameters have the names of the properties.
+        public init(
+            contentType: HTTPMediaType = .json,
+            headers: HTTPHeaders = [:],
+            transport: HTTPTransportOptions = .init(),
+            viewer: String? = nil,
+            retry: RetryPolicy? = nil,
+            retryBudget: RetryBudget = .shared,
+            clock: any Clock<Duration> = ContinuousClock(),
+            heuristicLimit: Duration = .seconds(24 * 60 * 60),
+            validatesWithoutLifetime: Bool = true,
+            wallTime: @escaping @Sendable () -> Date = { Date() }
+        ) {
+            self.contentType = contentType
+            self.headers = headers
+            self.transport = transport
+            self.viewer = viewer
+            self.retry = retry
+            self.retryBudget = retryBudget
+            self.clock = clock
+            self.heuristicLimit = heuristicLimit
+            self.validatesWithoutLifetime = validatesWithoutLifetime
+            self.wallTime = wallTime
+        }
 
         /// The defaults.
         public static let `default` = HTTPClient.Configuration()
     }
+}
+
+/// A GET request of a URL.
+private struct GetRequest<Output: Decodable & Sendable>: HTTPRequest {
+    let endPoint: HTTPEndPoint
+    let headers: HTTPHeaders
+    var method: HTTPMethod { .get }
 }

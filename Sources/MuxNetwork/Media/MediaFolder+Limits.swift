@@ -150,28 +150,42 @@ extension AsyncMedia {
         /// The largest size of all files together, growing ones included, in bytes.
         ///
         /// The least recently used are removed first; files in use stay, even if the limit is exceeded.
-        public var maximumBytes: Int64 = 1 << 30
+        public var maximumBytes: Int64
 
         /// The largest size of one file, in bytes.
-        public var maximumFileBytes: Int64 = 1 << 32
+        public var maximumFileBytes: Int64
 
         /// The smallest size of one file, in bytes.
         ///
         /// A smaller one is ``MediaError/tooSmall(minimum:)``: an error page or a placeholder rather than the file.
-        public var minimumFileBytes: Int64 = 0
+        public var minimumFileBytes: Int64
 
         /// The number of bytes that are left free on the disk.
         ///
         /// A download that would leave less fails, once all files that are not in use were removed.
-        public var freeSpaceReserve: Int64 = 1 << 28
+        public var freeSpaceReserve: Int64
 
         /// The largest number of downloads at a time; others wait for their turn.
-        public var parallelDownloads = 6
+        public var parallelDownloads: Int
 
         /// How long a server may be silent.
-        public var silence: Duration = .seconds(30)
+        public var silence: Duration
 
-        /// The defaults.
-        public init() {}
+        /// The parameters have the names of the properties.
+        public init(
+            maximumBytes: Int64 = 1 << 30,
+            maximumFileBytes: Int64 = 1 << 32,
+            minimumFileBytes: Int64 = 0,
+            freeSpaceReserve: Int64 = 1 << 28,
+            parallelDownloads: Int = 6,
+            silence: Duration = .seconds(30)
+        ) {
+            self.maximumBytes = maximumBytes
+            self.maximumFileBytes = maximumFileBytes
+            self.minimumFileBytes = minimumFileBytes
+            self.freeSpaceReserve = freeSpaceReserve
+            self.parallelDownloads = parallelDownloads
+            self.silence = silence
+        }
     }
 }

@@ -330,13 +330,14 @@ extension HTTPError {
 extension HTTPError.TransportFailure: ConnectivityError {
     /// Whether the server was not reached, did not answer in time, or ended the connection early.
     ///
-    /// For ``unreachable(_:)``, that of an underlying `ConnectivityError`; of any other error, whether it is transient.
+    /// For ``unreachable(_:)``, that of an underlying or wrapped `ConnectivityError`; of any other error, whether it is transient.
     public var isConnectivityFailure: Bool {
         switch self {
         case .notResolved, .notConnected, .closedWithoutAnswer, .truncated, .timedOut, .deadlineExceeded, .serverBusy:
             true
-        case .unreachable(let error as any ConnectivityError): error.isConnectivityFailure
-        case .unreachable(let error): RetryAdvice.of(error).isTransient
+        case .unreachable(let error):
+            error.firstAnswer { ($0 as? any ConnectivityError)?.isConnectivityFailure }
+                ?? RetryAdvice.of(error).isTransient
         case .insecureConnection, .notHTTP, .damagedContent, .headTooLarge, .bodyTooLarge, .redirectRefused: false
         }
     }

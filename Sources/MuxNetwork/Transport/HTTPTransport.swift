@@ -50,34 +50,34 @@ extension HTTPTransport {
 /// The limits and the connections of a transport.
 public struct HTTPTransportOptions: Sendable, Hashable {
     /// How long a server may be silent, for requests without a time-out of their own.
-    public var timeout: Duration = .seconds(20)
+    public var timeout: Duration
 
     /// How long a request may take in all, redirections included; `nil` for any time.
     ///
     /// It does not apply to ``HTTPTransport/stream(_:into:)``, whose requests have the limit of their own ``HTTPCall/deadline``, if any.
-    public var deadline: Duration? = .seconds(40)
+    public var deadline: Duration?
 
     /// The largest body that is accepted, in bytes, counted after decoding.
-    public var maximumBodySize = 64 << 20
+    public var maximumBodySize: Int
 
     /// The largest head of an answer that is accepted, in bytes.
     ///
     /// Applies where the transport is libcurl.
-    public var maximumHeadSize = 256 << 10
+    public var maximumHeadSize: Int
 
     /// The largest number of redirections of one request.
-    public var maximumRedirects = 10
+    public var maximumRedirects: Int
 
     /// The largest number of open connections to one host.
-    public var connectionsPerHost = 10
+    public var connectionsPerHost: Int
 
     /// Header fields that are not sent on when a redirection leads to another scheme, host or port.
-    public var credentialHeaders: Set<String> = ["Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization"]
+    public var credentialHeaders: Set<String>
 
     /// Whether the proxies of the environment or the system are used.
     ///
     /// On Linux they are those of `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`.
-    public var usesProxies = true
+    public var usesProxies: Bool
 
     /// A file of certificates (PEM) that are trusted in place of the system's; `nil` for the system's.
     ///
@@ -91,8 +91,30 @@ public struct HTTPTransportOptions: Sendable, Hashable {
     /// certificate that the server refuses, or that cannot be read, is ``HTTPError/TransportFailure/insecureConnection(_:)``.
     public var clientCertificate: ClientCertificate?
 
-    /// The defaults.
-    public init() {}
+    /// The parameters have the names of the properties.
+    public init(
+        timeout: Duration = .seconds(20),
+        deadline: Duration? = .seconds(40),
+        maximumBodySize: Int = 64 << 20,
+        maximumHeadSize: Int = 256 << 10,
+        maximumRedirects: Int = 10,
+        connectionsPerHost: Int = 10,
+        credentialHeaders: Set<String> = ["Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization"],
+        usesProxies: Bool = true,
+        certificateAuthorities: URL? = nil,
+        clientCertificate: ClientCertificate? = nil
+    ) {
+        self.timeout = timeout
+        self.deadline = deadline
+        self.maximumBodySize = maximumBodySize
+        self.maximumHeadSize = maximumHeadSize
+        self.maximumRedirects = maximumRedirects
+        self.connectionsPerHost = connectionsPerHost
+        self.credentialHeaders = credentialHeaders
+        self.usesProxies = usesProxies
+        self.certificateAuthorities = certificateAuthorities
+        self.clientCertificate = clientCertificate
+    }
 }
 
 extension HTTPTransportOptions {
@@ -334,15 +356,8 @@ extension HTTPError {
         case let error as HTTPError.TransportFailure: HTTPError.transport(error)
         case let error as HTTPError.PreparationFailure: HTTPError.preparation(error)
         case MuxError.repositoryMismatch: error
-        case _ where self.isCancellation(error): CancellationError()
+        case _ where error.isCancellation: CancellationError()
         default: HTTPError.unreachable(error)
         }
-    }
-
-    /// Whether `error` is a cancellation, Swift's or that of the URL loading system (-999).
-    static func isCancellation(_ error: any Error) -> Bool {
-        if error is CancellationError { return true }
-        let error = error as NSError
-        return error.domain == "NSURLErrorDomain" && error.code == -999
     }
 }

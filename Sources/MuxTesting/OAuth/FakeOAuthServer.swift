@@ -210,28 +210,44 @@ extension FakeOAuthServer {
     /// Lifetimes, rotation and latency.
     public struct Options: Sendable, Hashable {
         /// The lifetime of an access token.
-        public var accessLifetime: Duration = .seconds(300)
+        public var accessLifetime: Duration
 
         /// The lifetime of a refresh token; `nil` for no limit.
         public var refreshLifetime: Duration?
 
         /// Whether a refresh issues a new refresh token and spends the old one.
-        public var rotatesRefreshTokens = true
+        public var rotatesRefreshTokens: Bool
 
         /// Whether a spent refresh token is accepted again until its successor is used: the reply may have been lost.
-        public var forgivesLostReplies = false
+        public var forgivesLostReplies: Bool
 
         /// Whether every new access token invalidates the user's earlier ones.
-        public var newAccessTokenKillsPrevious = false
+        public var newAccessTokenKillsPrevious: Bool
 
         /// The delay before the server decides; a caller that is cancelled during it changes nothing.
-        public var latency: Duration = .zero
+        public var latency: Duration
 
         /// The delay after the server has decided; a caller that is cancelled during it loses its tokens.
-        public var replyLatency: Duration = .zero
+        public var replyLatency: Duration
 
-        /// The defaults.
-        public init() {}
+        /// The parameters have the names of the properties.
+        public init(
+            accessLifetime: Duration = .seconds(300),
+            refreshLifetime: Duration? = nil,
+            rotatesRefreshTokens: Bool = true,
+            forgivesLostReplies: Bool = false,
+            newAccessTokenKillsPrevious: Bool = false,
+            latency: Duration = .zero,
+            replyLatency: Duration = .zero
+        ) {
+            self.accessLifetime = accessLifetime
+            self.refreshLifetime = refreshLifetime
+            self.rotatesRefreshTokens = rotatesRefreshTokens
+            self.forgivesLostReplies = forgivesLostReplies
+            self.newAccessTokenKillsPrevious = newAccessTokenKillsPrevious
+            self.latency = latency
+            self.replyLatency = replyLatency
+        }
     }
 
     /// Counts of requests and their outcomes.

@@ -62,32 +62,53 @@ public final class MuxValkey: MuxSharedStore {
         /// Distinguishes applications that use one engine; any text.
         public var prefix: String
         /// How long an attempt to connect may take, without TLS and the first commands, which have twice the ``heartbeat``; 1 second.
-        public var connectTimeout = Duration.seconds(1)
+        public var connectTimeout: Duration
         /// The interval of heartbeats; 2 seconds.
         ///
         /// A connection with a waiting command ends after one interval without a complete reply or message. So the largest value has to arrive
         /// within one interval.
-        public var heartbeat = Duration.seconds(2)
+        public var heartbeat: Duration
         /// The longest pause between attempts to connect, which grow from 50 milliseconds; 2 seconds.
-        public var maximumPause = Duration.seconds(2)
+        public var maximumPause: Duration
         /// How long an entry is kept beyond its time to live, where its limits for stale values do not say longer; an hour.
-        public var retention = Duration.seconds(3_600)
+        public var retention: Duration
         /// The most bytes that a value may have, the same on all machines; 8 MiB.
         ///
         /// Larger ones are not shared. An engine ends a connection that hears messages when 32 MiB wait for it (`client-output-buffer-limit pubsub`).
-        public var maximumPayloadBytes = 8 << 20
+        public var maximumPayloadBytes: Int
         /// What the connection runs on.
-        public var eventLoopGroup: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
+        public var eventLoopGroup: any EventLoopGroup
 
         /// Makes a configuration with one address.
         public init(host: String, port: Int = 6_379, prefix: String) {
             self.init(addresses: [Address(host: host, port: port)], prefix: prefix)
         }
 
-        /// Makes a configuration with several addresses, which are tried in turn.
-        public init(addresses: [Address], prefix: String) {
+        /// Makes a configuration with several addresses, which are tried in turn; the parameters have the names of the properties.
+        public init(
+            addresses: [Address],
+            username: String? = nil,
+            password: String? = nil,
+            tls: TLSConfiguration? = nil,
+            prefix: String,
+            connectTimeout: Duration = .seconds(1),
+            heartbeat: Duration = .seconds(2),
+            maximumPause: Duration = .seconds(2),
+            retention: Duration = .seconds(3_600),
+            maximumPayloadBytes: Int = 8 << 20,
+            eventLoopGroup: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
+        ) {
             self.addresses = addresses
+            self.username = username
+            self.password = password
+            self.tls = tls
             self.prefix = prefix
+            self.connectTimeout = connectTimeout
+            self.heartbeat = heartbeat
+            self.maximumPause = maximumPause
+            self.retention = retention
+            self.maximumPayloadBytes = maximumPayloadBytes
+            self.eventLoopGroup = eventLoopGroup
         }
     }
 

@@ -1,0 +1,107 @@
+import Foundation
+import MuxKit
+import MuxNetwork
+import MuxTestSupport
+import MuxTesting
+import Testing
+
+/// Lines that new users write from memory.
+@Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
+struct CallSiteTests {
+    private struct User: Codable, Sendable, Equatable {
+        var name: String
+    }
+
+    private static func page() async throws -> String { "page" }
+    private static func token() async throws -> String { "token" }
+
+    private let folder = TemporaryFolder()
+    private let url = URL(string: "https://api.domain.com/users/1?all=true")
+
+    private func client(_ configuration: HTTPClient.Configuration = .init()) -> (HTTPClient, ScriptedTransport) {
+        let transport = ScriptedTransport { _, _ in .json(#"{"name":"Ada"}"#) }
+        return (HTTPClient(configuration: configuration, transport: transport), transport)
+    }
+
+    @Test func `CS-01 eight lines written from memory compile and do what they say`() async throws {
+        let repository = MuxRepository(store: MemoryStore())
+        let users = MultiplexerMap<String, User>(cacheKey: "Users", repository: repository) { User(name: $0) }
+        let client = self.client().0
+        let url = try #require(self.url)
+
+        #expect(try await retry { try await Self.page() } == "page")
+        #expect(try await users.request(key: "Ada") == User(name: "Ada"))
+        let user: User = try await client.get(url)
+        #expect(user == User(name: "Ada"))
+        #expect(try await DependentRunner { try await Self.token() }.run { .output($0) } == "token")
+        #expect(RunnerPolicy(leeway: .seconds(60)).leeway == .seconds(60))
+        let media = AsyncMedia(directory: self.folder.url, limits: .init(maximumBytes: 1 << 20), repository: repository)
+        let caching: any HTTPTransport = .caching(options: .init(cacheKey: "http"), repository: repository)
+        #expect(caching is CachingTransport)
+        #expect(await repository.signOut().isComplete)
+        #expect(users.cachedValue(key: "Ada") == nil)
+        await media.expectAtRest()
+    }
+
+    @Test func `CS-01 ten further lines written from memory compile and do what they say`() async throws {
+        let (client, transport) = self.client(.init(headers: ["X-App": "1"], retry: .web))
+        let url = try #require(self.url)
+
+        let data: Data = try await client.get(url, headers: ["X-Page": "2"])
+        #expect(data == Data(#"{"name":"Ada"}"#.utf8))
+        let call = try #require(transport.calls.first)
+        #expect(call.url == url && call.headers["X-App"] == "1" && call.headers["X-Page"] == "2")
+        #expect(try await Multiplexer<User> { try await client.get(url) }.request().name == "Ada")
+        #expect(HTTPTransportOptions(timeout: .seconds(5)) != .init())
+        #expect(RetryBudget.Options(share: 0.2).share == 0.2)
+        #expect(FakeOAuthServer.Options(accessLifetime: .seconds(60)).accessLifetime == .seconds(60))
+        #expect(MuxPolicy(timeToLive: .seconds(60)).timeToLive == .seconds(60))
+        let runner = DependentRunner(policy: .init(updateTimeout: .seconds(5))) { try await Self.token() }
+        #expect(try await runner.renew() == "token")
+        #expect(try await retry(.fixed(.zero, maxAttempts: 2)) { try await Self.page() } == "page")
+        #expect(try await retry(.immediate(maxAttempts: 3), while: \.isEmpty, work: Self.page) == "page")
+    }
+
+    @Test func `CS-01 work without its attempt is retried after a failure and while it is unfinished`() async throws {
+        let calls = Locked(0)
+        let isEarly = { (number: Int) in number < 3 }
+        let output = try await retry(.immediate(maxAttempts: 4), while: isEarly) {
+            let number = calls.withLock { calls in
+                calls += 1
+                return calls
+            }
+            guard number > 1 else { throw URLError(.timedOut) }
+            return number
+        }
+        #expect(output == 3)
+    }
+
+    @Test func `CS-01 a runner made of a plain function gets a new value after a refusal, and can be refused one`()
+        async throws
+    {
+        let count = Locked(0)
+        let runner = DependentRunner {
+            try count.withLock { count in
+                count += 1
+                guard count < 3 else { throw BadDependency() }
+                return count
+            }
+        }
+        #expect(try await runner.run { $0 == 2 ? .output($0) : .badDependency } == 2)
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { _ in .badDependency } as Int }
+        #expect(error?.code == .updateFailed)
+    }
+
+    @Test func `CS-01 a GET of a URL that cannot be requested is a typed error`() async throws {
+        let client = self.client().0
+        for text in ["file:///etc/hosts", "https:", "users/1", "https://anna:secret@api.domain.com/"] {
+            let url = try #require(URL(string: text))
+            let error = await #expect(throws: HTTPError.self) { try await client.get(url) as Data }
+            guard case .preparation? = error else {
+                Issue.record("\(text): \(String(describing: error))")
+                continue
+            }
+            #expect(!"\(String(describing: error))".contains("secret"))
+        }
+    }
+}
