@@ -87,7 +87,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The deadline to watch; `nil` if there is none, or the watch runs already.
         @usableFromInline var watch: Moment?
         /// Deadlines of ended flights: a key may hold the last reference to an object, so they are released outside the lock.
-        @usableFromInline var forgotten: [Deadlines<Key>.Deadline] = []
+        @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
 
         @inlinable
         init(_ flight: FlightID, _ priority: TaskPriority, _ work: Work?) {
@@ -107,7 +107,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all flights, which are the same as a rule.
         @usableFromInline var lowestPriority = TaskPriority.background
-        @usableFromInline var deadlines = Deadlines<Key>()
+        @usableFromInline var deadlines = FlightDeadlines<Key>()
         @usableFromInline var watch: Task<Void, Never>?
 
         /// Registers a flight, at the priority of its first caller.

@@ -93,7 +93,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
     /// The name on disk, of which the viewer is a part; `nil` to keep nothing there.
     private let domain: String?
     private let choice: RepositoryChoice
-    private let conditionalFetch: HTTPFetch
+    private let conditionalFetch: ConditionalFetch
     private let index: HTTPResourceIndex<Key>
     private let request: @Sendable (Key) -> Request
 
@@ -110,7 +110,7 @@ private struct CachedResources<Key: Hashable & Sendable, Request: HTTPRequest>: 
         self.domain = self.choice.isMismatch ? nil : domain
         self.policy = StaleIfError.applied(to: policy)
         self.cacheKey = cacheKey
-        self.conditionalFetch = HTTPFetch(client: client)
+        self.conditionalFetch = ConditionalFetch(client: client)
         self.index = HTTPResourceIndex(client.invalidation, time: self.choice.repository.time)
         self.request = request
     }

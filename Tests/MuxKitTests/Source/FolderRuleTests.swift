@@ -11,9 +11,9 @@ struct FolderRuleTests {
     private static let order: [String: [String]] = [
         "MuxKit": [
             "Internal", "Errors", "MemoryCache", "SingleFlight", "Retry", "Store", "SharedStore", "Repository",
-            "Dependency", "Multiplexer", "Sessions", "OAuth",
+            "Dependency", "Multiplexer", "Users", "OAuth",
         ],
-        "MuxNetwork": ["Messages", "Transport", "Caching", "Client", "OAuth", "Media"],
+        "MuxNetwork": ["Messages", "Transport", "Interceptors", "Caching", "Client", "OAuth", "Media"],
         "MuxTesting": ["Scripts", "Clock", "Schedules", "Fleet", "OAuth", "Loopback", "Conformance"],
     ]
 

@@ -18,7 +18,7 @@ struct SourceRuleTests {
 
     @Test func `Q-01 machines are pure`() {
         let machines = [
-            "StateMachine.swift", "/Freshness.swift", "/WaiterQueue.swift", "/Slot.swift", "/Deadlines.swift",
+            "StateMachine.swift", "/Freshness.swift", "/WaiterQueue.swift", "/Slot.swift", "/FlightDeadlines.swift",
             "/BoundedTable.swift", "/EvictionOrder.swift", "/FlatIndex.swift", "/GhostQueue.swift", "/SlotTable.swift",
             "/OAuthSessionState.swift", "/FailurePause.swift",
         ]

@@ -3,9 +3,9 @@ import MuxTestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(15)), .takesTurns, .endsAtRest)
-struct DeadlinesTests {
-    private func deadlines(of flights: ClosedRange<FlightID>) -> Deadlines<Int> {
-        flights.reduce(into: Deadlines()) { deadlines, flight in
+struct FlightDeadlinesTests {
+    private func deadlines(of flights: ClosedRange<FlightID>) -> FlightDeadlines<Int> {
+        flights.reduce(into: FlightDeadlines()) { deadlines, flight in
             deadlines.add(flight, of: 0, at: Moment(nanoseconds: Int64(flight)), runningCount: 0) { _ in true }
         }
     }
@@ -27,7 +27,7 @@ struct DeadlinesTests {
     }
 
     @Test func `MX-18 the deadlines of flights that are over do not pile up`() {
-        var deadlines = Deadlines<Int>()
+        var deadlines = FlightDeadlines<Int>()
         for flight in FlightID(1)...20_000 {
             let moment = Moment(nanoseconds: Int64(flight))
             deadlines.add(flight, of: 0, at: moment, runningCount: 1) { $0 == flight }

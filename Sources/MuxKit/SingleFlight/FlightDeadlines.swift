@@ -1,6 +1,6 @@
 /// The deadlines of flights, which all have the same limit and so are due in the order of their arrival.
 @usableFromInline
-package struct Deadlines<Key: Sendable>: Sendable {
+package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline
     package struct Deadline: Sendable {
         @usableFromInline let moment: Moment

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 
 /// Fetches a resource for a multiplexer, conditionally where it has a value: RFC 9111, section 4.3.
-struct HTTPFetch: Sendable {
+struct ConditionalFetch: Sendable {
     let client: HTTPClient
 
     /// Fetches the value, or validates `before`.
